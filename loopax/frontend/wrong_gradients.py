@@ -37,7 +37,7 @@ def warn_of_wrong_gradients(nodes: Collection[Apply]) -> None:
     """
     faulty = [(node, fault) for node in nodes if (fault := fault_of(node.op, node)) is not None]
     for node, fault in faulty:
-        gradient = next(_gradients(node, fault.place, nodes), None)
+        gradient = next(_gradients(node, fault.position, nodes), None)
         if gradient is not None:
             warnings.warn(
                 f"The gradient of {node.op}, which PyTensor has made, is wrong: {fault.clause}.\n"

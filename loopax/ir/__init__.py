@@ -1,4 +1,4 @@
-"""The one IR: PyTensor's own graph plus the ops defined here."""
+"""The IR: PyTensor's own graph with the ops defined here."""
 
 from loopax.ir.batching import vectorize  # noqa: F401  (registers its rules with PyTensor)
 from loopax.ir.check import check

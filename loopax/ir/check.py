@@ -19,26 +19,26 @@ from loopax.ir.pformat import pformat
 def check(graph: AbstractFunctionGraph) -> None:
     """Raise `VerifyError` where ``graph``, or a body inside it, breaks a rule.
 
-    The rules: every variable is an input, a constant or made by an earlier node; inputs and outputs
-    of each op with a body have the types its body gives them, one by one; a state leaves a body
-    with the type it came in with; a flag is a bool scalar; the branches of a `Cond` have the same
-    types; a body depends on nothing but its inputs. The message ends with the graph as text.
+    The rules: every variable is an input, a constant or an output of an earlier node; inputs and
+    outputs of each op with a body have the types of its body, one by one; a state leaves a body with
+    the type with which it entered; a flag is a bool scalar; the branches of a `Cond` have the same
+    types; a body depends only on its inputs. The message ends with the graph as text.
     """
     for fault in _faults(graph):
         raise VerifyError(f"{fault}\n\nin\n\n{pformat(graph)}")
 
 
 def _faults(graph: AbstractFunctionGraph) -> Any:
-    known: set[Variable] = set(graph.inputs)
+    defined: set[Variable] = set(graph.inputs)
 
     def unknown(v: Variable) -> bool:
-        return v not in known and not isinstance(v, Constant)
+        return v not in defined and not isinstance(v, Constant)
 
     for node in graph.toposort():
         for k, v in enumerate(node.inputs):
             if unknown(v):
                 yield f"input {k} of {node.op}, {v}, is neither an input nor made by an earlier node"
-        known.update(node.outputs)
+        defined.update(node.outputs)
         if isinstance(node.op, Scan):
             yield from _scan_faults(node.op, node)
         elif isinstance(node.op, Cond):
@@ -84,10 +84,10 @@ def _cond_faults(cond: Cond, node: Apply) -> Any:
     yield from _faults(cond.fgraph)
 
 
-def _mismatches(op: Any, what: str, declared: Any, given: Any) -> Any:
-    if len(declared) != len(given):
-        yield f"{op} has {len(declared)} {what}s, but {len(given)} are given"
+def _mismatches(op: Any, role: str, declared: Any, actual: Any) -> Any:
+    if len(declared) != len(actual):
+        yield f"{op} has {len(declared)} {role}s, but {len(actual)} are given"
         return
-    for k, (d, g) in enumerate(zip(declared, given, strict=True)):
+    for k, (d, g) in enumerate(zip(declared, actual, strict=True)):
         if not d.type.is_super(g.type):
-            yield f"{what} {k} of {op} is {g.type}, but its body declares {d.type}"
+            yield f"{role} {k} of {op} is {g.type}, but its body declares {d.type}"

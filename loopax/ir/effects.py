@@ -1,8 +1,8 @@
-"""What a node does besides computing its outputs: what it may raise, what it draws, prints or overwrites.
+"""Effects of a node besides its outputs: errors, draws, prints and overwrites.
 
-Whoever moves a computation asks here: to another place in the program (`speculation`), to all rows of a
-loop at once or to fewer of its steps (`errors`), to the time when a program is transpiled or traced
-(`effects`). What is not listed may do anything.
+A pass that moves a computation asks: `speculation` before a move to another place in the program,
+`errors` before a move to all rows of a loop at once or to fewer of its steps, `effects` before a move
+to the time when a program is transpiled or traced. An op that is not listed may do anything.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from loopax.ir.sizes import Dims
 
 
 class Effects(Flag):
-    """What an op does besides computing its outputs from its inputs."""
+    """The effects of an op besides its outputs."""
 
     NONE = 0
     DRAWS = auto()  # numbers from a generator
     PRINTS = auto()
     OVERWRITES = auto()  # an input
-    UNKNOWN = auto()  # neither PyTensor's nor ours: it may read what changes between two calls
+    UNKNOWN = auto()  # another library's op, which may read state that changes between two calls
 
 
 class Speculation(IntEnum):
-    """How freely a node may run where it did not before."""
+    """How freely a node may run at a place where it did not."""
 
-    FREE = 0  # nothing is computed: another view of the same numbers
+    FREE = 0  # no computation: another view of the same numbers
     CHEAP = 1  # cannot raise
     GUARDED = 2  # may raise, or is expensive
     FIXED = 3  # stays where it is
@@ -50,27 +50,27 @@ class Speculation(IntEnum):
 
 
 def effects(op: Any) -> Effects:
-    """The effects of ``op``, and of all that is inside of it."""
-    found = Effects.OVERWRITES if op.destroy_map else Effects.NONE
+    """The effects of ``op`` and of all ops inside it."""
+    flags = Effects.OVERWRITES if op.destroy_map else Effects.NONE
     if isinstance(op, RandomVariable):
-        found |= Effects.DRAWS
+        flags |= Effects.DRAWS
     if isinstance(op, Print):
-        found |= Effects.PRINTS
+        flags |= Effects.PRINTS
     if is_foreign(type(op)) and facts_of(op) is UNKNOWN:
-        found |= Effects.UNKNOWN
+        flags |= Effects.UNKNOWN
     if isinstance(op, Blockwise):
-        found |= effects(op.core_op)
+        flags |= effects(op.core_op)
     if isinstance(op, HasInnerGraph):
-        for node in op.fgraph.apply_nodes:  # what they overwrite is inside as well
-            found |= effects(node.op) & ~Effects.OVERWRITES
-    return found
+        for node in op.fgraph.apply_nodes:  # overwritten values are inside as well
+            flags |= effects(node.op) & ~Effects.OVERWRITES
+    return flags
 
 
 # -- errors ------------------------------------------------------------------------------------------
 
 
 def errors(node: Apply) -> Errors:
-    """What ``node`` may raise, by its op, the types of its inputs and what these are made of."""
+    """The errors that ``node`` may raise, from its op and the types and ancestors of its inputs."""
     facts = facts_of(node.op)
     raised = facts.errors(node)
     if (
@@ -83,7 +83,7 @@ def errors(node: Apply) -> Errors:
 
 
 def _are_lengths(v: Any) -> bool:
-    """Whether ``v``, a scalar or a vector, has no negative number but -1 for a length that is left open."""
+    """Whether ``v``, a scalar or a vector, has no negative number except -1 for an open length."""
     if not v.type.ndim:
         return _is_length(v)
     entries = entries_of(v)
@@ -98,7 +98,7 @@ def _is_length(v: Any) -> bool:
 
 
 def is_open(v: Any) -> bool:
-    """Whether ``v``, an entry of the shape that a Reshape asks for, is left to the number of entries."""
+    """Whether ``v``, an entry of a Reshape's shape, is the open length -1."""
     return Dims().value(v).constant == -1
 
 
@@ -108,7 +108,7 @@ _KEEPS_ITS_PLACE = Effects.DRAWS | Effects.PRINTS | Effects.OVERWRITES
 
 
 def speculation(node: Apply) -> Speculation:
-    """How freely ``node`` may run where it did not, by its op and the types of its inputs and outputs."""
+    """How freely ``node`` may be moved, from its op and the types of its inputs and outputs."""
     op: Any = node.op
     types = [v.type for v in (*node.inputs, *node.outputs)]
     if not all(isinstance(t, DenseTensorType | ps.ScalarType) for t in types):
@@ -122,10 +122,10 @@ def speculation(node: Apply) -> Speculation:
 
 
 def _has_own_derivative(op: Any) -> bool:
-    """Whether the derivative is not that of the values (`grad_clip`, a `Call` with a pullback of its own).
+    """Whether the derivative differs from the values' derivative.
 
-    It need not be linear, so that it makes a difference whether it is taken at every step or once of
-    their sum.
+    Such are `grad_clip` and a `Call` with its own pullback. The derivative need not be linear: taken
+    at every step it may differ from one of the sum.
     """
     if isinstance(op, Blockwise):
         return isinstance(op.core_op, InnerGraphOp) or _has_own_derivative(op.core_op)

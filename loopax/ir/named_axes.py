@@ -1,7 +1,7 @@
-"""Tensors with names for their axes, `pytensor.xtensor`: they become plain ones where a program is read.
+"""Tensors with named axes, `pytensor.xtensor`: a program is read with plain tensors in their place.
 
-A loop, a branch and a callable hold arrays, which have no names: the names stay in the structure of what
-goes in and comes out, and PyTensor's own rewrites write what is made of named tensors by plain operations.
+Loops, branches and callables hold arrays, which have no names: names stay in the structure of
+arguments and results, and PyTensor's own rewrites replace operations on named tensors by plain ones.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.printing import Print
 
-# Their output is of the type of their input, whatever that is.
+# Ops whose output has the type of their input.
 _IDENTITIES = (ViewOp, DeepCopyOp, Print)
 
 
 def axis_names(v: Any) -> tuple[str, ...] | None:
-    """The names of the axes of ``v``, a variable or a type; None of a plain tensor and anything else."""
+    """The names of the axes of ``v``, a variable or a type; None for a plain tensor and all others."""
     t = v.type if isinstance(v, Variable) else v
     return t.dims if type(t).__module__.startswith("pytensor.xtensor.type") else None
 
@@ -33,19 +33,20 @@ def with_names(x: Any, names: tuple[str, ...]) -> Any:
 
 
 def without_names(v: Any) -> Any:
-    """``v`` as a plain tensor, where it has names; itself where it has none."""
+    """``v`` as a plain tensor; itself where it has no named axes."""
     if axis_names(v) is None:
         return v
     if v.owner is not None and type(v.owner.op).__name__ == "XTensorFromTensor":
-        return v.owner.inputs[0]  # the same variable again, which may be asked for a derivative
+        return v.owner.inputs[0]  # the same variable, whose derivative may be taken
     return v.values
 
 
 def lower_names(graph: FunctionGraph) -> None:
-    """Write operations on named tensors as plain ones, in place; not those in bodies of ops."""
+    """Replace operations on named tensors by plain ones, in place; not in bodies of ops."""
     if any(axis_names(v) is not None for node in graph.apply_nodes for v in node.outputs):
         for node in graph.toposort():
-            # PyTensor's rewrites know the ops for named tensors only, and PyMC's deterministics are views.
+            # PyTensor's rewrites cover only the ops for named tensors, and PyMC's deterministics are
+            # views.
             if (
                 isinstance(node.op, _IDENTITIES)
                 and (names := axis_names(node.outputs[0])) is not None

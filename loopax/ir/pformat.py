@@ -1,4 +1,4 @@
-"""Programs as text: one line a node, loop bodies indented under their loop.
+"""Programs as text: one line for each node, loop bodies indented under their loop.
 
 program(xs: float64[?])
   a: float64[] = Scan{loop} n_steps=b xs=(xs) init=(0.0) consts=()
@@ -34,12 +34,12 @@ def pformat(graph: AbstractFunctionGraph, name: str = "program") -> str:
 def _graph(
     graph: AbstractFunctionGraph, title: str, input_names: Any, groups: Any
 ) -> Iterator[str]:
-    """Lines for one graph; ``groups`` divides its outputs into what ``|`` keeps apart."""
+    """Lines for one graph; ``groups`` divides its outputs into groups separated by ``|``."""
     names: dict[Variable, str] = {}
-    given = Counter(input_names)
-    # A name that two inputs have would say nothing: both get letters, as the nameless do.
-    taken = {n for n in given if n and given[n] == 1}
-    fresh = (letter for letter in _letters() if letter not in taken)
+    counts = Counter(input_names)
+    # A name of two inputs would be ambiguous: both get letters, as unnamed ones do.
+    unique = {n for n in counts if n and counts[n] == 1}
+    fresh = (letter for letter in _letters() if letter not in unique)
 
     def name(v: Variable) -> str:
         if isinstance(v, Constant):
@@ -54,30 +54,30 @@ def _graph(
     def listed(vs: Any) -> str:
         return ", ".join(map(name, vs))
 
-    for v, wanted in zip(graph.inputs, input_names, strict=True):
-        names[v] = wanted if wanted in taken else next(fresh)
+    for v, input_name in zip(graph.inputs, input_names, strict=True):
+        names[v] = input_name if input_name in unique else next(fresh)
     yield f"{title}({', '.join(typed(v) for v in graph.inputs)})"
     for node in graph.toposort():
-        made = ", ".join(typed(v) for v in node.outputs)
+        results = ", ".join(typed(v) for v in node.outputs)
         op: Any = node.op
         if isinstance(op, Scan):
             a = op.split_inputs(node.inputs)
             fields = (
                 f"xs=({listed(a.sequences)}) init=({listed(a.states)}) consts=({listed(a.consts)})"
             )
-            yield f"  {made} = {op} n_steps={name(a.n_steps)} {fields}"
+            yield f"  {results} = {op} n_steps={name(a.n_steps)} {fields}"
             yield from ("    " + line for line in _step(op))
         else:
-            yield f"  {made} = {op_as_text(op)}({listed(node.inputs)})"
+            yield f"  {results} = {op_as_text(op)}({listed(node.inputs)})"
             yield from ("    " + line for line in _inside(op))
     yield f"  return {' | '.join(listed(group) for group in groups(graph.outputs))}"
 
 
 def _inside(op: Any) -> Iterator[str]:
-    """The lines for what is inside an op that is no Scan."""
+    """The lines for the body of an op other than a Scan."""
     if not isinstance(op, Cond | Call | Derivative):
         return
-    n = op.n_outs if isinstance(op, Cond) else 0  # its branches stand apart from one another
+    n = op.n_outs if isinstance(op, Cond) else 0  # its branches are separate groups
     names: list[str | None] = [None] * len(op.fgraph.inputs)
     yield from _graph(op.fgraph, "body", names, lambda outs: [outs[:n], outs[n:]] if n else [outs])
 
@@ -95,7 +95,7 @@ def _step(scan: Scan) -> Iterator[str]:
 
 
 def op_as_text(op: Any) -> str:
-    """The op, by its function where it is elementwise."""
+    """The op as text: by its scalar function where it is elementwise."""
     return str(scalar_op_of(op) or op)
 
 

@@ -1,6 +1,6 @@
-"""``Program``: a graph with its front door: named inputs, shared values, the structure it returns.
+"""``Program``: a graph with its signature: named inputs, shared values, and the structure of its result.
 
-The front end makes one, the passes rewrite its graph, the backends run it.
+The front end builds one, the passes rewrite its graph, the backends run it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of the callable; one that is ``donated`` is not used by the caller again."""
+    """One argument of the callable; the caller does not use a ``donated`` one again."""
 
     variable: Variable
     name: str | None
@@ -24,10 +24,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Shared:
-    """A value that PyTensor keeps: ``storage[0]`` is what it is now.
+    """A shared variable of PyTensor: ``storage[0]`` is its current value.
 
-    The storage is read at every call and nothing of it is kept: PyTensor's functions change the
-    array in it in place. All variables that stand for one shared variable have the same storage.
+    The storage is read at every call, since PyTensor's functions change its array in place. All
+    variables for one shared variable have the same storage.
     """
 
     variable: Variable
@@ -40,15 +40,15 @@ class Shared:
 
 @dataclass
 class Program:
-    """What a front end makes of ``fn``.
+    """A function as a graph, from the front end.
 
-    ``graph``'s inputs are those of ``inputs``, then those of ``shared``, in order. Its outputs are
-    the leaves of what the callable returns, which ``build`` puts into their structure, and then the
+    The inputs of ``graph`` are the variables of ``inputs``, then of ``shared``, in order. Its outputs
+    are the leaves of the callable's result, which ``build`` puts into their structure, and then the
     next values of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs
-    of a copy from before the first pass, if somebody made one: derivatives are taken of it. With
-    ``has_flag`` the last output is one more, whether a value of the program is nan or infinite.
-    ``watching`` has the inputs and outputs of a copy in which values are watched, if there is one; in
-    ``graph`` none are.
+    of a copy from before the first pass, if there is one, for derivatives. With ``has_flag`` there is
+    a further last output: whether a value of the program is nan or infinite. ``watching`` has the
+    inputs and outputs of a copy in which values are watched, if there is one; none are watched in
+    ``graph``.
     """
 
     graph: FunctionGraph
@@ -67,22 +67,22 @@ class Program:
         return len(self.graph.outputs) - len(self.updates) - self.has_flag
 
     def before_passes(self) -> Program:
-        """The program as it was before the first pass, which ``as_read`` keeps: a copy to be lowered."""
+        """A copy of the program from before the first pass (``as_read``), to be lowered."""
         assert self.as_read is not None
         return self.with_graph(FunctionGraph(*clone(*self.as_read), clone=False))
 
     def with_watches(self) -> Program:
-        """A copy of the program from before its passes, in which values are watched, to be built anew."""
-        found = self.watching
-        if found is None:
+        """A copy of the program from before its passes with values watched, to be built anew."""
+        source = self.watching
+        if source is None:
             assert self.as_read is not None
             outputs = self.as_read[1]
-            found = self.as_read[0], outputs[: len(outputs) - self.has_flag]
-        new = self.with_graph(FunctionGraph(*clone(*found), clone=False))
-        return replace(new, as_read=None, has_flag=False, watching=None)
+            source = self.as_read[0], outputs[: len(outputs) - self.has_flag]
+        program = self.with_graph(FunctionGraph(*clone(*source), clone=False))
+        return replace(program, as_read=None, has_flag=False, watching=None)
 
     def with_graph(self, graph: FunctionGraph) -> Program:
-        """The program with another ``graph``, whose inputs and outputs stand for those of this one."""
+        """The program with another ``graph``, with corresponding inputs and outputs."""
         n = len(self.inputs)
         return replace(
             self,
@@ -101,27 +101,28 @@ class Program:
 
 
 def unique_names(shared: Sequence[Shared]) -> tuple[str, ...]:
-    """A name for each: its variable's, or ``shared``; a second one of that name gets ``_1``, and so on.
+    """Unique names: a variable's own, or ``shared``; further ones of a name get ``_1`` and so on.
 
-    A name that a variable has as its own is never given to another one.
+    A variable's own name is never given to another one.
     """
-    wanted = [s.variable.name or "shared" for s in shared]
-    taken = set(wanted)
-    found: list[str] = []
-    for name in wanted:
-        k, new = 0, name
-        while new in found or (k and new in taken):
-            k, new = k + 1, f"{name}_{k + 1}"
-        found.append(new)
-    return tuple(found)
+    base_names = [s.variable.name or "shared" for s in shared]
+    own_names = set(base_names)
+    names: list[str] = []
+    for name in base_names:
+        k, candidate = 0, name
+        while candidate in names or (k and candidate in own_names):
+            k, candidate = k + 1, f"{name}_{k + 1}"
+        names.append(candidate)
+    return tuple(names)
 
 
 @dataclass(frozen=True, eq=False)
 class EarlyPart:
-    """A program in two parts.
+    """A program in two parts, of which the first runs once for each value of shared variables.
 
-    ``early`` computes, of the shared variables at ``reads``, values that are the last inputs of ``rest``.
-    Before these ``rest`` has the program's inputs, and the shared variables at ``left``.
+    ``early`` computes, from the shared variables at ``reads``, values that are the last inputs of
+    ``rest``. The inputs of ``rest`` before these are the program's inputs, and the shared variables
+    at ``left``.
     """
 
     early: FunctionGraph

@@ -1,4 +1,4 @@
-"""Lists with other items in some places, and functions of the items there."""
+"""Lists with some items replaced, and functions of some items."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
-def with_items(xs: Iterable[Any], places: Iterable[int], new: Iterable[Any]) -> list[Any]:
-    """A list of ``xs`` with the ``new`` items at these ``places``.
+def with_items(xs: Iterable[Any], positions: Iterable[int], values: Iterable[Any]) -> list[Any]:
+    """A list of ``xs`` with ``values`` at ``positions``.
 
     >>> with_items("abcd", [0, 2], [1, 2])
     [1, 'b', 2, 'd']
     """
-    found = list(xs)
-    for k, x in zip(places, new, strict=True):
-        found[k] = x
-    return found
+    items = list(xs)
+    for k, x in zip(positions, values, strict=True):
+        items[k] = x
+    return items
 
 
 def partial_at(
-    function: Callable[..., Any], xs: Sequence[Any], places: Sequence[int]
+    function: Callable[..., Any], xs: Sequence[Any], positions: Sequence[int]
 ) -> Callable[..., Any]:
-    """``function(*xs)`` as a function of the items at these ``places``; the others are those of ``xs``."""
-    return lambda *some: function(*with_items(xs, places, some))
+    """``function(*xs)`` as a function of the items at ``positions``, with the others fixed."""
+    return lambda *items: function(*with_items(xs, positions, items))

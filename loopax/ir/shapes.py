@@ -1,7 +1,7 @@
-"""The trailing shapes of a loop's traces, which an empty trace must have too.
+"""The trailing shapes of a loop's traces, also of empty ones.
 
-A state keeps its shape, so every shape in the body follows from those of the first step. What hangs
-on a *value* inside the body is not known from outside.
+A state keeps its shape, so every shape in the body follows from the shapes at the first step. Shapes
+that depend on a *value* inside the body are not known outside.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ _ASK = object()
 def trace_shapes(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
     """The trailing shape of each trace, as scalars over ``outer``; None where it is not known.
 
-    ``shapes`` are those of ``outer``, one tuple of scalars (or None) for each.
+    ``shapes`` are the shapes of ``outer``, a tuple of scalars (or None) for each.
     """
-    found = [_without_inference(scan, y, shapes) for y in scan.outs.ys]
-    if any(f is _ASK for f in found):  # the body is only unfrozen where it has to be
+    trailing = [_without_inference(scan, y, shapes) for y in scan.outs.ys]
+    if any(f is _ASK for f in trailing):  # unfreeze the body only where necessary
         inferred = _inferred(scan, outer, shapes)
-        found = [i if f is _ASK else f for f, i in zip(found, inferred, strict=True)]
-    return found
+        trailing = [i if f is _ASK else f for f, i in zip(trailing, inferred, strict=True)]
+    return trailing
 
 
 def trailing_shapes(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
-    """The trailing shape of each trace, over what the loop is given; None where it is not known."""
+    """The trailing shape of each trace, as scalars over the inputs; None where it is not known."""
     groups = [[symbolic_shape(x) for x in group] for group in args[1:]]
-    found = trace_shapes(scan, args, ScanArgs((), *groups))
+    trailing = trace_shapes(scan, args, ScanArgs((), *groups))
     return [
         shape
         and [
-            n if known is None else pt.constant(known, dtype="int64")
-            for n, known in zip(shape, y.type.shape, strict=True)
+            n if static is None else pt.constant(static, dtype="int64")
+            for n, static in zip(shape, y.type.shape, strict=True)
         ]
-        for y, shape in zip(scan.outs.ys, found, strict=True)
+        for y, shape in zip(scan.outs.ys, trailing, strict=True)
     ]
 
 
 def lengths(x: Any) -> list[Any]:
-    """The lengths of a tensor: numbers where its type has them, else scalars."""
+    """The lengths of a tensor: numbers where they are static, else scalars."""
     return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
 
 
 def symbolic_shape(x: Any) -> Any:
-    """The shape of ``x`` as scalars, None of what is no tensor."""
+    """The shape of ``x`` as scalars; None for a value that is not a tensor."""
     ndim = getattr(x.type, "ndim", None)
     return None if ndim is None else tuple(x.shape[k] for k in range(ndim))
 
 
 def _without_inference(scan: ScanGrammar, y: Any, shapes: ScanArgs) -> Any:
-    """The shape of ``y`` where it is static, or that of a state."""
+    """The shape of ``y`` where it is static, or a state's."""
     if not isinstance(y.type, DenseTensorType):
         return None
     if None not in y.type.shape:
@@ -78,8 +78,8 @@ def _without_inference(scan: ScanGrammar, y: Any, shapes: ScanArgs) -> Any:
 
 
 def _inferred(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
-    found: list[Any] = [None] * scan.n_ys
-    # The rows of a trace have one shape, whichever branch a `Cond` takes: whichever tells it, does.
+    trailing: list[Any] = [None] * scan.n_ys
+    # The rows of a trace have one shape, whichever branch a `Cond` takes: either branch may show it.
     for branch in (0, 1):
         body = scan.unfrozen()
         has_branches = _take_branches(body, branch)
@@ -92,43 +92,47 @@ def _inferred(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]
             consts=[lengths.roots(s) for s in shapes.consts],
         )
         dummies = {*inner.flat()} - {*inner.consts}
-        told = _shapes(body, inner_shapes.flat())[scan.n_states : scan.n_states + scan.n_ys]
-        outside = {**dict(zip(inner.consts, outer.consts, strict=True)), **lengths.given}
-        told = [_outside(shape, outside, dummies) for shape in told]
-        found = [t if f is None else f for f, t in zip(found, told, strict=True)]
-        if not has_branches or None not in found:
+        branch_shapes = _shapes(body, inner_shapes.flat())[
+            scan.n_states : scan.n_states + scan.n_ys
+        ]
+        outside = {**dict(zip(inner.consts, outer.consts, strict=True)), **lengths.length_of}
+        branch_shapes = [_outside(shape, outside, dummies) for shape in branch_shapes]
+        trailing = [t if f is None else f for f, t in zip(trailing, branch_shapes, strict=True)]
+        if not has_branches or None not in trailing:
             break
-    return found
+    return trailing
 
 
-def _shapes(body: FunctionGraph, given: Sequence[Any]) -> list[Any]:
-    """The shapes of the outputs of ``body``, given those of its inputs.
+def _shapes(body: FunctionGraph, in_shapes: Sequence[Any]) -> list[Any]:
+    """The shapes of the outputs of ``body``, from the shapes of its inputs.
 
-    PyTensor's inference takes ``zeros(x.shape)`` at its word: the length of the result is an element of
-    ``x.shape``, a value inside. What such values are is asked in turn.
+    For ``zeros(x.shape)`` PyTensor infers an element of ``x.shape``, a value inside the body: such
+    values are inferred in turn.
     """
-    told = infer_shape(body.outputs, body.inputs, given)
-    sizes = [0 if shape is None else len(shape) for shape in told]
-    dims = [pt.as_tensor(n) for shape in told if shape is not None for n in shape]
+    out_shapes = infer_shape(body.outputs, body.inputs, in_shapes)
+    sizes = [0 if shape is None else len(shape) for shape in out_shapes]
+    dims = [pt.as_tensor(n) for shape in out_shapes if shape is not None for n in shape]
     unknown: set[Any] = set()
-    while True:  # ends: what tells a shape is further up in the body each time
+    while True:  # terminates: each round goes further up in the body
         nodes = [n for n in toposort(dims) if _asks(n) and n.inputs[0] not in unknown]
         if not nodes:
             break
-        known: dict[Any, Any] = {}
-        asked = [node.inputs[0] for node in nodes]
-        for node, shape in zip(nodes, infer_shape(asked, body.inputs, given), strict=True):
-            new = [pt.as_tensor(n) for n in shape]
-            if any(_asks(n) and _one_op(n.inputs[0], node.inputs[0]) for n in toposort(new)):
-                unknown.add(node.inputs[0])  # its op does not say
+        replacements: dict[Any, Any] = {}
+        arrays = [node.inputs[0] for node in nodes]
+        for node, shape in zip(nodes, infer_shape(arrays, body.inputs, in_shapes), strict=True):
+            lengths = [pt.as_tensor(n) for n in shape]
+            if any(_asks(n) and _one_op(n.inputs[0], node.inputs[0]) for n in toposort(lengths)):
+                unknown.add(node.inputs[0])  # its op has no shape inference
                 continue
             op: Any = node.op
-            known[node.outputs[0]] = new[op.i] if isinstance(op, Shape_i) else _vector(new)
-        dims = replaced(dims, known)
-    found = iter(dims)
+            replacements[node.outputs[0]] = (
+                lengths[op.i] if isinstance(op, Shape_i) else _vector(lengths)
+            )
+        dims = replaced(dims, replacements)
+    remaining = iter(dims)
     return [
-        None if shape is None else tuple(next(found) for _ in range(n))
-        for shape, n in zip(told, sizes, strict=True)
+        None if shape is None else tuple(next(remaining) for _ in range(n))
+        for shape, n in zip(out_shapes, sizes, strict=True)
     ]
 
 
@@ -137,7 +141,7 @@ def _asks(node: Any) -> bool:
 
 
 def _one_op(a: Any, b: Any) -> bool:
-    """Whether both come from one op on the same inputs. (The inference clones; roots stay.)"""
+    """Whether both are outputs of equal ops on equal inputs: the inference clones nodes."""
     if a.owner is None or b.owner is None:
         return a is b
     return a.owner.op == b.owner.op and equal_computations(a.owner.inputs, b.owner.inputs)
@@ -148,15 +152,15 @@ def _vector(dims: Sequence[Any]) -> Any:
 
 
 class _Lengths:
-    """Roots in the place of the lengths from outside.
+    """Root variables in the place of lengths from outside.
 
-    With the lengths themselves PyTensor's inference would look at all that they follow from, other
-    loops and what is inside of those too, once more for each loop: 11 s in place of 2 for the fourth
-    derivative of a loop over a vector.
+    With the lengths themselves PyTensor's inference would visit all their ancestors, other loops and
+    their bodies too, again for each loop: 11 s instead of 2 for the fourth derivative of a loop over
+    a vector.
     """
 
     def __init__(self) -> None:
-        self.given: dict[Any, Any] = {}
+        self.length_of: dict[Any, Any] = {}
         self._roots: dict[Any, Any] = {}
 
     def roots(self, shape: Any) -> Any:
@@ -169,27 +173,27 @@ class _Lengths:
             return n
         if n not in self._roots:
             root = self._roots[n] = n.type()
-            self.given[root] = n
+            self.length_of[root] = n
         return self._roots[n]
 
 
 def _take_branches(graph: FunctionGraph, branch: int) -> bool:
-    """Put one branch of each `Cond` and IfElse, nested ones too, in its place; whether there was any."""
+    """Replace each `Cond` and IfElse, nested ones too, by one branch; return whether there was any."""
     chosen = [node for node in graph.toposort() if isinstance(node.op, Cond | IfElse)]
     for node in chosen:
         op: Any = node.op
         if isinstance(op, Cond):
-            taken = op.branches[branch]
-            new = replaced(taken.outputs, dict(zip(taken.inputs, node.inputs[1:], strict=True)))
+            body = op.branches[branch]
+            outputs = replaced(body.outputs, dict(zip(body.inputs, node.inputs[1:], strict=True)))
         else:
-            first = 1 + op.n_outs * branch
-            new = node.inputs[first : first + op.n_outs]
-        graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=True)
+            start = 1 + op.n_outs * branch
+            outputs = node.inputs[start : start + op.n_outs]
+        graph.replace_all(list(zip(node.outputs, outputs, strict=True)), import_missing=True)
     return bool(chosen) and (_take_branches(graph, branch) or True)
 
 
 def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:
-    """``shape`` with what is inside replaced by what is outside, None if it needs more."""
+    """``shape`` over variables ``outside``; None if it depends on ``dummies``."""
     if shape is None:
         return None
     dims = [pt.as_tensor(d) for d in shape]
@@ -201,7 +205,7 @@ def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:
 def empty_traces(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
     """The traces of a loop that took no step: zero rows of the trailing shape the body implies.
 
-    ``args`` are values. A dimension that hangs on a value inside the body has length 0.
+    ``args`` are values. A dimension that depends on a value inside the body has length 0.
     """
     rows = [stacked(x.type)() for x in scan.args.rows]
     outer = args._replace(
@@ -236,5 +240,5 @@ def _constant_shape(x: Any) -> Any:
 
 
 def _number(dim: Variable, values: dict[Any, Any]) -> int:
-    needed: dict[Any, Any] = {v: values[v] for v in graph_inputs([dim]) if v in values}
-    return int(dim.eval(needed, mode="FAST_COMPILE", on_unused_input="ignore"))
+    root_values: dict[Any, Any] = {v: values[v] for v in graph_inputs([dim]) if v in values}
+    return int(dim.eval(root_values, mode="FAST_COMPILE", on_unused_input="ignore"))

@@ -1,4 +1,4 @@
-"""A moving window of rows, carried through a loop: what taps and MIT-MOT buffers become.
+"""A moving window of rows, carried through a loop: the form of taps and MIT-MOT buffers.
 
 Step ``t`` of a legacy loop sees rows ``t + 0 .. t + C`` of a buffer: ``C`` carried ones and one that
 enters (an incoming row, or the row that the step computes). Then the window moves by one: row 0
@@ -8,16 +8,16 @@ leaves, and rows 1 to ``C`` are carried on.
     enters                                  row C
     next        row 1  row 2  ...  row C        and row 0 leaves
 
-Two representations, one interface. `Registers` holds each row in a state of its own: no indexing,
-and XLA or Numba keep the rows where they please; each step moves ``C`` rows. `Ring` holds one state
-of ``C`` rows and moves none, at the cost of an indexed read per tap: row ``j`` of step ``t`` lies in
-slot ``(t + j) mod C``, so the slot of the row that leaves, ``t mod C``, is that of the row that
+Two representations share one interface. `Registers` holds each row in its own state: no indexing, and
+XLA or Numba choose where to keep the rows; each step moves ``C`` rows. `Ring` holds one state of
+``C`` rows and moves none, at the cost of an indexed read per tap: row ``j`` of step ``t`` lies in
+slot ``(t + j) mod C``, so the slot of the row that leaves, ``t mod C``, is also that of the row that
 enters, ``(t + C) mod C``.
 
-In a loop whose gradient is truncated nothing that is carried through the steps cut off has a derivative.
-A row that was only moved there is no step's result, though: the last steps that look further back than
-to the first of them read an initial row itself, and its derivative counts, as in `pytensor.scan`.
-`Anchored` reads these rows from a constant.
+In a loop with a truncated gradient no value carried through the steps that are cut off has a
+derivative. An initial row that was only moved there is no step's result, though: the last steps may
+look back to an initial row itself, and its derivative counts, as in `pytensor.scan`. `Anchored` reads
+these rows from a constant.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Window(ABC):
         """Row ``j`` of the carried rows, ``0 <= j < size``, inside the body."""
 
     @abstractmethod
-    def move(self, written: dict[int, Any]) -> list[Any]:
-        """The next states, given the rows this step wrote; row ``size`` must be among them."""
+    def move(self, new_rows: dict[int, Any]) -> list[Any]:
+        """The next states, from the rows that this step wrote; row ``size`` must be among them."""
 
     @abstractmethod
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
@@ -79,9 +79,9 @@ class Registers(Window):
     def read(self, j: int) -> Variable:
         return self.states[j]
 
-    def move(self, written: dict[int, Any]) -> list[Any]:
+    def move(self, new_rows: dict[int, Any]) -> list[Any]:
         return [
-            written.get(j, self.states[j] if j < self.size else None)
+            new_rows.get(j, self.states[j] if j < self.size else None)
             for j in range(1, self.size + 1)
         ]
 
@@ -105,9 +105,9 @@ class Ring(Window):
     def read(self, j: int) -> Variable:
         return self.states[0][self._slot(j)]
 
-    def move(self, written: dict[int, Any]) -> list[Any]:
+    def move(self, new_rows: dict[int, Any]) -> list[Any]:
         ring = self.states[0]
-        for j, value in written.items():
+        for j, value in new_rows.items():
             if j > 0:  # row 0 leaves
                 ring = set_subtensor(ring[self._slot(j)], value)
         return [ring]
@@ -116,12 +116,12 @@ class Ring(Window):
         return [finals[0][(n_steps + j) % self.size] for j in range(self.size)]
 
     def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
-        # A gather: its shape does not hang on the value of n_steps, which may not be known.
+        # A gather: its shape does not depend on the value of n_steps, which may not be known.
         return finals[0][(n_steps + pt.arange(self.size)) % self.size]
 
 
 class Anchored(Window):
-    """A window whose initial rows are read from ``start``, what a step sees of ``rows``.
+    """A window whose initial rows are read from ``start``, the step's constant for ``rows``.
 
     Row ``j`` of step ``t`` is an initial one where ``t + j < size``.
     """
@@ -138,28 +138,28 @@ class Anchored(Window):
         return self.moving._states()
 
     def _anchored(self, n_steps: Any, j: int, rows: Any, row: Any) -> Any:
-        at = n_steps + j
-        chosen = pt.switch(at < self.size, rows[pt.minimum(at, self.size - 1)], row)
+        position = n_steps + j
+        chosen = pt.switch(position < self.size, rows[pt.minimum(position, self.size - 1)], row)
         return self.row_type.filter_variable(chosen)
 
     def read(self, j: int) -> Variable:
         return self._anchored(self.i, j, self.start, self.moving.read(j))
 
-    def move(self, written: dict[int, Any]) -> list[Any]:
-        return self.moving.move(written)
+    def move(self, new_rows: dict[int, Any]) -> list[Any]:
+        return self.moving.move(new_rows)
 
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
-        after = self.moving.rows_after(finals, n_steps)
-        return [self._anchored(n_steps, j, self.rows, row) for j, row in enumerate(after)]
+        rows = self.moving.rows_after(finals, n_steps)
+        return [self._anchored(n_steps, j, self.rows, row) for j, row in enumerate(rows)]
 
     def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
         return pt.stack(self.rows_after(finals, n_steps))
 
 
 def window(rows: Any, size: int, row_type: Any, i: Any, start: Any = None) -> Window:
-    """The representation that suits ``size``.
+    """A window in the representation that suits ``size``.
 
-    ``start``, in a loop whose gradient is truncated: ``rows`` as its step sees them.
+    ``start`` is the step's constant for ``rows``, in a loop with a truncated gradient.
     """
     kind = Registers if size <= WIDEST_REGISTERS else Ring
     rows = pt.as_tensor(rows)
@@ -168,7 +168,7 @@ def window(rows: Any, size: int, row_type: Any, i: Any, start: Any = None) -> Wi
 
 
 def may_be_cut(size: int, row_type: Any, truncate_gradient: int) -> bool:
-    """Whether a step that has a derivative may read an initial row that others have moved."""
+    """Whether a step with a derivative may read an initial row that steps without one have moved."""
     return truncate_gradient >= 0 and size > 1 and row_type.dtype.startswith(("float", "complex"))
 
 

@@ -1,1 +1,1 @@
-"""A batch of loops, lists or branches as one."""
+"""Batching of loops, lists and branches."""

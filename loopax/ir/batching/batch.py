@@ -16,53 +16,56 @@ from loopax.ir.ops.bounds import known_number
 
 
 class Batch:
-    """The batch axes of the inputs of one node: how many, and how long."""
+    """The number and the lengths of the batch axes of one node's inputs."""
 
-    def __init__(self, core: Sequence[Any], given: Sequence[Any]) -> None:
+    def __init__(self, core: Sequence[Any], inputs: Sequence[Any]) -> None:
         extra = [
             x.type.ndim - v.type.ndim if isinstance(v.type, TensorType) else 0
-            for v, x in zip(core, given, strict=True)
+            for v, x in zip(core, inputs, strict=True)
         ]
         self.ndim = max(extra, default=0)
         self.batched = [n > 0 for n in extra]
         rows = [
             pt.zeros([x.shape[k] for k in range(n)], dtype="bool")
-            for x, n in zip(given, extra, strict=True)
+            for x, n in zip(inputs, extra, strict=True)
             if n
         ]
-        statics = [x.type.shape[:n] for x, n in zip(given, extra, strict=True) if n]
+        statics = [x.type.shape[:n] for x, n in zip(inputs, extra, strict=True) if n]
         self.static = _broadcast_static(statics, self.ndim)
-        # Only the shape of this is used: it is the batch's.
+        # Only the shape of these zeros is used: the batch's.
         self.shape = [
             n if n is not None else d
             for n, d in zip(self.static, _broadcast_shape(rows, self.ndim), strict=True)
         ]
 
     def inside(self, batched: Any) -> Batch:
-        """The batch seen from inside a body, where ``batched`` is a value with all of its axes."""
-        found = copy(self)
-        found.shape = [batched.shape[k] if n is None else n for k, n in enumerate(self.static)]
-        return found
+        """The batch inside a body, where ``batched`` is a value with all batch axes."""
+        inner_batch = copy(self)
+        inner_batch.shape = [
+            batched.shape[k] if n is None else n for k, n in enumerate(self.static)
+        ]
+        return inner_batch
 
     def type(self, core: Any) -> TensorType:
         """The type of a batched value whose rows have the type ``core``."""
         return TensorType(core.dtype, (*self.static, *core.shape))
 
     def full(self, x: Any, core: Any) -> Any:
-        """``x``, with any of the batch's axes, with all of them in full."""
+        """``x``, which may lack batch axes, broadcast to all of them."""
         extra = x.type.ndim - core.ndim
         if extra == self.ndim and x.type.shape[:extra] == self.static and None not in self.static:
             return x
-        # A length of 1 as a number: where one Alloc is read by another, PyTensor asks whether it is one.
+        # A length of 1 as a number: where one Alloc is read by another, PyTensor tests for a constant
+        # 1.
         trailing = [
             x.shape[extra + k] if n is None else n for k, n in enumerate(x.type.shape[extra:])
         ]
         return self.type(core).filter_variable(pt.broadcast_to(x, [*self.shape, *trailing]))
 
     def all_full(self, xs: Sequence[Any], cores: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-        """``xs``, where the ``flags`` are set `full` for the types of the ``cores``."""
-        given = zip(xs, cores, flags, strict=True)
-        return [self.full(x, v.type) if flag else x for x, v, flag in given]
+        """``xs``, made `full` for the types of ``cores`` where the ``flags`` are set."""
+        triples = zip(xs, cores, flags, strict=True)
+        return [self.full(x, v.type) if flag else x for x, v, flag in triples]
 
 
 def _broadcast_static(
@@ -78,21 +81,21 @@ def _broadcast_static(
 def _broadcast_shape(rows: Sequence[Any], ndim: int) -> list[Any]:
     if not rows:
         return []
-    whole = rows[0] if len(rows) == 1 else pt.broadcast_arrays(*rows)[0]
-    return [whole.shape[k] for k in range(ndim)]
+    broadcast = rows[0] if len(rows) == 1 else pt.broadcast_arrays(*rows)[0]
+    return [broadcast.shape[k] for k in range(ndim)]
 
 
 def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
-    """``outputs`` over batches of some of the variables behind them, with the names and lines they had."""
+    """``outputs`` over batches of some of their ancestors, with the original names and lines."""
     changed = {v: x for v, x in replace.items() if v is not x}
     if not changed:
         return list(outputs)
     within = [v for node in toposort(outputs, blockers=[*changed]) for v in node.outputs]
-    new: Any = vectorize_graph([*outputs, *within], replace=changed)
-    for old, v in zip(within, new[len(outputs) :], strict=True):
-        if v.owner is not None and v is not old:
-            copy_origin(old, v)
-    return list(new[: len(outputs)])
+    batched: Any = vectorize_graph([*outputs, *within], replace=changed)
+    for original, v in zip(within, batched[len(outputs) :], strict=True):
+        if v.owner is not None and v is not original:
+            copy_origin(original, v)
+    return list(batched[: len(outputs)])
 
 
 def is_batched(out: Any, core: Any) -> bool:
@@ -100,7 +103,7 @@ def is_batched(out: Any, core: Any) -> bool:
 
 
 def greatest(n: Any) -> Any:
-    """The greatest of some lengths; 0 where there are none."""
-    if (known := known_number(n)) is not None:
-        return pt.constant(known, dtype="int64")
+    """The greatest of an array of lengths; 0 where it is empty."""
+    if (number := known_number(n)) is not None:
+        return pt.constant(number, dtype="int64")
     return pt.max(pt.concatenate([pt.zeros(1, dtype="int64"), pt.flatten(n)])) if n.type.ndim else n

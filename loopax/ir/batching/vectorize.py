@@ -1,6 +1,6 @@
 """Batched `Cond` and `KeepRows`: rules for PyTensor's ``vectorize_graph``.
 
-`Scan` has its own file, `vectorize_scan`; so have typed lists, `vectorize_lists`.
+The rules for `Scan` are in `vectorize_scan`, the rules for typed lists in `vectorize_lists`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from loopax.ir.ops.scan import Scan
 
 @vectorize_rules.register(Cond)
 def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
-    """One condition for all rows stays a Cond; one for each row computes both branches and selects.
+    """A batched Cond: a Cond where all rows share the condition; else both branches and a selection.
 
-    Where a branch has a check, or takes more than operations on elements, it is a loop over the rows: a
-    branch runs for those that take it.
+    Where a branch has a check, or more than operations on elements, it is a loop over the rows, each of
+    which runs its own branch.
     """
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
@@ -77,7 +77,7 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
 
 
 def _is_dear(node: Apply) -> bool:
-    """Whether ``node`` is a loop, linear algebra, a check, or what only its author knows."""
+    """Whether ``node`` is a loop, linear algebra, a check, or an op of another library."""
     op = core_of(node.op)
     is_linalg = type(op).__module__.startswith("pytensor.tensor.linalg")
     return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(type(op))
@@ -86,13 +86,13 @@ def _is_dear(node: Apply) -> bool:
 def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any]) -> list[Any]:
     inner = op.fgraph.inputs
     flag, row = FLAG_TYPE(), [v.type() for v in inner]
-    over = [k for k, f in enumerate(batch.batched[1:]) if f]
-    same = [k for k, f in enumerate(batch.batched[1:]) if not f]
-    body = BodyArgs(INDEX_TYPE(), [flag, *(row[k] for k in over)], [], [row[k] for k in same])
+    mapped = [k for k, f in enumerate(batch.batched[1:]) if f]
+    shared = [k for k, f in enumerate(batch.batched[1:]) if not f]
+    body = BodyArgs(INDEX_TYPE(), [flag, *(row[k] for k in mapped)], [], [row[k] for k in shared])
     scan = Scan.from_body(body, BodyOuts([], op.bind(flag, row)), options=ScanOptions(op.name))
-    sequences = [batch.full(condition, FLAG_TYPE), *(operands[k] for k in over)]
+    sequences = [batch.full(condition, FLAG_TYPE), *(operands[k] for k in mapped)]
     n = pt.as_tensor(batch.shape[0], dtype="int64")
-    return list(scan.bind(ScanArgs(n, sequences, [], [operands[k] for k in same])))
+    return list(scan.bind(ScanArgs(n, sequences, [], [operands[k] for k in shared])))
 
 
 def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
@@ -101,11 +101,11 @@ def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
             f"A condition with a value for each row of a batch chooses between two values of type {core}, "
             "which have no rows. Take it out of the branches, or make the condition one for all rows."
         )
-    over = pt.expand_dims(
+    mask = pt.expand_dims(
         batch.full(condition, TensorType("bool", ())),
         tuple(range(batch.ndim, batch.ndim + core.ndim)),
     )
-    return pt.switch(over, batch.full(a, core), batch.full(b, core))
+    return pt.switch(mask, batch.full(a, core), batch.full(b, core))
 
 
 # -- KeepRows ----------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
 
 @vectorize_rules.register(KeepRows)
 def vectorize_keep_rows(op: KeepRows, node: Apply, *inputs: Any) -> Sequence[Variable]:
-    """Each row of the batch keeps its own count; all get the greatest of the lengths."""
+    """A batched KeepRows: each row keeps its own count, and all get the greatest length."""
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
         return op.make_node(*inputs).outputs
@@ -123,7 +123,7 @@ def vectorize_keep_rows(op: KeepRows, node: Apply, *inputs: Any) -> Sequence[Var
     fitted = op(rows, greatest(count), longest)
     index = pt.arange(longest).dimshuffle(0, *["x"] * batch.ndim)
     count = pt.minimum(count, length)
-    over = index >= longest - count if op.last else index < count
-    over = over.dimshuffle(*range(over.type.ndim), *["x"] * (rows.type.ndim - over.type.ndim))
-    kept = pt.switch(over, fitted, pt.zeros((), dtype=rows.type.dtype))
-    return [pt.moveaxis(kept, 0, batch.ndim)]
+    mask = index >= longest - count if op.last else index < count
+    mask = mask.dimshuffle(*range(mask.type.ndim), *["x"] * (rows.type.ndim - mask.type.ndim))
+    result = pt.switch(mask, fitted, pt.zeros((), dtype=rows.type.dtype))
+    return [pt.moveaxis(result, 0, batch.ndim)]

@@ -1,10 +1,10 @@
-"""Batched derivatives that are not taken yet: rules for PyTensor's ``vectorize_graph``.
+"""Batched lazy derivatives: rules for PyTensor's ``vectorize_graph``.
 
     a batch of grad(f)   ->   grad(sum of a batch of f)
 
-No row depends on another one, so that one gradient of the sum has that of each row: one pass over the
-batch, whose function is a batch that rewrites see. Products go the same way. A Jacobian would have blocks
-for each two rows, so that it is expanded.
+Rows are independent, so the gradient of the sum holds the gradients of all rows: one pass over the
+batch, whose function is a batch that rewrites see. Products are batched in the same way. A Jacobian
+would have blocks for each pair of rows, and is expanded instead.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian
 
 @vectorize_rules.register(Derivative)
 def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[Any]:
-    """The derivative of a batch; a batch of the expanded one where it is a Jacobian."""
+    """The derivative of the batched function; for a Jacobian a batch of its expansion."""
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
         return list(op.make_node(*inputs).outputs)
     if isinstance(op, Jacobian):
         roots = [v.type() for v in node.inputs]
-        found: Any = vectorize_graph(op.expanded(roots), dict(zip(roots, inputs, strict=True)))
-        return [_full(batch, new, v.type) for new, v in zip(found, node.outputs, strict=True)]
+        blocks: Any = vectorize_graph(op.expanded(roots), dict(zip(roots, inputs, strict=True)))
+        return [
+            _full(batch, results, v.type) for results, v in zip(blocks, node.outputs, strict=True)
+        ]
     moving = {*op.wrt, *range(op.n_inputs, len(inputs))}
-    given = [
+    operands = [
         batch.full(x, v.type) if k in moving or f else x
         for k, (x, v, f) in enumerate(zip(inputs, node.inputs, batch.batched, strict=True))
     ]
@@ -44,14 +46,16 @@ def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[
     ]
     outs = vectorized(body.outputs, dict(zip(body.inputs, rows, strict=True)))
     inside = batch.inside(rows[op.wrt[0]])
-    outs = [_full(inside, new, v.type) for new, v in zip(outs, body.outputs, strict=True)]
-    of = [pt.sum(outs[0])] if isinstance(op, Grad) else outs
-    new = op.with_graph(FunctionGraph(rows, of, clone=True)).make_node(*given).outputs
+    outs = [_full(inside, results, v.type) for results, v in zip(outs, body.outputs, strict=True)]
+    body_outputs = [pt.sum(outs[0])] if isinstance(op, Grad) else outs
+    results = (
+        op.with_graph(FunctionGraph(rows, body_outputs, clone=True)).make_node(*operands).outputs
+    )
     if not isinstance(op, Grad):
-        return list(new)
-    values = vectorized(body.outputs, dict(zip(body.inputs, given[: op.n_inputs], strict=True)))
+        return list(results)
+    values = vectorized(body.outputs, dict(zip(body.inputs, operands[: op.n_inputs], strict=True)))
     value = _full(batch, values[0], body.outputs[0].type)
-    return [value, *new[1:]]
+    return [value, *results[1:]]
 
 
 def _full(batch: Batch, x: Any, core: Any) -> Any:

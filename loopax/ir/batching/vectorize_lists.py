@@ -1,4 +1,4 @@
-"""Typed lists under ``vectorize_graph``: of what is not batched they are what they were."""
+"""Typed lists under ``vectorize_graph``: ops on lists that are not batched stay as they are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loopax.ir.ops.trace import Stack, Unstack
 
 
 def vectorize_list_op(op: Any, node: Apply, *inputs: Any) -> Sequence[Variable]:
-    """The op on its own inputs; PyTensor would refuse a list for having no axes at all."""
+    """The op on its own inputs; PyTensor itself would refuse a list, which has no axes."""
     ranks = [getattr(v.type, "ndim", 0) for v in node.inputs]
     if any(getattr(x.type, "ndim", 0) > n for x, n in zip(inputs, ranks, strict=True)):
         raise NotImplementedError(

@@ -1,11 +1,12 @@
 """Scan over batched inputs -> one Scan over batched states, never a loop over the batch.
 
-Which states are batched is a fixpoint: those whose start is batched, then those that the step makes
-of them. Batch axes stand first outside; inside, the axis of the steps of a sequence or a trace does.
-All batched values of a loop have the batch's full shape, because a state cannot change its own.
+The set of batched states is a fixpoint: states whose start is batched, then states that the step
+computes from batched ones. Outside, batch axes come first; inside, the axis of steps of a sequence or
+a trace does. All batched values of a loop have the batch's full shape, because a state cannot change
+its shape.
 
-Rows that stop after different numbers of steps: a row that has stopped keeps its states, the loop
-goes on until all have, and a trace is as long as the longest row, zeros behind the end of a shorter
+Rows may stop after different numbers of steps: a row that has stopped keeps its states, the loop goes
+on until all have, and a trace is as long as the longest row, with zeros after the end of a shorter
 one (``n_done`` has a number for each).
 """
 
@@ -27,14 +28,14 @@ from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.scan import Scan
 from loopax.ir.ops.trace import stacked
 
-# Stands where the rows of a batch may take different numbers of steps, over sequences of one length.
+# A check where rows of a batch may have different numbers of steps, over sequences of one length.
 EQUAL_STEPS = Checked(
     AssertionError, "A batched loop over sequences takes as many steps as they have rows"
 )
 
 
 def is_padded(v: Variable) -> bool:
-    """Whether ``v`` is a trace as `vectorize_scan` has just made it, with zeros behind some rows' end."""
+    """Whether ``v`` is a trace fresh from `vectorize_scan`, with zeros after the end of some rows."""
     return getattr(v.tag, "is_padded", False)
 
 
@@ -59,7 +60,7 @@ class _BatchedScan:
         counts = TensorType("int64", batch.static)
         self.count, self.limits = counts("count"), counts("limits")
         if self.lengths is not None and op.options.reverse:
-            # Each row counts down from its own last step. One that is done stays at row 0.
+            # Each row counts down from its own last step. A row that is done stays at row 0.
             self.replace[self.inner.i] = pt.maximum(self.limits - 1 - self.count, 0)
         for group, flags in (
             (self.inner.rows, batched.sequences),
@@ -69,22 +70,22 @@ class _BatchedScan:
                 self.replace[v] = batch.type(v.type)() if flag else v
 
     def _number_of_steps(self) -> tuple[Any, Any, Any]:
-        """The steps of the longest row; where rows differ, which take any, and how many each takes."""
+        """The steps of the longest row; where rows differ, which rows run, and the steps of each."""
         n = self.args.n_steps
         if not self.batched.n_steps:
             return n, None, None
-        if (same := row_value(n, n.type.ndim)) is not None:
-            return same, None, None
-        if self.args.sequences:  # each row has its sequences' length, which is one for all of them
+        if (row := row_value(n, n.type.ndim)) is not None:
+            return row, None, None
+        if self.args.sequences:  # each row has its sequences' length, which all rows share
             longest = EQUAL_STEPS(greatest(n), pt.all(pt.eq(n, greatest(n))))
             return self._unless_empty(longest), None, None
         bound, go = split_bound(n)
-        if go is not None and (same := row_value(bound, bound.type.ndim)) is not None:
-            return same, go, None
+        if go is not None and (row := row_value(bound, bound.type.ndim)) is not None:
+            return row, go, None
         return greatest(n), None, n
 
     def _unless_empty(self, n: Any) -> Any:
-        """``n``, and in a batch without rows, which does not say, what the sequences say."""
+        """``n``, or the length of the sequences in a batch without rows, where ``n`` is unknown."""
         if not self.args.sequences or (
             None not in self.batch.static and 0 not in self.batch.static
         ):
@@ -104,18 +105,18 @@ class _BatchedScan:
         return self._bind(self.op, BodyOuts(nexts, outs.ys, outs.stop), [])
 
     def _fixpoint(self) -> list[Any]:
-        """The batched outputs of the body. Each round adds a state, so that it ends."""
+        """The batched outputs of the body. It terminates, since each round adds a state."""
         for _ in range(len(self.states) + 1):
             for v, flag in zip(self.inner.states, self.states, strict=True):
                 self.replace[v] = self.batch.type(v.type)() if flag else v
             outs = vectorized(self.body.outputs, self.replace)
-            found = [
+            flags = [
                 flag or is_batched(out, v)
                 for flag, out, v in zip(self.states, outs, self.inner.states, strict=False)
             ]
-            if found == self.states:
+            if flags == self.states:
                 return outs
-            self.states = found
+            self.states = flags
         raise AssertionError("a state became unbatched")
 
     def _nexts(self, states: Sequence[Any]) -> list[Any]:
@@ -124,15 +125,15 @@ class _BatchedScan:
         return inside.all_full(states, self.inner.states, self.states)
 
     def _bind(
-        self, op: Scan, outs: BodyOuts, more: list[tuple[Any, Any]], consts: Any = ()
+        self, op: Scan, outs: BodyOuts, extra_states: list[tuple[Any, Any]], consts: Any = ()
     ) -> list[Any]:
-        """The batched loop's outputs; ``more`` are states, ``consts`` constants it has besides."""
-        inner, given, ndim = self.inner, self.args, self.batch.ndim
+        """The batched loop's outputs; ``extra_states`` and ``consts`` are added to the loop."""
+        inner, operands, ndim = self.inner, self.args, self.batch.ndim
         loop = Scan.from_body(
             BodyArgs(
                 inner.i,
                 [self.replace[v] for v in inner.rows],
-                [*(v for v, _ in more), *(self.replace[v] for v in inner.states)],
+                [*(v for v, _ in extra_states), *(self.replace[v] for v in inner.states)],
                 [*(v for v, _ in consts), *(self.replace[v] for v in inner.consts)],
             ),
             outs,
@@ -140,42 +141,46 @@ class _BatchedScan:
         )
         sequences = [
             pt.moveaxis(self.batch.full(x, stacked(v.type)), ndim, 0) if flag else x
-            for x, v, flag in zip(given.sequences, inner.rows, self.batched.sequences, strict=True)
+            for x, v, flag in zip(
+                operands.sequences, inner.rows, self.batched.sequences, strict=True
+            )
         ]
-        starts = self.batch.all_full(given.states, inner.states, self.states)
-        held = self.batch.all_full(given.consts, inner.consts, self.batched.consts)
+        starts = self.batch.all_full(operands.states, inner.states, self.states)
+        full_consts = self.batch.all_full(operands.consts, inner.consts, self.batched.consts)
         args = ScanArgs(
             self.n_steps,
             sequences,
-            [*(x for _, x in more), *starts],
-            [*(x for _, x in consts), *held],
+            [*(x for _, x in extra_states), *starts],
+            [*(x for _, x in consts), *full_consts],
         )
-        found = loop.split_outputs(loop.bind(args))
+        results = loop.split_outputs(loop.bind(args))
         traces = [
             pt.moveaxis(t, 0, ndim)
             if isinstance(y.type, TensorType) and t.type.ndim > y.type.ndim + 1
             else t
-            for t, y in zip(found.traces, self.op.outs.ys, strict=True)
+            for t, y in zip(results.traces, self.op.outs.ys, strict=True)
         ]
-        return found._replace(traces=traces).flat()
+        return results._replace(traces=traces).flat()
 
     def _masked(self, batched_outs: list[Any], row_stops: bool) -> list[Any]:
-        """The loop whose rows end on their own."""
+        """The loop whose rows end independently."""
         batch, op = self.batch, self.op
         outs = op.split_body_outputs(batched_outs)
         flags, counts = TensorType("bool", batch.static), self.count.type
-        done, count, limits = flags("done"), self.count, self.limits
-        inside = batch.inside(done)
+        is_done, count, limits = flags("done"), self.count, self.limits
+        inside = batch.inside(is_done)
 
-        def frozen(new: Any, old: Any, core: Any) -> Any:
+        def frozen(next_value: Any, value: Any, core: Any) -> Any:
             if not isinstance(core, TensorType):
-                return new  # a random generator is one for all rows: it goes on
-            over = pt.expand_dims(done, tuple(range(batch.ndim, batch.ndim + core.ndim)))
-            return batch.type(core).filter_variable(pt.switch(over, old, inside.full(new, core)))
+                return next_value  # a random generator, shared by all rows, goes on
+            mask = pt.expand_dims(is_done, tuple(range(batch.ndim, batch.ndim + core.ndim)))
+            return batch.type(core).filter_variable(
+                pt.switch(mask, value, inside.full(next_value, core))
+            )
 
         states = [
-            frozen(new, self.replace[v], v.type)
-            for new, v in zip(outs.states, self.inner.states, strict=True)
+            frozen(next_state, self.replace[v], v.type)
+            for next_state, v in zip(outs.states, self.inner.states, strict=True)
         ]
         ys = [
             frozen(y, pt.zeros((), dtype=c.type.dtype), c.type)
@@ -183,35 +188,35 @@ class _BatchedScan:
             else y
             for y, c in zip(outs.ys, op.outs.ys, strict=True)
         ]
-        taken = count + pt.invert(done)
-        ended = done
+        next_count = count + pt.invert(is_done)
+        ended = is_done
         if op.stops:
-            ended = done | inside.full(outs.stop, op.outs.stop.type)
+            ended = is_done | inside.full(outs.stop, op.outs.stop.type)
         consts, start = [], pt.zeros(batch.shape, dtype="bool")
-        over = pt.zeros_like(done)
+        is_over = pt.zeros_like(is_done)
         if self.go is not None:
             start = pt.invert(batch.full(self.go, TensorType("bool", ())))
         elif self.lengths is not None:
             lengths = batch.full(self.lengths, TensorType("int64", ()))
             consts, start = [(limits, lengths)], lengths <= 0
-            over = taken >= limits
-        # Who stopped, and who only came to an end: the rows are frozen either way.
+            is_over = next_count >= limits
+        # Rows that stopped, unlike rows that came to their end: both are frozen.
         stopped = flags("stopped")
-        more = [
-            (done, flags.filter_variable(start)),
+        extra_states = [
+            (is_done, flags.filter_variable(start)),
             (count, counts.filter_variable(pt.zeros(batch.shape, dtype="int64"))),
             (stopped, flags.filter_variable(pt.zeros(batch.shape, dtype="bool"))),
         ]
-        now_done = ended | over
+        now_done = ended | is_over
         nexts = [
             flags.filter_variable(now_done),
-            counts.filter_variable(taken),
-            flags.filter_variable(stopped | (ended & pt.invert(done))),
+            counts.filter_variable(next_count),
+            flags.filter_variable(stopped | (ended & pt.invert(is_done))),
             *states,
         ]
-        found = self._bind(op, BodyOuts(nexts, ys, pt.all(now_done)), more, consts)
-        finals = found[3 : 3 + op.n_states]
-        traces = found[3 + op.n_states : 3 + op.n_states + op.n_ys]
+        results = self._bind(op, BodyOuts(nexts, ys, pt.all(now_done)), extra_states, consts)
+        finals = results[3 : 3 + op.n_states]
+        traces = results[3 + op.n_states : 3 + op.n_states + op.n_ys]
         for trace in traces:
             trace.tag.is_padded = True
-        return [*finals, *traces, *([found[1], found[2]] if op.stops else [])]
+        return [*finals, *traces, *([results[1], results[2]] if op.stops else [])]

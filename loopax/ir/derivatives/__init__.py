@@ -1,1 +1,1 @@
-"""Derivatives of bodies and of loops, as graphs."""
+"""Derivatives of graphs and of loops, as graphs."""

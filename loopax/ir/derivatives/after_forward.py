@@ -1,11 +1,11 @@
-"""Ops that share state: the gradient of a solver reads what its forward run has left behind.
+"""Ops that share state: the gradient of a solver reads state that its forward run has left.
 
     y = solve(x)               y = solve(x)
     g = slope(x, c)     ->     g = AfterForward(slope)(x, c)
 
-A program may run the gradient without the op itself, whose value nobody reads; after all steps of a loop,
-or all rows of a batch; or between two other runs. So the gradient has the op run first, for the same
-inputs, unless these are what it ran for last.
+A program may run the gradient without the op, whose value nobody reads; after all steps of a loop, or
+all rows of a batch; or between two other runs. So the gradient runs the op first, unless the op last
+ran for the same inputs.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from loopax.base.lock import free_in_children
 from loopax.facts.record import is_foreign
 from loopax.ir.ops.inner_graph_op import core_of
 
-_LOCK = RLock()  # what is left must still be there when it is read
+_LOCK = RLock()  # the state must not change before the gradient reads it
 free_in_children(_LOCK)
-# The inputs that ops ran for last, of those whose gradient reads what they leave.
+# The last inputs of each op whose gradient reads its state.
 _LAST: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
 
 
 class AfterForward(Op):
-    """``op``, with ``forward`` run before it where it last ran for other inputs.
+    """``op``, preceded by a run of ``forward`` where that last ran for other inputs.
 
     Parameters
     ----------
     op
-        The gradient, of which there is no more than a ``perform``.
+        The gradient, which has only a ``perform``.
     forward
-        A node of the op that it is the gradient of.
+        A node of the op whose gradient it is.
     places
-        Which inputs of ``op`` are those of ``forward``.
+        The positions of ``forward``'s inputs among those of ``op``.
     """
 
-    def __init__(self, op: Any, forward: Apply, places: Sequence[int]) -> None:
-        self.op, self.places = op, tuple(places)
-        # A node of its own: that of a program holds all that its inputs are computed from.
+    def __init__(self, op: Any, forward: Apply, positions: Sequence[int]) -> None:
+        self.op, self.positions = op, tuple(positions)
+        # A fresh node: the program's node would keep all ancestors of its inputs alive.
         self.forward = forward.clone_with_new_inputs([v.type() for v in forward.inputs])
         self.destroy_map, self.view_map = op.destroy_map, op.view_map
         if hasattr(op, "infer_shape"):
@@ -59,11 +59,11 @@ class AfterForward(Op):
         return Apply(self, node.inputs, [v.type() for v in node.outputs])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        read = [inputs[k] for k in self.places]
+        forward_inputs = [inputs[k] for k in self.positions]
         with _LOCK:
-            last = _LAST.setdefault(self.forward.op, [])
-            if not last or not all(map(np.array_equal, last, read)):
-                perform(self.forward, read, [[None] for _ in self.forward.outputs])
+            last_inputs = _LAST.setdefault(self.forward.op, [])
+            if not last_inputs or not all(map(np.array_equal, last_inputs, forward_inputs)):
+                perform(self.forward, forward_inputs, [[None] for _ in self.forward.outputs])
             self.op.perform(unwrapped(node), inputs, output_storage)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
@@ -76,57 +76,57 @@ class AfterForward(Op):
         return hash((AfterForward, *self._key()))
 
     def _key(self) -> tuple[Any, ...]:
-        return self.op, self.forward.op, self.places
+        return self.op, self.forward.op, self.positions
 
     def __str__(self) -> str:
         return str(self.op)
 
 
 def unwrapped(node: Apply) -> Apply:
-    """``node``, as one of the op inside where its own is an `AfterForward`."""
+    """``node`` as a node of the wrapped op, where its op is an `AfterForward`."""
     op: Any = node.op
     if not isinstance(op, AfterForward):
         return node
     return Apply(op.op, node.inputs, [v.type() for v in node.outputs])
 
 
-def run_after_forward(graph: FunctionGraph, more: Sequence[Apply] = ()) -> None:
-    """Wrap the gradients in ``graph`` that share state with an op of it, or of ``more``, in place."""
+def run_after_forward(graph: FunctionGraph, further_nodes: Sequence[Apply] = ()) -> None:
+    """Wrap gradients in ``graph`` that share state with its ops or ``further_nodes``, in place."""
     # Most graphs have none, and need not be sorted.
     if not any(is_foreign(type(core_of(n.op))) for n in graph.apply_nodes):
         return
     nodes = [n for n in graph.toposort() if is_foreign(type(core_of(n.op)))]
     for node in nodes:
-        for other in (*more, *nodes):
-            places = _places(node, other)
-            if places is not None:
-                new = _wrapped(node, other, places).make_node(*node.inputs).outputs
-                pairs = list(zip(node.outputs, new, strict=True))
+        for forward in (*further_nodes, *nodes):
+            positions = _forward_positions(node, forward)
+            if positions is not None:
+                outputs = _wrapped(node, forward, positions).make_node(*node.inputs).outputs
+                pairs = list(zip(node.outputs, outputs, strict=True))
                 graph.replace_all(pairs, import_missing=True, reason="after forward")
                 break
 
 
-def _places(node: Apply, forward: Apply) -> list[int] | None:
-    """Which inputs of ``node`` those of ``forward`` are, if it reads what that leaves."""
-    read = forward.inputs
-    if len(node.inputs) <= len(read) or not all(v in node.inputs for v in read):
+def _forward_positions(node: Apply, forward: Apply) -> list[int] | None:
+    """The positions of ``forward``'s inputs in ``node``'s, if the two share state; else None."""
+    forward_inputs = forward.inputs
+    if len(node.inputs) <= len(forward_inputs) or not all(v in node.inputs for v in forward_inputs):
         return None
     shared = _state(core_of(node.op)) & _state(core_of(forward.op))
-    return [node.inputs.index(v) for v in read] if shared else None
+    return [node.inputs.index(v) for v in forward_inputs] if shared else None
 
 
-def _wrapped(node: Apply, forward: Apply, places: Sequence[int]) -> Op:
+def _wrapped(node: Apply, forward: Apply, positions: Sequence[int]) -> Op:
     op: Any = node.op
     if not isinstance(op, Blockwise):
-        return AfterForward(op, forward, places)
+        return AfterForward(op, forward, positions)
     if isinstance(forward.op, Blockwise):
         forward = _core_node(forward)
-    wrapped = AfterForward(op.core_op, forward, places)
+    wrapped = AfterForward(op.core_op, forward, positions)
     return Blockwise(wrapped, signature=op.signature, name=op.name)
 
 
 def _core_node(node: Apply) -> Apply:
-    """What a Blockwise applies to one row."""
+    """The node that a Blockwise applies to one row."""
     op: Any = node.op
     inputs: Any = node.inputs
     core: Apply = op._create_dummy_core_node(inputs)
@@ -138,13 +138,13 @@ _STATELESS = *_NUMBERS, type, Type, Variable, FunctionType, MethodType, ModuleTy
 
 
 def _state(op: Any) -> set[int]:
-    """By identity, ``op`` and what it holds that may change."""
-    held = vars(op).values() if hasattr(op, "__dict__") else ()
-    return {id(op), *(id(x) for x in held if not isinstance(x, _STATELESS))}
+    """The identities of ``op`` and of the mutable objects that it holds."""
+    values = vars(op).values() if hasattr(op, "__dict__") else ()
+    return {id(op), *(id(x) for x in values if not isinstance(x, _STATELESS))}
 
 
 def perform(node: Apply, inputs: Sequence[Any], storage: list[list[Any]]) -> None:
-    """Run ``node.op.perform``, and note for what where a gradient reads what it leaves."""
+    """Run ``node.op.perform``, and record the inputs where a gradient reads its state."""
     op, core = node.op, core_of(node.op)
     if core not in _LAST:
         op.perform(node, inputs, storage)
@@ -152,5 +152,5 @@ def perform(node: Apply, inputs: Sequence[Any], storage: list[list[Any]]) -> Non
     with _LOCK:
         _LAST[core] = []
         op.perform(node, inputs, storage)
-        if core is op:  # else it ran for many rows
+        if core is op:  # otherwise it ran for many rows
             _LAST[core] = [np.array(x) for x in inputs]

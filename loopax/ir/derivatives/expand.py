@@ -1,14 +1,14 @@
-"""Loops written as plainer loops that mean the same: what derivatives and backends go through.
+"""Loops rewritten as equal, plainer loops, for derivatives and backends.
 
     a loop that stops        -> one over all steps that keeps its states once it has stopped
     truncate_gradient        -> the first steps, cut off from every derivative, then the last ones
     checkpoint               -> a loop over blocks of steps, each a loop of its own, and a remainder
 
-Each is ``ScanArgs -> ScanOuts`` for one Scan. Reverse mode stores the states before every step of a
-loop and computes the step again (`loopax.ir.derivatives.scan_pullback`). So the loop over blocks stores one
-state a block and the loop inside one a step of one block: with blocks of ``sqrt(n)`` steps that is
-``2 sqrt(n)`` states in the place of ``n``, for one more pass over the steps (Griewank and Walther,
-Evaluating Derivatives, 2nd ed., chapter 12).
+Each rewrite is a function ``ScanArgs -> ScanOuts`` for one Scan. Reverse mode stores the states
+before every step of a loop and computes the step again (`loopax.ir.derivatives.scan_pullback`). So
+the loop over blocks stores one state for each block, and the inner loop one for each step of one
+block: with blocks of ``sqrt(n)`` steps that is ``2 sqrt(n)`` states instead of ``n``, for one more
+pass over the steps (Griewank and Walther, Evaluating Derivatives, 2nd ed., chapter 12).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Expansion = Callable[[ScanArgs], ScanOuts]
 
 
 def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
-    """The outputs of ``scan`` by the plainer loops that mean the same.
+    """The outputs of ``scan`` by equal, plainer loops.
 
-    Blocks of steps are cut out of tensors: with rows that are lists each step is a block.
+    Blocks of steps are slices of tensors: where rows are lists, each step is a block.
     """
     expand = expansion(scan, args.flat())
     if expand is None:
@@ -53,12 +53,12 @@ def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 
 
 def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
-    """How reverse mode sees ``scan`` of ``inputs``; None where it is a plain loop already.
+    """The rewrite of ``scan`` for reverse mode; None where it is a plain loop already.
 
     Raises
     ------
     NotImplementedError
-        The loop stops when its body says so and has no bound.
+        The loop stops at a flag of its body and has no bound.
     """
     if scan.stops:
         if is_unbounded(scan.split_inputs(inputs).n_steps):
@@ -80,17 +80,23 @@ def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
 
 
 def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
-    """A stopping loop as one over all steps: once it has stopped, a step does nothing.
+    """A stopping loop as a loop over all steps, which do nothing once it has stopped.
 
-    The step is in a `Cond`, so that it does not run on states that it was never meant for.
+    The step is in a `Cond`, so that it does not run on states after the end, for which it may fail.
     """
     body = scan.unfrozen()
     inner = scan.split_body_inputs(body.inputs)
     outs = scan.split_body_outputs(body.outputs)
-    kept = [k for k, y in enumerate(outs.ys) if not isinstance(y.type, TraceType) and _is_tensor(y)]
-    ys = [outs.ys[k] for k in kept]
-    done, count, first = pt.scalar("done", dtype="bool"), pt.lscalar("count"), pt.lscalar("first")
-    through = Cond.from_branches(
+    tensor_ys = [
+        k for k, y in enumerate(outs.ys) if not isinstance(y.type, TraceType) and _is_tensor(y)
+    ]
+    ys = [outs.ys[k] for k in tensor_ys]
+    is_done, count, first_live = (
+        pt.scalar("done", dtype="bool"),
+        pt.lscalar("count"),
+        pt.lscalar("first"),
+    )
+    guarded_step = Cond.from_branches(
         body.inputs,
         [
             *inner.states,
@@ -101,35 +107,35 @@ def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
         name="stopped",
     )
     operands, consts = body.inputs, list(inner.consts)
-    last = scan.options.truncate_gradient
-    if last >= 0:  # the first steps pass nothing back: what they read is cut off from derivatives
-        taken = _without_derivative(scan, args).n_done
-        consts, args = [*consts, first], args._replace(consts=[*args.consts, taken - last])
+    n_last = scan.options.truncate_gradient
+    if n_last >= 0:  # the first steps pass no cotangents back
+        n_taken = _without_derivative(scan, args).n_done
+        consts, args = [*consts, first_live], args._replace(consts=[*args.consts, n_taken - n_last])
         cut = Cond.from_branches(body.inputs, [_cut_off(v) for v in body.inputs], body.inputs)
-        operands = cut.bind(count < first, body.inputs)
-    stepped: Any = through.bind(done, operands)
+        operands = cut.bind(count < first_live, body.inputs)
+    stepped: Any = guarded_step.bind(is_done, operands)
     n = scan.n_states
     loop = scan.from_body(
-        BodyArgs(inner.i, inner.rows, [done, count, *inner.states], consts),
-        BodyOuts([stepped[-1], count + pt.invert(done), *stepped[:n]], stepped[n:-1]),
+        BodyArgs(inner.i, inner.rows, [is_done, count, *inner.states], consts),
+        BodyOuts([stepped[-1], count + pt.invert(is_done), *stepped[:n]], stepped[n:-1]),
         scan.options._replace(truncate_gradient=-1),
     )
     bound, go = (args.n_steps, None) if args.sequences else split_bound(args.n_steps)
     over = pt.constant(np.asarray(False)) if go is None else pt.invert(go)
     states = [over, pt.constant(0, dtype="int64"), *args.states]
-    found = loop.split_outputs(loop.bind(args._replace(n_steps=bound, states=states)))
-    stopped, n_done, *finals = found.finals
-    if last >= 0:  # the same number, of which a backend knows how large it can be
-        n_done = taken
-    own = args._replace(consts=args.consts[: scan.n_consts])
-    # With ``reverse`` the rows that were made are the last ones.
-    made = [KeepRows(last=scan.options.reverse)(trace, n_done, n_done) for trace in found.traces]
-    traces = with_items(_without_derivative(scan, own).traces, kept, made)
+    results = loop.split_outputs(loop.bind(args._replace(n_steps=bound, states=states)))
+    stopped, n_done, *finals = results.finals
+    if n_last >= 0:  # an equal number, whose bound a backend knows
+        n_done = n_taken
+    own_args = args._replace(consts=args.consts[: scan.n_consts])
+    # With ``reverse`` the computed rows are the last ones.
+    rows = [KeepRows(last=scan.options.reverse)(trace, n_done, n_done) for trace in results.traces]
+    traces = with_items(_without_derivative(scan, own_args).traces, tensor_ys, rows)
     return ScanOuts(finals, traces, n_done, stopped)
 
 
 def _without_derivative(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
-    """The loop, where only numbers of steps and what is no tensor are read of it."""
+    """The loop without derivatives, for numbers of steps and traces that are not tensors."""
     plain = scan.with_options(truncate_gradient=-1, checkpoint=None)
     quiet = ScanArgs(args.n_steps, *([_cut_off(x) for x in group] for group in args[1:]))
     return plain.split_outputs(plain.bind(quiet))
@@ -146,25 +152,25 @@ def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
 
 
 def truncated(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
-    """The loop in two, of which only the last ``truncate_gradient`` steps have a derivative."""
+    """The loop in two parts, of which only the last ``truncate_gradient`` steps have a derivative."""
     return _joined(scan, *halves(scan, args))
 
 
 def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
-    """The steps before the last ``truncate_gradient`` ones, cut off from every derivative, and these."""
-    last = scan.options.truncate_gradient
+    """The last ``truncate_gradient`` steps, after the steps before them, cut off from derivatives."""
+    n_last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
-    n, known = args.n_steps, _known(args.n_steps)
-    m = pt.minimum(n, last)
+    n, static_n = args.n_steps, _known(args.n_steps)
+    m = pt.minimum(n, n_last)
     backwards = scan.options.reverse
-    split = m if backwards else n - m  # the row that parts the two
+    split = m if backwards else n - m  # the row at which the second part begins
     early, late = (slice(split, None), slice(None, split))[:: 1 if backwards else -1]
     head = _part(plain, args, n - m, early, split if backwards else 0, cut_off=True)
     states = head.finals
-    if known is None or known <= last:
+    if static_n is None or static_n <= n_last:
         # Where no step is cut off, the first state is that of the loop and has a derivative.
         states = [
-            pt.switch(n <= last, s, final) if is_float(s) else final
+            pt.switch(n <= n_last, s, final) if is_float(s) else final
             for s, final in zip(args.states, head.finals, strict=True)
         ]
     return head, _part(plain, args._replace(states=states), m, late, 0 if backwards else split)
@@ -174,14 +180,14 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
 
 
 def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
-    """The loop as one over blocks of steps, in each of which the next level is; and what is left."""
+    """The loop as a loop over blocks of steps, which contain the next level, and a remainder."""
     levels = scan.options.checkpoint
-    every, *deeper = levels if isinstance(levels, tuple) else (levels,)
+    block_steps, *deeper = levels if isinstance(levels, tuple) else (levels,)
     inside_of_block = tuple(deeper) if len(deeper) > 1 else next(iter(deeper), None)
     plain = scan.with_options(checkpoint=inside_of_block)
-    n, known = args.n_steps, _known(args.n_steps)
-    size = _block_length(every, n)
-    if known is not None and known < int(size.data):
+    n, static_n = args.n_steps, _known(args.n_steps)
+    size = _block_length(block_steps, n)
+    if static_n is not None and static_n < int(size.data):
         return plain.split_outputs(plain.bind(args))
     n_blocks = n // size
     covered = n_blocks * size
@@ -201,34 +207,34 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     stacks = [pt.reshape(x[:covered], (n_blocks, size, *lengths(x)[1:])) for x in args.sequences]
 
     def blocks(states: Sequence[Any]) -> ScanOuts:
-        given = ScanArgs(n_blocks, stacks, states, [*args.consts, size])
-        found = outer.split_outputs(outer.bind(given))
-        return found._replace(
-            traces=[pt.reshape(t, (covered, *lengths(t)[2:])) for t in found.traces]
+        block_args = ScanArgs(n_blocks, stacks, states, [*args.consts, size])
+        results = outer.split_outputs(outer.bind(block_args))
+        return results._replace(
+            traces=[pt.reshape(t, (covered, *lengths(t)[2:])) for t in results.traces]
         )
 
-    def rest(states: Sequence[Any]) -> ScanOuts:
-        left = args._replace(states=states)
-        return _part(plain, left, n - covered, slice(covered, None), covered)
+    def remainder(states: Sequence[Any]) -> ScanOuts:
+        remaining_args = args._replace(states=states)
+        return _part(plain, remaining_args, n - covered, slice(covered, None), covered)
 
-    if known is not None and known % int(size.data) == 0:
+    if static_n is not None and static_n % int(size.data) == 0:
         return blocks(args.states)
-    first, second = (rest, blocks) if scan.options.reverse else (blocks, rest)
-    head = first(args.states)
-    return _joined(scan, head, second(head.finals))
+    first_part, second_part = (remainder, blocks) if scan.options.reverse else (blocks, remainder)
+    head = first_part(args.states)
+    return _joined(scan, head, second_part(head.finals))
 
 
-def _block_length(every: Any, n: Any) -> Any:
-    """How many steps lie between two states that are kept."""
-    known = _known(n)
-    if every != "sqrt":
-        return pt.constant(every, dtype="int64")
-    if known is None:
+def _block_length(block_steps: Any, n: Any) -> Any:
+    """The number of steps between two states that are kept."""
+    static_n = _known(n)
+    if block_steps != "sqrt":
+        return pt.constant(block_steps, dtype="int64")
+    if static_n is None:
         return pt.maximum(pt.ceil(pt.sqrt(n.astype("float64"))).astype("int64"), 1)
-    # A divisor is worth more than the root: what is left over takes a copy of every sequence, and a
-    # second compilation of the step. This far from the root n / k + k is at most 1/4 larger.
-    root = max(1, isqrt(known))
-    divisors = (k for k in range(root, root // 2, -1) if known % k == 0)
+    # A divisor is better than the root: a remainder takes a copy of every sequence, and a second
+    # compilation of the step. In this range n / k + k is at most 1/4 larger than at the root.
+    root = max(1, isqrt(static_n))
+    divisors = (k for k in range(root, root // 2, -1) if static_n % k == 0)
     return pt.constant(next(divisors, root), dtype="int64")
 
 
@@ -242,9 +248,9 @@ def _known(n: Any) -> int | None:
 def _part(
     scan: ScanGrammar, args: ScanArgs, n: Any, rows: slice, offset: Any, cut_off: bool = False
 ) -> ScanOuts:
-    """``n`` steps of a loop over some ``rows`` of its sequences, of which the first is row ``offset``.
+    """``n`` steps of a loop over ``rows`` of its sequences, from row ``offset`` on.
 
-    ``cut_off`` from every derivative with respect to what it reads.
+    With ``cut_off`` its inputs are cut off from every derivative.
     """
     body = scan.unfrozen()
     inner = scan.split_body_inputs(body.inputs)
@@ -257,14 +263,14 @@ def _part(
         scan.split_body_outputs(outs),
         scan.options,
     )
-    given = ScanArgs(n, [_cut(x, rows) for x in args.sequences], args.states, list(args.consts))
+    part_args = ScanArgs(n, [_cut(x, rows) for x in args.sequences], args.states, list(args.consts))
     if cut_off:
-        given = ScanArgs(n, *([_cut_off(x) for x in group] for group in given[1:]))
-    return loop.split_outputs(loop.bind(given._replace(consts=[*given.consts, offset])))
+        part_args = ScanArgs(n, *([_cut_off(x) for x in group] for group in part_args[1:]))
+    return loop.split_outputs(loop.bind(part_args._replace(consts=[*part_args.consts, offset])))
 
 
 def _joined(scan: ScanGrammar, head: ScanOuts, tail: ScanOuts) -> ScanOuts:
-    """Two parts as one loop: ``head`` ran first, so that with ``reverse`` its rows come last."""
+    """The outputs of two parts as one loop's; with ``reverse`` the rows of ``head`` come last."""
     order = (tail, head) if scan.options.reverse else (head, tail)
     traces = [
         extend(a, b) if isinstance(a.type, TraceType) else pt.concatenate([a, b])

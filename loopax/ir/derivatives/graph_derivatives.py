@@ -1,4 +1,4 @@
-"""The derivatives of a graph with respect to root variables of it, as graphs: dense, or with few products.
+"""The derivatives of a graph with respect to its root variables, as graphs.
 
     gradients       one pullback
     pulled_back     the transposed Jacobian times a cotangent
@@ -6,7 +6,8 @@
     jacobian        a block for each output and each variable, by as many products as there are rows, or
                     columns
 
-A batch of products is one graph: what depends on the seeds has an axis more, in front, loops included.
+A batch of products is one graph: values that depend on the seeds have a further leading axis, in
+loops too.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from loopax.ir.ops.scan import Scan
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import lengths
 
-# What PyTensor raises where an op has a pullback only, and that has none of its own: a product, say.
+# PyTensor's exceptions for an op that has only a pullback, which has no pullback itself: a product,
+# say.
 NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, NullTypeGradError
 
 
 def gradients(wrt: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """The gradient of the one output, a float scalar, by each of ``wrt``; zeros where it is constant.
+    """The gradient of the one output, a float scalar, in each of ``wrt``; zeros where it is constant.
 
     Raises
     ------
@@ -54,32 +56,32 @@ def _refuse_null(slopes: Sequence[Any]) -> None:
 
 
 def pulled_back(wrt: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """The cotangents of ``wrt``, of their types, from those of ``outputs``; None for what is no float.
+    """The cotangents of ``wrt``, in their types, from those of ``outputs``; zeros where none arrives.
 
     Raises
     ------
     pytensor.gradient.NullTypeGradError
         An op on the way has no derivative.
     """
-    given = [
+    typed_cotangents = [
         v.type.filter_variable(c.astype(v.type.dtype)) if is_float(v) else None
         for v, c in zip(outputs, cotangents, strict=True)
     ]
-    found = pull_back(wrt, outputs, given)
-    _refuse_null(found)
-    return [zeros_for(v) if g is None else g for v, g in zip(wrt, found, strict=True)]
+    in_cotangents = pull_back(wrt, outputs, typed_cotangents)
+    _refuse_null(in_cotangents)
+    return [zeros_for(v) if g is None else g for v, g in zip(wrt, in_cotangents, strict=True)]
 
 
 def pushed_forward(
     wrt: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Any]:
     """The tangents of ``outputs``, of their types, from those of ``wrt``; zeros where none arrives."""
-    found = push_forward(wrt, outputs, list(tangents))
+    out_tangents = push_forward(wrt, outputs, list(tangents))
     return [
         (zeros_for(v) if is_float(v) else v.zeros_like(dtype=pytensor.config.floatX))
         if t is None
         else t
-        for v, t in zip(outputs, found, strict=True)
+        for v, t in zip(outputs, out_tangents, strict=True)
     ]
 
 
@@ -91,7 +93,7 @@ def jacobian(
     Parameters
     ----------
     forward
-        Whether by pushforwards; by default where there are known to be no more columns than rows.
+        Whether to use pushforwards; by default where there are provably no more columns than rows.
     """
     columns, rows = _n_elements(wrt), _n_elements(outputs)
     fewer = columns is not None and (columns <= rows if rows is not None else columns == 1)
@@ -111,39 +113,39 @@ def _n_elements(variables: Sequence[Any]) -> int | None:
 
 
 def _columns(wrt: Sequence[Any], k: int, outputs: Sequence[Any]) -> list[Any]:
-    """The blocks of the variable ``k``, of each output."""
+    """The blocks of the variable ``k``, one for each output."""
     v = wrt[k]
     seed = v.type()
     tangents = [seed if j == k else None for j in range(len(wrt))]
-    pushed = pushed_forward(wrt, outputs, tangents)
-    found = over_rows(pushed, {seed: _identity(v)})
+    out_tangents = pushed_forward(wrt, outputs, tangents)
+    batches = over_rows(out_tangents, {seed: _identity(v)})
     return [
         pt.moveaxis(t, 0, -1).reshape((*lengths(y), *lengths(v)))
         if v.type.ndim != 1
         else pt.moveaxis(t, 0, -1)
-        for y, t in zip(outputs, found, strict=True)
+        for y, t in zip(outputs, batches, strict=True)
     ]
 
 
 def _rows(wrt: Sequence[Any], outputs: Sequence[Any], k: int) -> list[Any]:
-    """The blocks of the output ``k``, of each variable."""
+    """The blocks of the output ``k``, one for each variable."""
     y = outputs[k]
     if not y.type.ndim:
         return pulled_back(wrt, [y], [pt.ones((), dtype=y.type.dtype)])
     seed = TensorType(y.type.dtype, y.type.shape)()
-    found = over_rows(pulled_back(wrt, [y], [seed]), {seed: _identity(y)})
+    batches = over_rows(pulled_back(wrt, [y], [seed]), {seed: _identity(y)})
     return [
         g.reshape((*lengths(y), *lengths(v))) if y.type.ndim != 1 else g
-        for v, g in zip(wrt, found, strict=True)
+        for v, g in zip(wrt, batches, strict=True)
     ]
 
 
 def _identity(v: Any) -> Any:
-    """Seeds: for each element of ``v`` an array of its shape with a one there."""
+    """The seeds of ``v``: for each element an array of its shape with a one there."""
     n: Any = 1
     for length in lengths(v):
         n = n * length
-    # PyTensor's eye is a Blockwise, which nobody can evaluate inside of a body (PyTensor 3.3.7).
+    # PyTensor's eye is a Blockwise, which cannot be evaluated inside of a body (PyTensor 3.3.7).
     index = pt.arange(n, dtype="int64")
     eye = pt.eq(index[:, None], index[None, :]).astype(v.type.dtype)
     return eye if v.type.ndim == 1 else eye.reshape((n, *lengths(v)))
@@ -153,30 +155,30 @@ def _identity(v: Any) -> Any:
 
 
 def over_rows(outputs: Sequence[Any], seeds: dict[Any, Any]) -> list[Any]:
-    """``outputs``, linear in the variables of ``seeds``, for each row of these: an axis more, in front.
+    """``outputs``, linear in the variables of ``seeds``, for each row of these, along a leading axis.
 
-    An op without a form for a batch makes it a loop over the rows.
+    Where an op cannot be batched, a loop over the rows computes it.
     """
-    found: Any
+    batched: Any
     try:
-        found = vectorize_graph(list(outputs), seeds)
+        batched = vectorize_graph(list(outputs), seeds)
     except (NotImplementedError, TypeError):
-        found = _row_by_row(outputs, seeds)
+        batched = _row_by_row(outputs, seeds)
     n = next(iter(seeds.values())).shape[0]
     return [
-        new
-        if new.type.ndim > old.type.ndim
-        else pt.broadcast_to(new, (n, *(new.shape[k] for k in range(new.type.ndim))))
-        for old, new in zip(outputs, found, strict=True)
+        batch
+        if batch.type.ndim > out.type.ndim
+        else pt.broadcast_to(batch, (n, *(batch.shape[k] for k in range(batch.type.ndim))))
+        for out, batch in zip(outputs, batched, strict=True)
     ]
 
 
 def _row_by_row(outputs: Sequence[Any], seeds: dict[Any, Any]) -> list[Any]:
-    others = [v for v in graph_inputs(outputs) if not hasattr(v, "data") and v not in seeds]
-    inner = [v.type() for v in others]
+    captured = [v for v in graph_inputs(outputs) if not hasattr(v, "data") and v not in seeds]
+    inner = [v.type() for v in captured]
     rows = [v.type() for v in seeds]
-    replace = dict(zip([*others, *seeds], [*inner, *rows], strict=True))
+    replace = dict(zip([*captured, *seeds], [*inner, *rows], strict=True))
     body = BodyArgs(pt.lscalar(), rows, [], inner)
     loop = Scan.from_body(body, BodyOuts([], replaced(outputs, replace)))
     matrices = list(seeds.values())
-    return loop.bind(ScanArgs(matrices[0].shape[0], matrices, [], others))
+    return loop.bind(ScanArgs(matrices[0].shape[0], matrices, [], captured))

@@ -1,4 +1,4 @@
-"""What derivatives of graphs have in common: which variables have one, and what a missing one is."""
+"""Helpers of graph derivatives: variables that have one, and the forms of a missing one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_sparse(v: Any) -> bool:
 
 
 def is_list_of_floats(v: Any) -> bool:
-    """Whether ``v`` is a typed list of what has derivatives, for which PyTensor has no rules."""
+    """Whether ``v`` is a typed list of floats, for which PyTensor has no rules."""
     element = v.type
     while isinstance(element, TypedListType):
         element = element.ttype
@@ -42,30 +42,32 @@ def is_list_of_floats(v: Any) -> bool:
 
 
 def is_connected(cotangent: Any) -> bool:
-    """Whether a cotangent, or tangent, says anything."""
+    """Whether a cotangent, or tangent, is known and connected."""
     return cotangent is not None and not isinstance(cotangent.type, DisconnectedType | NullType)
 
 
 def is_null(cotangent: Any) -> bool:
-    """Whether PyTensor could not say what a cotangent is."""
+    """Whether a cotangent is PyTensor's null: unknown."""
     return cotangent is not None and isinstance(cotangent.type, NullType)
 
 
-def through(
+def at_inputs(
     derive: Callable[..., list[Any]],
     build: Callable[[list[Any]], Sequence[Variable]],
     inputs: Sequence[Variable],
-    given: Sequence[Any],
+    seeds: Sequence[Any],
 ) -> list[Any]:
-    """`pull_back` or `push_forward` through what ``build`` makes of ``inputs``, which need not be roots.
+    """`pull_back` or `push_forward` through ``build(inputs)``, where inputs need not be roots.
 
-    Each input that can have a derivative has a root: one may have been computed from another. The others
-    stay: what they were computed from tells, for instance, the bound of a number of steps.
+    Each input that can have a derivative is replaced by a root, since one may depend on another. The
+    others stay: their ancestors determine, for instance, the bound of a number of steps.
     """
     roots = [v.type() if is_float(v) else v for v in inputs]
-    found = derive(roots, build(list(roots)), given)
-    new = iter(replaced([g for g in found if g is not None], dict(zip(roots, inputs, strict=True))))
-    return [None if g is None else next(new) for g in found]
+    derivatives = derive(roots, build(list(roots)), seeds)
+    results = iter(
+        replaced([g for g in derivatives if g is not None], dict(zip(roots, inputs, strict=True)))
+    )
+    return [None if g is None else next(results) for g in derivatives]
 
 
 def connections(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[list[bool]]:
@@ -82,24 +84,24 @@ def _carries(v: Any) -> bool:
     return hasattr(v.type, "ndim") or is_list_of_floats(v)
 
 
-def spread(
-    found: set[int], candidates: Sequence[int], joins: Callable[[int, set[int]], bool]
+def closure(
+    members: set[int], candidates: Sequence[int], joins: Callable[[int, set[int]], bool]
 ) -> list[int]:
-    """``found`` and the ``candidates`` that join what is found, in any number of rounds."""
-    while True:  # ends: it only grows
-        more = {k for k in candidates if joins(k, found)} - found
-        if not more:
-            return sorted(found)
-        found = found | more
+    """The closure of ``members``: with all ``candidates`` that join them, in any number of rounds."""
+    while True:  # terminates: the set only grows
+        added = {k for k in candidates if joins(k, members)} - members
+        if not added:
+            return sorted(members)
+        members = members | added
 
 
-def of_type(v: Any, g: Any) -> Any:
-    """A derivative with the type of what it belongs to.
+def as_derivative_of(v: Any, g: Any) -> Any:
+    """A derivative of ``v`` in the type of ``v``.
 
     Raises
     ------
     NotImplementedError
-        It is complex, and what it belongs to is real: PyTensor has no forward mode through such an op.
+        It is complex, and ``v`` is real: PyTensor has no forward mode through such an op.
     """
     if g is None or isinstance(g.type, NullType):
         return g
@@ -114,12 +116,12 @@ def of_type(v: Any, g: Any) -> Any:
 
 
 def zeros_for(v: Any) -> Any:
-    """A derivative of ``v`` that is zero."""
+    """The zero derivative of ``v``."""
     return v.type.filter_variable(v.zeros_like())
 
 
 def unknown_through_list(op: Any, inputs: Sequence[Any], v: Any) -> Any:
-    """The cotangent of a typed list, or of what goes through one: PyTensor has no rule for lists."""
+    """The unknown cotangent of a typed list, or of a value behind one: PyTensor has no rule."""
     return grad_not_implemented(
         op,
         list(inputs).index(v),
@@ -129,18 +131,22 @@ def unknown_through_list(op: Any, inputs: Sequence[Any], v: Any) -> Any:
     )
 
 
-def finished(
-    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any], found: Any
+def pytensor_cotangents(
+    op: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    cotangents: Sequence[Any],
+    in_cotangents: Any,
 ) -> list[Any]:
-    """What a pullback returns: disconnected just where ``op.connection_pattern`` says so.
+    """The results of a pullback, disconnected exactly where ``op.connection_pattern`` says so.
 
-    PyTensor checks that the two agree. An input that is connected, but that no cotangent arrives
-    at (an integer, a step that lost it on the way), has zeros. One that is connected to an output
-    of which nobody knows the cotangent has none either.
+    PyTensor checks that the two agree. An input that is connected, but at which no cotangent arrives (an
+    integer, a step that lost it on the way), has zeros. An input that is connected to an output with an
+    unknown cotangent has an unknown one.
     """
     pattern = op.connection_pattern(outputs[0].owner)
     result = []
-    for x, g, row in zip(inputs, found, pattern, strict=True):
+    for x, g, row in zip(inputs, in_cotangents, pattern, strict=True):
         unknown = [d for c, d in zip(row, cotangents, strict=True) if c and is_null(d)]
         if unknown:
             result.append(unknown[0])

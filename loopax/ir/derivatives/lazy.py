@@ -1,16 +1,16 @@
-"""``Grad``, ``Pullback``, ``Pushforward``, ``Jacobian``: derivatives that are not taken yet.
+"""``Grad``, ``Pullback``, ``Pushforward``, ``Jacobian``: lazy derivatives, not taken yet.
 
-Grammar, of a function of ``n`` inputs with ``m`` outputs::
+Grammar, for a function of ``n`` inputs with ``m`` outputs::
 
     inputs   n, then one seed for each output (Pullback) or each of ``wrt`` (Pushforward)
     body     [n inputs] -> [m outputs]; of Grad one, a float scalar
     outputs  m, then the derivatives: one for each of ``wrt`` (Grad, Pullback), one for each output
              (Pushforward), or a block for each output and each of ``wrt`` (Jacobian)
 
-A rewrite sees the function, and what it is differentiated with respect to. The values of the function are
-outputs of the same node, so that a value and its gradient need no search for what they share. `expanded`
-is the derivative as a graph; who runs such an op without that it has been expanded runs it as that. The
-Hessian is the Jacobian of a function whose body is a `Grad`.
+A rewrite sees the function and the positions ``wrt``. The function's values are outputs of the same
+node, so a value and its gradient share computations without a search. `expanded` is the derivative as
+a graph, which is also what runs where the op has not been expanded. The Hessian is the Jacobian of a
+function whose body is a `Grad`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from pytensor.tensor.type import TensorType
 
 from loopax.facts.linearity import is_affine
 from loopax.ir.derivatives.graph_derivatives import gradients, jacobian, pulled_back, pushed_forward
-from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
+from loopax.ir.derivatives.inner_gradients import (
+    is_connected,
+    is_float,
+    pytensor_cotangents,
+    zeros_for,
+)
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, Step
 from loopax.ir.replace import replaced
@@ -57,25 +62,24 @@ class Derivative(CompiledBodies):
     def of(
         cls,
         roots: Sequence[Any],
-        given: Sequence[Any],
+        arguments: Sequence[Any],
         wrt: Sequence[Any],
         outputs: Sequence[Any],
         seeds: Sequence[Any] = (),
         name: str = "f",
     ) -> list[Any]:
-        """The outputs of a node of it: the derivative of ``outputs`` at ``given``, in the place of
-        ``roots``.
+        """The derivative of ``outputs`` at ``arguments``, in the place of ``roots``: a node's outputs.
 
-        What ``outputs`` follow from besides, shared variables too, become inputs.
+        Other ancestors of ``outputs``, shared variables too, become inputs.
         """
-        others = [
+        captured = [
             v for v in graph_inputs(outputs) if not isinstance(v, Constant) and v not in roots
         ]
-        inner = [*roots, *(v.type() for v in others)]
-        outs = replaced(outputs, dict(zip(others, inner[len(roots) :], strict=True)))
+        inner = [*roots, *(v.type() for v in captured)]
+        outs = replaced(outputs, dict(zip(captured, inner[len(roots) :], strict=True)))
         body = FunctionGraph(inner, outs, clone=True).freeze()
         op = cls(body, [list(roots).index(v) for v in wrt], name)
-        return list(op.make_node(*given, *others, *seeds).outputs)
+        return list(op.make_node(*arguments, *captured, *seeds).outputs)
 
     def with_body(self, body: FrozenFunctionGraph) -> Derivative:
         return type(self)(body, self.wrt, self.name)
@@ -90,64 +94,68 @@ class Derivative(CompiledBodies):
     def __str__(self) -> str:
         return f"{type(self).__name__}{{{self.name}, wrt={list(self.wrt)}}}"
 
-    # -- what it consists of -------------------------------------------------------------------------
+    # -- grammar -------------------------------------------------------------------------------------
 
     @property
     def n_outs(self) -> int:
-        """How many outputs the function has."""
+        """The number of outputs of the function."""
         return len(self.fgraph.outputs)
 
     @property
     def n_inputs(self) -> int:
-        """How many inputs the function has; seeds come behind them."""
+        """The number of inputs of the function; seeds follow them."""
         return len(self.fgraph.inputs)
 
     def _seeded(self) -> list[Any]:
-        """The variables of the body that there is a seed for."""
+        """The variables of the body that have a seed."""
         return []
 
     def _derived(self) -> list[Any]:
-        """For each derivative the variables of the body whose lengths its own are, one behind the other."""
+        """For each derivative the variables of the body whose shapes, concatenated, are its shape."""
         return [(self.fgraph.inputs[k],) for k in self.wrt]
 
     def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
-        """The derivatives as graphs, of ``outputs`` of roots ``wrt``."""
+        """The derivatives of ``outputs`` with respect to roots ``wrt``, as graphs."""
         raise NotImplementedError(type(self).__name__)
 
     def make_node(self, *inputs: Any) -> Apply:
         inner = [*self.fgraph.inputs, *self._seeded()]
-        given = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
+        operands = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
         outs = [v.type() for v in self.fgraph.outputs]
-        outs += [_joined(of)() for of in self._derived()]
-        return Apply(self, given, outs)
+        outs += [_joined(variables)() for variables in self._derived()]
+        return Apply(self, operands, outs)
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         body = self.unfrozen()
-        found = infer_shape(body.outputs, body.inputs, shapes[: self.n_inputs])
+        body_shapes = infer_shape(body.outputs, body.inputs, shapes[: self.n_inputs])
         outs = [
             None
             if s is None
             else tuple(replaced(s, dict(zip(body.inputs, node.inputs, strict=False))))
-            for s in found
+            for s in body_shapes
         ]
-        known = dict(
+        shape_of = dict(
             zip(
                 [*self.fgraph.inputs, *self.fgraph.outputs],
                 [*shapes[: self.n_inputs], *outs],
                 strict=True,
             )
         )
-        return [*outs, *(sum((tuple(known[v]) for v in of), ()) for of in self._derived())]
+        return [
+            *outs,
+            *(sum((tuple(shape_of[v]) for v in variables), ()) for variables in self._derived()),
+        ]
 
-    # -- what it means -----------------------------------------------------------------------------------
+    # -- meaning
+    # -----------------------------------------------------------------------------------------
 
     def expanded(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs as a graph without derivatives that are not taken yet."""
+        """The outputs as a graph without lazy derivatives."""
         body = self.unfrozen()
         expand(body)
         seeds = [v.type() for v in self._seeded()]
-        found = self.derivatives([body.inputs[k] for k in self.wrt], body.outputs, seeds)
-        outs = [*body.outputs, *found]
+        derivatives = self.derivatives([body.inputs[k] for k in self.wrt], body.outputs, seeds)
+        outs = [*body.outputs, *derivatives]
         types = [v.type for v in self.make_node(*inputs).outputs]
         outs = replaced(outs, dict(zip([*body.inputs, *seeds], inputs, strict=True)))
         # PyTensor's gradient by a float32 that is compared with an int64 is a float64.
@@ -178,31 +186,31 @@ class Derivative(CompiledBodies):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """A derivative of this one, not taken yet either: a product, never a Hessian."""
+        """The cotangents, by a lazy product with this derivative's own Jacobian, never by a Hessian."""
         roots, wrt, outs = self._applied(inputs)
-        given = [
+        seeds = [
             g if is_connected(g) else y.zeros_like()
             for y, g in zip(outputs, cotangents, strict=True)
         ]
-        given = [_seed(y, g) for y, g in zip(outs, given, strict=True)]
-        made = Pullback.of(roots, inputs, wrt, outs, given, self.name)[len(outs) :]
-        found = iter(made)
-        pulled = [next(found) if is_float(x) else None for x in inputs]
-        return finished(self, inputs, outputs, cotangents, pulled)
+        seeds = [_seed(y, g) for y, g in zip(outs, seeds, strict=True)]
+        products = Pullback.of(roots, inputs, wrt, outs, seeds, self.name)[len(outs) :]
+        remaining = iter(products)
+        in_cotangents = [next(remaining) if is_float(x) else None for x in inputs]
+        return pytensor_cotangents(self, inputs, outputs, cotangents, in_cotangents)
 
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
         roots, wrt, outs = self._applied(inputs)
-        given = [
+        seeds = [
             x.type.filter_variable(t.astype(x.type.dtype)) if is_connected(t) else zeros_for(x)
             for x, t in zip(inputs, tangents, strict=True)
             if is_float(x)
         ]
-        return Pushforward.of(roots, inputs, wrt, outs, given, self.name)[len(outs) :]
+        return Pushforward.of(roots, inputs, wrt, outs, seeds, self.name)[len(outs) :]
 
     def _applied(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """This op at fresh roots: these, those that are floats, and the outputs."""
+        """This op at fresh roots: the roots, the float ones among them, and the outputs."""
         roots = [x.type() for x in inputs]
         return roots, [v for v in roots if is_float(v)], self.make_node(*roots).outputs
 
@@ -212,15 +220,15 @@ def _seed(y: Any, g: Any) -> Any:
 
 
 def _cast(v: Any, declared: Any) -> Any:
-    """``v``, a tensor, in the dtype that is declared."""
-    both = isinstance(declared, TensorType) and isinstance(v.type, TensorType)
-    return v.astype(declared.dtype) if both and v.type.dtype != declared.dtype else v
+    """``v`` in the dtype of the type ``declared``."""
+    are_tensors = isinstance(declared, TensorType) and isinstance(v.type, TensorType)
+    return v.astype(declared.dtype) if are_tensors and v.type.dtype != declared.dtype else v
 
 
-def _joined(of: Sequence[Any]) -> Any:
-    """The type of a derivative: the lengths of all that it belongs to, the dtype of the first float."""
-    shape = tuple(n for v in of for n in v.type.shape)
-    dtype = next((v.type.dtype for v in of if is_float(v)), config.floatX)
+def _joined(variables: Sequence[Any]) -> Any:
+    """The type of a derivative: the concatenated shapes of ``variables``, the first float's dtype."""
+    shape = tuple(n for v in variables for n in v.type.shape)
+    dtype = next((v.type.dtype for v in variables if is_float(v)), config.floatX)
     return TensorType(dtype, shape)
 
 
@@ -242,7 +250,7 @@ class Grad(Derivative):
 
     @cached_property
     def is_constant(self) -> bool:
-        """Whether the gradient is the same wherever it is taken: the function is affine."""
+        """Whether the gradient is the same at all points: the function is affine."""
         return is_affine([self.fgraph.inputs[k] for k in self.wrt], self.fgraph.outputs)
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
@@ -254,34 +262,34 @@ class Grad(Derivative):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """The Hessian is symmetric: its product is the gradient by all inputs, pushed forward."""
+        """The cotangents, by a pushforward of the full gradient, as the Hessian is symmetric."""
         roots = [x.type() for x in inputs]
         floats = [k for k, x in enumerate(inputs) if is_float(x)]
-        of_all = self.with_wrt(floats)
-        slopes = of_all.make_node(*roots).outputs[1:]
+        full_gradient = self.with_wrt(floats)
+        slopes = full_gradient.make_node(*roots).outputs[1:]
         total: list[Any] = [None] * len(floats)
         by_value, *by_slopes = cotangents
         if is_connected(by_value):
-            first = of_all.make_node(*inputs).outputs[1:]
-            total = [by_value.astype(g.type.dtype) * g for g in first]
+            value_slopes = full_gradient.make_node(*inputs).outputs[1:]
+            total = [by_value.astype(g.type.dtype) * g for g in value_slopes]
         if any(map(is_connected, by_slopes)):
             seeds = [
                 _seed(inputs[k], g) if is_connected(g) else zeros_for(inputs[k])
                 for k, g in zip(self.wrt, by_slopes, strict=True)
             ]
             wrt = [roots[k] for k in self.wrt]
-            made = Pushforward.of(roots, inputs, wrt, slopes, seeds, self.name)[len(slopes) :]
-            total = [t if g is None else g + t for g, t in zip(total, made, strict=True)]
-        found = dict(zip(floats, total, strict=True))
-        pulled = [found.get(k) for k in range(len(inputs))]
-        return finished(self, inputs, outputs, cotangents, pulled)
+            products = Pushforward.of(roots, inputs, wrt, slopes, seeds, self.name)[len(slopes) :]
+            total = [t if g is None else g + t for g, t in zip(total, products, strict=True)]
+        by_position = dict(zip(floats, total, strict=True))
+        in_cotangents = [by_position.get(k) for k in range(len(inputs))]
+        return pytensor_cotangents(self, inputs, outputs, cotangents, in_cotangents)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in super().__getstate__().items() if k != "is_constant"}
 
 
 class Pullback(Derivative):
-    """The outputs, and the transposed Jacobian times a cotangent for each of them."""
+    """The outputs, and the transposed Jacobian times a cotangent for each output."""
 
     def _seeded(self) -> list[Any]:
         return list(self.fgraph.outputs)
@@ -304,35 +312,35 @@ class Pushforward(Derivative):
 
 
 class Jacobian(Derivative):
-    """The outputs, and a block for each of them and each of ``wrt``."""
+    """The outputs, and a block for each output and each of ``wrt``."""
 
     def _derived(self) -> list[Any]:
         return [(y, self.fgraph.inputs[k]) for y in self.fgraph.outputs for k in self.wrt]
 
     def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
-        # A gradient has as many rows as columns, and it is cheaper to push forward than to pull back.
+        # The Jacobian of a gradient is square, and a pushforward is cheaper than a pullback.
         forward = all(v.owner and isinstance(v.owner.op, Grad) for v in self.fgraph.outputs)
         return [block for row in jacobian(wrt, outputs, forward or None) for block in row]
 
 
 def expand(graph: FunctionGraph) -> None:
-    """Put in the place of each derivative in ``graph``, in bodies too, what it means; in place."""
+    """Expand each lazy derivative in ``graph``, in bodies too, in place."""
     for node in graph.toposort():
         op = node.op
         if isinstance(op, Derivative):
-            new = op.expanded(node.inputs)
+            outputs = op.expanded(node.inputs)
         elif isinstance(op, InnerGraphOp) and has_derivatives(op.fgraph):
             body = op.unfrozen()
             expand(body)
-            new = op.with_graph(body).make_node(*node.inputs).outputs
+            outputs = op.with_graph(body).make_node(*node.inputs).outputs
         else:
             continue
-        pairs = list(zip(node.outputs, new, strict=True))
+        pairs = list(zip(node.outputs, outputs, strict=True))
         graph.replace_all(pairs, import_missing=True, reason="expand")
 
 
 def has_derivatives(graph: Any) -> bool:
-    """Whether there is a derivative in ``graph`` that is not taken yet, in bodies too."""
+    """Whether ``graph`` contains a lazy derivative, in bodies too."""
     return any(
         isinstance(node.op, Derivative)
         or (isinstance(node.op, InnerGraphOp) and has_derivatives(node.op.fgraph))

@@ -1,4 +1,4 @@
-"""An op's own pullback, as a graph."""
+"""The pullback of an op as a graph."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def floats(variables: Sequence[Any]) -> list[int]:
 
 
 class PullbackRule:
-    """The pullback that ``op`` brings along, as a graph that is made when it is first asked for.
+    """The pullback of ``op`` as a graph, built at its first use.
 
-    Not before: it may apply its own op, or one like it, without an end, and it may raise.
+    Not before: a pullback may apply its own op, or one like it, without end, and it may raise.
 
     Parameters
     ----------
     op
-        It has a ``pullback``.
+        An op with a ``pullback``.
     types
-        Those of the inputs that it is applied to.
+        The types of its inputs.
     prepare
-        What is done to the graph, in place: always `import_graph`, handed in since `ir` may not import it.
+        A rewrite of the graph, in place: always `import_graph`, passed in since `ir` may not import it.
     used
-        Which outputs are read; none means all. No cotangent comes from the others.
+        Which outputs are read; an empty sequence means all. The others have no cotangent.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PullbackRule:
     def graph(self) -> FrozenFunctionGraph:
         """``[*inputs, *outputs, *float cotangents] -> [*cotangents of the float inputs]``.
 
-        A cotangent that the op leaves disconnected, or says to be `unknown`, is zero.
+        A cotangent that the op leaves disconnected, or `unknown`, is zero.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class PullbackRule:
 
     @property
     def unknown(self) -> dict[int, Any]:
-        """The inputs of which the op says that it has no cotangent, with the variables that say why."""
+        """The inputs with an unknown cotangent, and PyTensor's null variables with the reasons."""
         return self._graph_and_unknown[1]
 
     @cached_property
@@ -72,26 +72,32 @@ class PullbackRule:
         op, inputs = self.op, [t() for t in self.types]
         applied = op.make_node(*inputs).outputs
         outputs = [v.type() for v in applied]
-        given = {k: outputs[k].type() for k in floats(outputs)}
-        read = {k: g for k, g in given.items() if not self.used or self.used[k]}
-        cotangents = [read.get(k, DisconnectedType()()) for k in range(len(outputs))]
-        # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: an op asks its cotangents
-        # for their ranks, and `PermuteRowElements` of integers raises.
+        out_cotangents = {k: outputs[k].type() for k in floats(outputs)}
+        read_cotangents = {k: g for k, g in out_cotangents.items() if not self.used or self.used[k]}
+        cotangents = [read_cotangents.get(k, DisconnectedType()()) for k in range(len(outputs))]
+        # As in PyTensor's `grad`, skip an op whose outputs are all disconnected: ops read their
+        # cotangents' ranks, and `PermuteRowElements` of integers raises.
         nothing: list[Any] = [None] * len(inputs)
-        found = pullback_of(op, list(inputs), applied, cotangents) if read else nothing
-        wanted: list[Variable] = []
+        in_cotangents = (
+            pullback_of(op, list(inputs), applied, cotangents) if read_cotangents else nothing
+        )
+        results: list[Variable] = []
         unknown = {}
         for k in floats(inputs):
             x: Any = inputs[k]
-            if found[k] is not None and isinstance(found[k].type, NullType):
-                unknown[k] = found[k]
-            if k in unknown or found[k] is None or isinstance(found[k].type, DisconnectedType):
-                wanted.append(x.zeros_like())
+            if in_cotangents[k] is not None and isinstance(in_cotangents[k].type, NullType):
+                unknown[k] = in_cotangents[k]
+            if (
+                k in unknown
+                or in_cotangents[k] is None
+                or isinstance(in_cotangents[k].type, DisconnectedType)
+            ):
+                results.append(x.zeros_like())
             else:
-                wanted.append(x.type.filter_variable(found[k].astype(x.type.dtype)))
+                results.append(x.type.filter_variable(in_cotangents[k].astype(x.type.dtype)))
         replace = dict(zip(applied, outputs, strict=True))
-        wanted = clone_replace(wanted, replace, rebuild_strict=False)
-        graph = FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=False)
+        results = clone_replace(results, replace, rebuild_strict=False)
+        graph = FunctionGraph([*inputs, *outputs, *out_cotangents.values()], results, clone=False)
         run_after_forward(graph, [applied[0].owner])
         self.prepare(graph)
         return graph.freeze(), unknown
@@ -105,7 +111,7 @@ class PullbackRule:
             return bool(self.op == other.op)
         except (
             Exception
-        ):  # OpFromGraphs compare what their pullbacks give, which may raise anything
+        ):  # OpFromGraphs compare the results of their pullbacks, which may raise anything
             return False
 
     def __hash__(self) -> int:

@@ -1,19 +1,18 @@
 """The pullback of `Scan`: a loop over the same steps in the other direction.
 
-For a step ``(s', y) = f(i, x, s, c)`` and cotangents ``l`` of the state behind it and ``dy`` of its
-row, the backward loop computes the step again from the state before it, and from it
+For a step ``(s', y) = f(i, x, s, c)`` and cotangents ``l`` of the next state and ``dy`` of the row,
+the backward loop computes the step again from the state before it, and then
 
     (dx, l, dc) = pullback of f at (x, s, c), of (l, dy)
 
-with ``l`` as its state, ``dx`` as its trace and ``dc`` added up. What it needs of the forward loop
-are the states before each step, nothing else: a trace that the loop has anyway, and that of a twin loop
-otherwise. (Rows of next states are not taken for it, though they are the same but for one: two traces a
-row apart would keep `fuse_loops` from making one loop of those that read them.) States that no
-cotangent can reach have none; constants, rows and states that the backward step does not read are not
-given to it.
+with ``l`` as its state, ``dx`` as its trace and the sum of ``dc``. From the forward loop it needs
+only the states before each step: a trace that the loop has anyway, or else the trace of a twin loop.
+(Rows of next states are not used, though they are shifted by one row: two traces a row apart would
+keep `fuse_loops` from fusing their readers.) States that no cotangent reaches have none; constants,
+rows and states that the backward step does not read are no inputs of it.
 
-A loop that stops, one with ``checkpoint`` and one with ``truncate_gradient`` are first written as the
-plain loops that mean the same (`loopax.ir.derivatives.expand`), and the pullback goes through those.
+A loop that stops, one with ``checkpoint`` and one with ``truncate_gradient`` are first rewritten as
+equal plain loops (`loopax.ir.derivatives.expand`), whose pullback is taken.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from pytensor.graph.traversal import ancestors
 
 from loopax.ir.derivatives.expand import expansion
 from loopax.ir.derivatives.inner_gradients import (
+    at_inputs,
+    closure,
     connections,
-    finished,
     is_connected,
     is_float,
     is_list_of_floats,
     is_null,
-    spread,
-    through,
+    pytensor_cotangents,
     unknown_through_list,
     zeros_for,
 )
@@ -45,14 +44,14 @@ from loopax.ir.sequences import with_items
 
 
 def connection_pattern(scan: ScanGrammar, node: Apply) -> list[list[bool]]:
-    """Which output follows from which input, through any number of steps, none included."""
+    """``[input][output]``: whether the output depends on the input, through any number of steps."""
     pattern = _step_pattern(scan)
     n, states = len(scan.fgraph.inputs), range(scan.n_states)
-    first = 1 + scan.n_seqs
-    # A state is connected to what the next step makes of it: at most one new pair a round.
+    first_state = 1 + scan.n_seqs
+    # A state is connected to states of the next step: at least one new pair a round.
     final = [list(row[: scan.n_states]) for row in pattern]
     for k in states:
-        final[first + k][k] = hasattr(scan.args.states[k].type, "ndim")
+        final[first_state + k][k] = hasattr(scan.args.states[k].type, "ndim")
     changed = True
     while changed:
         changed = False
@@ -60,11 +59,11 @@ def connection_pattern(scan: ScanGrammar, node: Apply) -> list[list[bool]]:
             for k in states:
                 if row[k]:
                     for j in states:
-                        if final[first + k][j] and not row[j]:
+                        if final[first_state + k][j] and not row[j]:
                             row[j] = changed = True
     rows = [
         [
-            bool(pattern[i][y] or any(final[i][k] and pattern[first + k][y] for k in states))
+            bool(pattern[i][y] or any(final[i][k] and pattern[first_state + k][y] for k in states))
             for y in range(scan.n_states, scan.n_states + scan.n_ys)
         ]
         for i in range(n)
@@ -85,21 +84,21 @@ def pullback(
     expand = expansion(scan, inputs)
     if expand is not None:
 
-        def steps(given: Any) -> Any:
-            return expand(scan.split_inputs(given)).flat()
+        def steps(operands: Any) -> Any:
+            return expand(scan.split_inputs(operands)).flat()
 
-        found = through(pull_back, steps, inputs, cotangents)
+        in_cotangents = at_inputs(pull_back, steps, inputs, cotangents)
     else:
-        found = _Backward(scan, inputs, outputs, cotangents).result()
-    return finished(scan, inputs, outputs, cotangents, found)
+        in_cotangents = _Backward(scan, inputs, outputs, cotangents).result()
+    return pytensor_cotangents(scan, inputs, outputs, cotangents, in_cotangents)
 
 
 class _ThroughList(Exception):
     """A cotangent reaches a state that is a typed list."""
 
 
-class _Kept(NamedTuple):
-    """One input of the backward step: the variable inside, and what is behind it outside."""
+class _StepInput(NamedTuple):
+    """An input of the backward step: the variable inside, and its value outside."""
 
     inner: Any
     outer: Any
@@ -112,7 +111,7 @@ class _Backward:
         self.scan = scan
         self.args = scan.split_inputs(inputs)
         self.outs: ScanOuts = scan.split_outputs(outputs)
-        self.given: ScanOuts = scan.split_outputs(cotangents)
+        self.cotangents: ScanOuts = scan.split_outputs(cotangents)
         self.body = scan.unfrozen()
         self.inner: BodyArgs = scan.split_body_inputs(self.body.inputs)
         self.inner_outs: BodyOuts = scan.split_body_outputs(self.body.outputs)
@@ -122,37 +121,55 @@ class _Backward:
         try:
             states, traces = self._reached()
         except _ThroughList:
-            # What comes back through a list that is carried is not known, and so is what it adds to.
+            # A cotangent through a carried list is unknown, and so is any sum with it.
             unknown = partial(unknown_through_list, self.scan, self.args.flat())
             return [unknown(x) if is_float(x) else None for x in self.args.flat()]
-        lambdas = {k: _Kept(self.inner.states[k].type(), self._final_cotangent(k)) for k in states}
-        d_rows = [_Kept(self.inner_outs.ys[k].type(), self.given.traces[k]) for k in traces]
-        of = [self.inner_outs.states[k] for k in states] + [self.inner_outs.ys[k] for k in traces]
-        given = [k.inner for k in (*lambdas.values(), *d_rows)]
-        step = self.scan.split_body_inputs(pull_back(self.body.inputs, of, given))
+        lambdas = {
+            k: _StepInput(self.inner.states[k].type(), self._final_cotangent(k)) for k in states
+        }
+        d_rows = [
+            _StepInput(self.inner_outs.ys[k].type(), self.cotangents.traces[k]) for k in traces
+        ]
+        seeded = [self.inner_outs.states[k] for k in states] + [
+            self.inner_outs.ys[k] for k in traces
+        ]
+        seeds = [k.inner for k in (*lambdas.values(), *d_rows)]
+        step = self.scan.split_body_inputs(pull_back(self.body.inputs, seeded, seeds))
         step = _with_nulls_spread(step, lambdas)
-        known = [k for k in states if not is_null(step.states[k])]
-        return self._loop(known, [lambdas[k] for k in known], d_rows, step)
+        known_states = [k for k in states if not is_null(step.states[k])]
+        return self._loop(known_states, [lambdas[k] for k in known_states], d_rows, step)
 
     def _loop(self, states: Any, lambdas: Any, d_rows: Any, step: BodyArgs) -> list[Any]:
-        arrived = [k for k, g in enumerate(step.consts) if g is not None and not is_null(g)]
+        summed_consts = [k for k, g in enumerate(step.consts) if g is not None and not is_null(g)]
         sums = [
-            _Kept(self.inner.consts[k].type(), self.args.consts[k].zeros_like()) for k in arrived
+            _StepInput(self.inner.consts[k].type(), self.args.consts[k].zeros_like())
+            for k in summed_consts
         ]
         # A step that does not read a state passes nothing back through it: its cotangent is zero.
         next_lambdas = [
-            zeros_for(kept.inner) if step.states[k] is None else step.states[k]
-            for k, kept in zip(states, lambdas, strict=True)
+            zeros_for(step_input.inner) if step.states[k] is None else step.states[k]
+            for k, step_input in zip(states, lambdas, strict=True)
         ]
-        next_sums = [kept.inner + step.consts[k] for k, kept in zip(arrived, sums, strict=True)]
+        next_sums = [
+            step_input.inner + step.consts[k]
+            for k, step_input in zip(summed_consts, sums, strict=True)
+        ]
         from_rows = [k for k, g in enumerate(step.rows) if g is not None and not is_null(g)]
         ys = [step.rows[k] for k in from_rows]
 
-        read = set(ancestors([*next_lambdas, *next_sums, *ys]))
-        rows = [_Kept(v, x) for v, x in _pairs(self.inner.rows, self.args.sequences) if v in read]
-        rows += self._saved([k for k, v in enumerate(self.inner.states) if v in read])
-        rows += [kept for kept in d_rows if kept.inner in read]
-        consts = [_Kept(v, x) for v, x in _pairs(self.inner.consts, self.args.consts) if v in read]
+        read_variables = set(ancestors([*next_lambdas, *next_sums, *ys]))
+        rows = [
+            _StepInput(v, x)
+            for v, x in _pairs(self.inner.rows, self.args.sequences)
+            if v in read_variables
+        ]
+        rows += self._saved([k for k, v in enumerate(self.inner.states) if v in read_variables])
+        rows += [step_input for step_input in d_rows if step_input.inner in read_variables]
+        consts = [
+            _StepInput(v, x)
+            for v, x in _pairs(self.inner.consts, self.args.consts)
+            if v in read_variables
+        ]
         carried = [*lambdas, *sums]
         backward = self.scan.from_body(
             BodyArgs(self.inner.i, _inner(rows), _inner(carried), _inner(consts)),
@@ -183,79 +200,81 @@ class _Backward:
             None,
             with_items(step.rows, from_rows, traces),
             with_items(nulls, states, outs.finals[: len(states)]),
-            with_items(step.consts, arrived, outs.finals[len(states) :]),
+            with_items(step.consts, summed_consts, outs.finals[len(states) :]),
         ).flat()
 
     def _reached(self) -> tuple[list[int], list[int]]:
         """The states and the traces that a cotangent reaches, in any number of steps back."""
         pattern = _step_pattern(self.scan)
-        first, n = 1 + self.scan.n_seqs, self.scan.n_states
+        first_state, n = 1 + self.scan.n_seqs, self.scan.n_states
         traces = [
             k
-            for k, (y, g) in enumerate(_pairs(self.inner_outs.ys, self.given.traces))
+            for k, (y, g) in enumerate(_pairs(self.inner_outs.ys, self.cotangents.traces))
             if is_float(y) and is_connected(g)
         ]
         floats = [k for k, v in enumerate(self.inner.states) if is_float(v)]
         ys = [n + k for k in traces]
 
         def feeds(k: int, reached: set[int]) -> bool:
-            return any(pattern[first + k][j] for j in [*reached, *ys])
+            return any(pattern[first_state + k][j] for j in [*reached, *ys])
 
-        given = {k for k in floats if is_connected(self.given.finals[k])}
-        reached = spread(given, floats, feeds)
+        seeded = {k for k in floats if is_connected(self.cotangents.finals[k])}
+        reached = closure(seeded, floats, feeds)
         for k, v in enumerate(self.inner.states):
             if is_list_of_floats(v) and feeds(k, {*reached}):
                 raise _ThroughList(v)
         return reached, traces
 
     def _final_cotangent(self, k: int) -> Any:
-        g, final = self.given.finals[k], self.outs.finals[k]
+        g, final = self.cotangents.finals[k], self.outs.finals[k]
         if not is_connected(g):
             return self.args.states[k].zeros_like()
         return final.type.filter_variable(g.astype(final.type.dtype))
 
-    def _saved(self, states: list[int]) -> list[_Kept]:
-        """A sequence of the states before each step, for each of ``states``."""
+    def _saved(self, states: list[int]) -> list[_StepInput]:
+        """The sequences of the values of ``states`` before each step."""
         emitted = dict(zip(self.scan.outs.ys, self.outs.traces, strict=True))
-        before = self.scan.args.states
-        own = {k: emitted[before[k]] for k in states if before[k] in emitted}
-        rest = [k for k in states if k not in own]
-        if rest:
+        inner_states = self.scan.args.states
+        trace_of = {k: emitted[inner_states[k]] for k in states if inner_states[k] in emitted}
+        missing = [k for k in states if k not in trace_of]
+        if missing:
             twin = self.scan.from_body(
                 self.inner,
-                BodyOuts(self.inner_outs.states, [self.inner.states[k] for k in rest]),
+                BodyOuts(self.inner_outs.states, [self.inner.states[k] for k in missing]),
                 self.scan.options,
             )
-            own |= zip(rest, twin.split_outputs(twin.bind(self.args)).traces, strict=True)
-        return [_Kept(self.inner.states[k], own[k]) for k in states]
+            trace_of |= zip(missing, twin.split_outputs(twin.bind(self.args)).traces, strict=True)
+        return [_StepInput(self.inner.states[k], trace_of[k]) for k in states]
 
 
-def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _Kept]) -> BodyArgs:
-    """``step`` with a null for all that follows from the cotangent of a state that becomes null.
+def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _StepInput]) -> BodyArgs:
+    """``step`` with nulls for all cotangents that depend on that of a state that becomes null.
 
-    Nobody knows such a cotangent any more one step further back. What does not read it is not concerned.
+    Such a cotangent is unknown one step further back. Cotangents that do not read it are not affected.
     """
-    while True:  # ends: each round has a null more
-        unknown = {kept.inner: g for k, kept in lambdas.items() if is_null(g := step.states[k])}
+    while True:  # terminates: each round has one null more
+        unknown = {
+            step_input.inner: g for k, step_input in lambdas.items() if is_null(g := step.states[k])
+        }
 
-        def spread(g: Any, unknown: Any = unknown) -> Any:
+        def with_null(g: Any, unknown: Any = unknown) -> Any:
             if g is None or is_null(g):
                 return g
             return next((unknown[v] for v in ancestors([g]) if v in unknown), g)
 
-        found = BodyArgs(step.i, *([spread(g) for g in group] for group in step[1:]))
-        if list(map(is_null, found.states)) == list(map(is_null, step.states)):
-            return found
-        step = found
+        marked = BodyArgs(step.i, *([with_null(g) for g in group] for group in step[1:]))
+        if list(map(is_null, marked.states)) == list(map(is_null, step.states)):
+            return marked
+        step = marked
 
 
 def _pairs(a: Any, b: Any) -> Any:
     return zip(a, b, strict=True)
 
 
-def _inner(kept: Sequence[_Kept]) -> list[Variable]:
-    return [k.inner for k in kept]
+def _inner(step_inputs: Sequence[_StepInput]) -> list[Variable]:
+    return [k.inner for k in step_inputs]
 
 
-def _outer(kept: Sequence[_Kept]) -> list[Variable]:
-    return [k.outer for k in kept]
+def _outer(step_inputs: Sequence[_StepInput]) -> list[Variable]:
+    return [k.outer for k in step_inputs]

@@ -2,7 +2,7 @@
 
     (s', y) = f(i, x, s, c)     and     (t', u) = pushforward of f at (x, s, c), of (dx, t, dc)
 
-Forward mode stores nothing, so that it also goes through loops without a bound.
+Forward mode stores nothing, so it also applies to loops without a bound.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pytensor.gradient import disconnected_type
 
 from loopax.ir.derivatives.expand import expansion, halves
 from loopax.ir.derivatives.inner_gradients import (
+    at_inputs,
+    closure,
     connections,
     is_connected,
     is_float,
-    spread,
-    through,
 )
 from loopax.ir.derivatives.traversal import push_forward
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
@@ -32,10 +32,10 @@ def pushforward(
 ) -> list[Any]:
     """The tangents of ``outputs``, disconnected where none arrives."""
     if scan.options.truncate_gradient >= 0:
-        found = _truncated(scan, inputs, outputs, tangents)
+        out_tangents = _truncated(scan, inputs, outputs, tangents)
     else:
-        found = _pushed(scan, scan.split_inputs(inputs), scan.split_inputs(tangents))
-    return [disconnected_type() if t is None else t for t in found]
+        out_tangents = _pushed(scan, scan.split_inputs(inputs), scan.split_inputs(tangents))
+    return [disconnected_type() if t is None else t for t in out_tangents]
 
 
 def _truncated(
@@ -43,38 +43,44 @@ def _truncated(
 ) -> list[Any]:
     if scan.stops:
         expand: Any = expansion(scan, inputs)
-        return through(
-            push_forward, lambda given: expand(scan.split_inputs(given)).flat(), inputs, tangents
-        )
-    found = scan.split_outputs(
-        through(
+        return at_inputs(
             push_forward,
-            lambda given: halves(scan, scan.split_inputs(given))[1].flat(),
+            lambda operands: expand(scan.split_inputs(operands)).flat(),
+            inputs,
+            tangents,
+        )
+    outs = scan.split_outputs(
+        at_inputs(
+            push_forward,
+            lambda operands: halves(scan, scan.split_inputs(operands))[1].flat(),
             inputs,
             tangents,
         )
     )
-    # The rows of the steps that are cut off do not move. PyTensor's Join would drop those that do.
+    # The rows of steps that are cut off have zero tangents. PyTensor's Join would drop the others.
     traces = [
-        None if t is None else _with_rows_that_rest(y, t, scan.options.reverse)
-        for y, t in zip(scan.split_outputs(outputs).traces, found.traces, strict=True)
+        None if t is None else _with_zero_rows(y, t, scan.options.reverse)
+        for y, t in zip(scan.split_outputs(outputs).traces, outs.traces, strict=True)
     ]
-    return [*found.finals, *traces]
+    return [*outs.finals, *traces]
 
 
-def _with_rows_that_rest(y: Any, t: Any, reverse: bool) -> Any:
+def _with_zero_rows(y: Any, t: Any, reverse: bool) -> Any:
     n = t.shape[0]
-    rest = pt.zeros_like(y[n:] if reverse else y[: y.shape[0] - n])
-    return y.type.filter_variable(pt.concatenate([t, rest] if reverse else [rest, t]))
+    zeros = pt.zeros_like(y[n:] if reverse else y[: y.shape[0] - n])
+    return y.type.filter_variable(pt.concatenate([t, zeros] if reverse else [zeros, t]))
 
 
-def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
+def _pushed(scan: ScanGrammar, args: ScanArgs, in_tangents: ScanArgs) -> list[Any]:
     body = scan.unfrozen()
     inner, outs = scan.split_body_inputs(body.inputs), scan.split_body_outputs(body.outputs)
-    moving = _moving(scan, given, body)
-    # Inside: a tangent for each input that has one, of the type of that input.
+    moving = _moving(scan, in_tangents, body)
+    # Inside: a tangent, of the same type, for each input that has one.
     dots: dict[Any, Any] = {inner.states[k]: inner.states[k].type() for k in moving}
-    for group, tangents in ((inner.rows, given.sequences), (inner.consts, given.consts)):
+    for group, tangents in (
+        (inner.rows, in_tangents.sequences),
+        (inner.consts, in_tangents.consts),
+    ):
         for v, t in zip(group, tangents, strict=True):
             if is_connected(t) and is_float(v):
                 dots[v] = v.type()
@@ -85,8 +91,10 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
     def outside(group: Sequence[Any], xs: Sequence[Any], ts: Sequence[Any]) -> list[Any]:
         return [_as(x, t) for v, x, t in zip(group, xs, ts, strict=True) if v in dots]
 
-    pushed = push_forward(body.inputs, [*outs.states, *outs.ys], [dots.get(v) for v in body.inputs])
-    d_states, d_ys = pushed[: scan.n_states], pushed[scan.n_states :]
+    out_dots = push_forward(
+        body.inputs, [*outs.states, *outs.ys], [dots.get(v) for v in body.inputs]
+    )
+    d_states, d_ys = out_dots[: scan.n_states], out_dots[scan.n_states :]
     next_dots = [
         pt.zeros_like(inner.states[k]) if d_states[k] is None else d_states[k] for k in moving
     ]
@@ -105,32 +113,34 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
     bound = loop.bind(
         ScanArgs(
             args.n_steps,
-            [*args.sequences, *outside(inner.rows, args.sequences, given.sequences)],
-            [*args.states, *(_start(args.states[k], given.states[k]) for k in moving)],
-            [*args.consts, *outside(inner.consts, args.consts, given.consts)],
+            [*args.sequences, *outside(inner.rows, args.sequences, in_tangents.sequences)],
+            [*args.states, *(_start(args.states[k], in_tangents.states[k]) for k in moving)],
+            [*args.consts, *outside(inner.consts, args.consts, in_tangents.consts)],
         )
     )
-    found = loop.split_outputs(bound)
-    finals = with_items([None] * scan.n_states, moving, found.finals[scan.n_states :])
-    traces = with_items([None] * scan.n_ys, from_ys, found.traces[scan.n_ys :])
+    results = loop.split_outputs(bound)
+    finals = with_items([None] * scan.n_states, moving, results.finals[scan.n_states :])
+    traces = with_items([None] * scan.n_ys, from_ys, results.traces[scan.n_ys :])
     return [*finals, *traces, *([None, None] if scan.stops else [])]
 
 
-def _moving(scan: ScanGrammar, given: ScanArgs, body: Any) -> list[int]:
-    """The states that get a tangent, in any number of steps."""
+def _moving(scan: ScanGrammar, in_tangents: ScanArgs, body: Any) -> list[int]:
+    """The states that get a tangent, after any number of steps."""
     pattern = connections(body.inputs, body.outputs)
-    first = 1 + scan.n_seqs
+    first_state = 1 + scan.n_seqs
     floats = [k for k, v in enumerate(scan.args.states) if is_float(v)]
     fed = [
         j
-        for j, t in enumerate([None, *given.sequences, *[None] * scan.n_states, *given.consts])
+        for j, t in enumerate(
+            [None, *in_tangents.sequences, *[None] * scan.n_states, *in_tangents.consts]
+        )
         if is_connected(t)
     ]
 
     def is_fed(k: int, moving: set[int]) -> bool:
-        return any(pattern[j][k] for j in [*fed, *(first + m for m in moving)])
+        return any(pattern[j][k] for j in [*fed, *(first_state + m for m in moving)])
 
-    return spread({k for k in floats if is_connected(given.states[k])}, floats, is_fed)
+    return closure({k for k in floats if is_connected(in_tangents.states[k])}, floats, is_fed)
 
 
 def _start(state: Any, tangent: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Pullback and pushforward of a graph, node by node: each op by its own rule, or by one of ours.
+"""Pullback and pushforward of a graph, node by node: each op by its own rule, or by one of loopax.
 
-PyTensor's `grad` and `pushforward` are not used, for three reasons. They know only the ops' own rules, some
-of which are wrong (`loopax.ir.derivatives.rules`). They take a gradient that they are told for all there is
-of a variable, so that what comes through another output is lost. And what they hand to an op for a missing
-derivative makes some ops drop the others: `_cotangents` and `_tangents` decide here what an op is given.
+PyTensor's `grad` and `pushforward` are not used, for three reasons. They use only the ops' own rules,
+some of which are wrong (`loopax.ir.derivatives.rules`). They take a known gradient of a variable for
+the whole gradient, and lose contributions through other outputs. And their placeholder for a missing
+derivative makes some ops drop the others: here `_cotangents` and `_tangents` choose it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pytensor.sparse import sp_ones_like
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.derivatives.inner_gradients import (
+    as_derivative_of,
     is_connected,
     is_float,
     is_list_of_floats,
     is_null,
     is_sparse,
-    of_type,
     zeros_for,
 )
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
-# What an op raises that has no pushforward: Argmax, an integer all the same, a ValueError; Elemwise a
+# Exceptions of ops without a pushforward: Argmax, though an integer, raises a ValueError, Elemwise a
 # TypeError where a derivative is unknown.
 _NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError
 
@@ -38,16 +38,16 @@ _NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError
 def pull_back(
     inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of ``inputs``, roots of a graph, of their types; None where none arrives.
+    """The cotangents of ``inputs``, roots of a graph, in their types; None where none arrives.
 
     Parameters
     ----------
     cotangents
-        One for each of ``outputs``; None or disconnected where there is none.
+        The cotangents of ``outputs``; None or disconnected where there is none.
 
     Returns
     -------
-    A cotangent that nobody knows has a `NullType`.
+    An unknown cotangent has a `NullType`.
     """
     sums: dict[Any, Any] = {}
     for out, g in zip(outputs, cotangents, strict=True):
@@ -57,23 +57,23 @@ def pull_back(
     nodes = list(toposort(outputs, blockers=list(inputs))) if sums else []
     moving = _moving(inputs, nodes)
     for node in reversed(nodes):
-        arrived = [None if y in roots else sums.pop(y, None) for y in node.outputs]
-        if any(g is not None for g in arrived) and any(x in moving for x in node.inputs):
-            for x, g in zip(node.inputs, _pulled_through(node, arrived), strict=True):
+        out_cotangents = [None if y in roots else sums.pop(y, None) for y in node.outputs]
+        if any(g is not None for g in out_cotangents) and any(x in moving for x in node.inputs):
+            for x, g in zip(node.inputs, _pull_back_node(node, out_cotangents), strict=True):
                 if x in moving and (is_connected(g) or is_null(g)):
                     _add(sums, x, g)
-    return [of_type(v, sums.get(v)) if is_float(v) else None for v in inputs]
+    return [as_derivative_of(v, sums.get(v)) if is_float(v) else None for v in inputs]
 
 
 def push_forward(
     inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Any]:
-    """The tangents of ``outputs``; None where none arrives, and for what is no float.
+    """The tangents of ``outputs``; None where none arrives, and for outputs that are not floats.
 
     Parameters
     ----------
     tangents
-        One for each of ``inputs``, roots of a graph; None or disconnected where there is none.
+        The tangents of ``inputs``, roots of a graph; None or disconnected where there is none.
 
     Raises
     ------
@@ -84,19 +84,19 @@ def push_forward(
     roots = set(moving)
     for node in toposort(outputs, blockers=[*moving]):
         if any(x in moving for x in node.inputs):
-            pushed = _pushed_through(node, [moving.get(x) for x in node.inputs])
-            for y, t in zip(node.outputs, pushed, strict=True):
+            out_tangents = _push_forward_node(node, [moving.get(x) for x in node.inputs])
+            for y, t in zip(node.outputs, out_tangents, strict=True):
                 if is_connected(t) and is_float(y) and y not in roots:
-                    moving[y] = of_type(y, t)
+                    moving[y] = as_derivative_of(y, t)
     return [moving.get(v) for v in outputs]
 
 
 def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
-    """Add a part to the cotangent of ``x``. One part that is not known makes the sum unknown."""
+    """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
     if not is_null(g) and getattr(g.type, "dtype", "") != x.type.dtype:
         g = g.astype(x.type.dtype)
-    before = sums.get(x)
-    sums[x] = g if before is None or is_null(g) else before if is_null(before) else before + g
+    current = sums.get(x)
+    sums[x] = g if current is None or is_null(g) else current if is_null(current) else current + g
 
 
 def _moving(inputs: Sequence[Any], nodes: Sequence[Apply]) -> set[Any]:
@@ -111,22 +111,24 @@ def _moving(inputs: Sequence[Any], nodes: Sequence[Apply]) -> set[Any]:
 # -- one node ----------------------------------------------------------------------------------------
 
 
-def _pulled_through(node: Apply, arrived: Sequence[Any]) -> list[Any]:
+def _pull_back_node(node: Apply, out_cotangents: Sequence[Any]) -> list[Any]:
     """The cotangents of a node's inputs; None, disconnected or null where there is none."""
-    nulls = [k for k, g in enumerate(arrived) if is_null(g)]
-    known = [None if is_null(g) else g for g in arrived]
-    pulled: list[Any] = [None] * len(node.inputs)
-    if any(g is not None for g in known):
-        pulled = list(pullback_of(node.op, node.inputs, node.outputs, _cotangents(known)))
+    nulls = [k for k, g in enumerate(out_cotangents) if is_null(g)]
+    cotangents = [None if is_null(g) else g for g in out_cotangents]
+    in_cotangents: list[Any] = [None] * len(node.inputs)
+    if any(g is not None for g in cotangents):
+        in_cotangents = list(
+            pullback_of(node.op, node.inputs, node.outputs, _cotangents(cotangents))
+        )
     if nulls:
         pattern = _pattern(node)
         for k, row in enumerate(pattern):
-            unknown = [arrived[j] for j in nulls if row[j]]
-            pulled[k] = unknown[0] if unknown else pulled[k]
-    return pulled
+            unknown = [out_cotangents[j] for j in nulls if row[j]]
+            in_cotangents[k] = unknown[0] if unknown else in_cotangents[k]
+    return in_cotangents
 
 
-def _pushed_through(node: Apply, tangents: Sequence[Any]) -> Sequence[Any]:
+def _push_forward_node(node: Apply, tangents: Sequence[Any]) -> Sequence[Any]:
     """The tangents of a node's outputs, by its pushforward, or else by the pullback of its pullback."""
     if not any(map(is_float, node.outputs)):
         return [None] * len(node.outputs)
@@ -137,26 +139,30 @@ def _pushed_through(node: Apply, tangents: Sequence[Any]) -> Sequence[Any]:
 
 
 def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
-    """The pullback is linear in the cotangents, and its transpose is the pushforward.
+    """The pushforward of a node as the transpose of its pullback, which is linear in the cotangents.
 
-    It is taken at cotangents that have values: a pullback may ask them for their shapes.
+    The pullback is taken at cotangents with values, since it may read their shapes.
     """
-    places = [k for k, y in enumerate(node.outputs) if is_float(y)]
-    outputs: list[Any] = [node.outputs[k] for k in places]
-    # Zeros of a sparse matrix have no entry, and none could arrive where they are.
+    positions = [k for k, y in enumerate(node.outputs) if is_float(y)]
+    outputs: list[Any] = [node.outputs[k] for k in positions]
+    # A sparse matrix of zeros has no entries, and no cotangent could arrive at one.
     cotangents = [sp_ones_like(y) if is_sparse(y) else y.zeros_like() for y in outputs]
-    arrived: list[Any] = [None] * len(node.outputs)
-    for k, g in zip(places, cotangents, strict=True):
-        arrived[k] = g
-    pulled = _pulled_through(node, arrived)
+    out_cotangents: list[Any] = [None] * len(node.outputs)
+    for k, g in zip(positions, cotangents, strict=True):
+        out_cotangents[k] = g
+    in_cotangents = _pull_back_node(node, out_cotangents)
     moving = [k for k, t in enumerate(tangents) if t is not None]
     for k in moving:
-        if is_null(pulled[k]):
-            raise NullTypeGradError(f"{node.op} has no derivative: {pulled[k].type.why_null}")
-    moving = [k for k in moving if is_connected(pulled[k])]
-    pushed = pull_back(cotangents, [pulled[k] for k in moving], [tangents[k] for k in moving])
+        if is_null(in_cotangents[k]):
+            raise NullTypeGradError(
+                f"{node.op} has no derivative: {in_cotangents[k].type.why_null}"
+            )
+    moving = [k for k in moving if is_connected(in_cotangents[k])]
+    out_tangents = pull_back(
+        cotangents, [in_cotangents[k] for k in moving], [tangents[k] for k in moving]
+    )
     result: list[Any] = [None] * len(node.outputs)
-    for k, t in zip(places, pushed, strict=True):
+    for k, t in zip(positions, out_tangents, strict=True):
         result[k] = t
     return result
 
@@ -164,27 +170,27 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
 # -- what is missing ---------------------------------------------------------------------------------
 
 
-def _cotangents(arrived: Sequence[Any]) -> list[Any]:
-    """What a pullback is given: ``DisconnectedType`` for a cotangent that is missing.
+def _cotangents(out_cotangents: Sequence[Any]) -> list[Any]:
+    """The cotangents for a rule, with ``DisconnectedType`` for a missing one.
 
-    Zeros would say the same, but ops leave out the terms of a disconnected output, which may be 0/0: those
-    of eigenvectors where eigenvalues are equal.
+    Zeros would be correct, but ops leave out the terms of a disconnected output, which may be 0/0: in
+    the derivative of eigenvectors, where eigenvalues are equal.
     """
-    return [disconnected_type() if g is None else g for g in arrived]
+    return [disconnected_type() if g is None else g for g in out_cotangents]
 
 
 def _tangents(node: Apply, tangents: Sequence[Any]) -> list[Any]:
-    """What a pushforward is given: zeros for a tangent that is missing of what goes into the outputs.
+    """The tangents for a rule, with zeros for missing ones of inputs that enter the outputs.
 
-    Join, MakeVector and the writes drop the tangents that they have where one is missing, that of an
-    integer too. Elemwise and the ops of the IR leave out what is disconnected.
+    Join, MakeVector and writes drop all tangents where one is missing, an integer's too. Elemwise and
+    the ops of the IR leave out disconnected ones.
     """
     if isinstance(node.op, Elemwise | InnerGraphOp):
         return [disconnected_type() if t is None else t for t in tangents]
     dtype = next(y.type.dtype for y in node.outputs if is_float(y))
     enters = [any(row) for row in _pattern(node)]
     return [
-        of_type(x, t)
+        as_derivative_of(x, t)
         if t is not None
         else _zeros(x, dtype)
         if is_entering and hasattr(x.type, "ndim")
@@ -194,7 +200,7 @@ def _tangents(node: Apply, tangents: Sequence[Any]) -> list[Any]:
 
 
 def _zeros(x: Any, dtype: str) -> Any:
-    """The tangent of ``x`` that is zero: of an integer or bool in the floats of the output."""
+    """The zero tangent of ``x``: in the output's float dtype for an integer or bool."""
     return zeros_for(x) if is_float(x) else x.zeros_like(dtype=dtype or config.floatX)
 
 

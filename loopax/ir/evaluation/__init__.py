@@ -1,1 +1,1 @@
-"""What a graph means, with nothing compiled."""
+"""The reference evaluation of graphs, with nothing compiled."""

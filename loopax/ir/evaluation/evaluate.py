@@ -1,8 +1,8 @@
-"""What a graph means: the reference that every backend is tested against.
+"""The meaning of a graph: the reference against which every backend is tested.
 
-`evaluate` runs a graph node by node, and the bodies of its loops, branches and calls the same way: what
-an op does with its bodies, it says itself (`InnerGraphOp.run`), every other op by its own ``perform``.
-Nothing is compiled. It is written to be read, not to be fast.
+`evaluate` runs a graph node by node, and the bodies of its loops, branches and calls in the same way:
+an op with bodies by `InnerGraphOp.run`, every other op by its ``perform``. Nothing is compiled. It is
+written to be read, not to be fast.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
 
 
 def perform_nodes(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
-    """`evaluate`, but each loop and branch runs compiled, as its ``perform`` does."""
+    """`evaluate` with each loop and branch compiled, as its ``perform`` does."""
     return run_nodes(apply, graph, *inputs)
 
 
@@ -51,7 +51,7 @@ def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
 def own(value: Any) -> Any:
     """A copy of ``value``: an output of a node must not be one of its inputs.
 
-    A scalar, which a ufunc returns for 0-d arrays, becomes the array that its type asks for.
+    A scalar, which a ufunc returns for 0-d arrays, becomes the array of its type.
     """
     return np.asarray(value) if isinstance(value, np.generic) else deepcopy(value)
 
@@ -60,7 +60,7 @@ _OfNode = Callable[[Apply, Sequence[Any]], list[Any]]
 
 
 def run_nodes(of_node: _OfNode, graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
-    """The values of ``graph``'s outputs; ``of_node`` gives those of a node for its inputs."""
+    """The values of ``graph``'s outputs; ``of_node`` evaluates a node at values of its inputs."""
     env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
 
     def read(v: Variable) -> Any:
@@ -80,9 +80,9 @@ def _evaluated(node: Apply, inputs: Sequence[Any]) -> list[Any]:
 
 
 def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of a node of PyTensor's; ``of_node`` gives those of the nodes that it has inside."""
+    """The outputs of a node of PyTensor; ``of_node`` evaluates the nodes inside it."""
     op: Any = node.op
-    if isinstance(op, IfElse):  # it has no perform: linkers treat it apart
+    if isinstance(op, IfElse):  # it has no perform: linkers treat it specially
         return list(inputs[1 : 1 + op.n_outs] if inputs[0] else inputs[1 + op.n_outs :])
     if isinstance(op, LazyIfElse):
         branch = op.true_branch if inputs[0] else op.false_branch
@@ -92,25 +92,25 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp | OpFromGraph | IfElse):
         return _row_by_row(of_node, node, inputs)
     destroyed = {i for positions in op.destroy_map.values() for i in positions}
-    given = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
+    values = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     op.prepare_node(node, storage_map={}, compute_map={}, impl="py")
-    perform(node, given, storage)
+    perform(node, values, storage)
     return [
-        # a ufunc on 0-d arrays gives a NumPy scalar, not the array that the type asks for
+        # a ufunc on 0-d arrays returns a NumPy scalar, not an array of the type
         v.type.filter(cell[0], allow_downcast=True)
         for v, cell in zip(node.outputs, storage, strict=True)
     ]
 
 
 def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of a Blockwise of an op with graphs inside: PyTensor's ``perform`` takes no IfElse."""
+    """The outputs of a Blockwise of an op with inner graphs, IfElse too."""
     op: Any = node.op
     op._check_runtime_broadcast(node, inputs)
     core, n = op._create_dummy_core_node(node.inputs), op.batch_ndim(node)
     batch = np.broadcast_shapes(*(x.shape[:n] for x in inputs))
-    given = [np.broadcast_to(x, (*batch, *x.shape[n:])) for x in inputs]
-    rows = [of_node(core, [np.array(x[at]) for x in given]) for at in np.ndindex(*batch)]
+    batches = [np.broadcast_to(x, (*batch, *x.shape[n:])) for x in inputs]
+    rows = [of_node(core, [np.array(x[index]) for x in batches]) for index in np.ndindex(*batch)]
     if not rows:
         raise NotImplementedError(f"{op} of no rows: what shape a row would have nobody knows.")
     return [np.stack(outs).reshape(*batch, *outs[0].shape) for outs in zip(*rows, strict=True)]

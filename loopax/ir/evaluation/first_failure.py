@@ -1,4 +1,4 @@
-"""Which node of a program fails, for the text of an error: native code names none."""
+"""The node at which a program fails, for the text of an error: native code names none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopax.base.errors import describe
 from loopax.ir.evaluation.evaluate import node_outputs, run_nodes
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
-_ELEMENTS = 10_000  # so many take as long as a node of a few
+_ELEMENTS = 10_000  # elements that take as long as a small node
 
 
 class _Failure(Exception):
@@ -31,10 +31,10 @@ class _TooLong(Exception):
 def first_failure(
     graph: AbstractFunctionGraph, inputs: Sequence[Any], at_most: int = 20_000
 ) -> str | None:
-    """What is said of the first node that raises, in ``graph`` or a body of it, where `evaluate` runs it.
+    """The message for the first node in ``graph``, or a body of it, that raises in `evaluate`.
 
-    None where no node raises, or none of the first ``at_most`` (a large array counts as several), or it is
-    a check, which has a message of its own.
+    None where no node raises, or none of the first ``at_most`` (a large array counts as several), or
+    the node is a check, which has its own message.
 
     >>> import pytensor.tensor as pt
     >>> from pytensor.graph.fg import FunctionGraph
@@ -43,12 +43,12 @@ def first_failure(
     >>> first_failure(graph, [np.zeros(2), np.arange(4.0)]).split("; ")[1].split(", for")[0]
     "Subtensor{i} was given 'x' of shape (2,), an output of ScalarFromTensor with the value 3"
     """
-    left = at_most
+    budget = at_most
 
     def run_node(node: Apply, inputs: Sequence[Any]) -> list[Any]:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        nonlocal budget
+        budget -= 1
+        if budget < 0:
             raise _TooLong
         op = node.op
         try:
@@ -59,27 +59,29 @@ def first_failure(
             outs = node_outputs(run_node, node, inputs)
         except (_Failure, _TooLong):
             raise
-        except Exception as error:  # an op of somebody else's may raise anything
+        except Exception as error:  # another library's op may raise anything
             raise _Failure(node, inputs, error) from error
-        left -= sum(np.size(x) for x in outs) // _ELEMENTS
+        budget -= sum(np.size(x) for x in outs) // _ELEMENTS
         return outs
 
     try:
         run_nodes(run_node, graph, *inputs)
     except _Failure as failure:
         node, cause = failure.node, str(failure.cause).partition("\n")[0].strip()
-        if isinstance(node.op, CheckAndRaise):  # its message is all that there is to say
+        if isinstance(node.op, CheckAndRaise):  # its own message suffices
             return None
         pairs = zip(node.inputs, failure.inputs, strict=True)
-        given = ", ".join(_value_in_words(v, x) for v, x in pairs if not isinstance(v, Constant))
-        return f"{cause}; {node.op} was given {given}, for {describe(node.outputs[0])}"
+        arguments = ", ".join(
+            _value_in_words(v, x) for v, x in pairs if not isinstance(v, Constant)
+        )
+        return f"{cause}; {node.op} was given {arguments}, for {describe(node.outputs[0])}"
     except _TooLong:
         pass
     return None
 
 
 def _value_in_words(v: Any, x: Any) -> str:
-    what = f"'{v.name}'" if v.name else f"an output of {v.owner.op}" if v.owner else "a variable"
+    subject = f"'{v.name}'" if v.name else f"an output of {v.owner.op}" if v.owner else "a variable"
     if np.ndim(x) == 0 and isinstance(x, np.ndarray | np.generic | int | float):
-        return f"{what} with the value {x}"
-    return f"{what} of shape {np.shape(x)}" if isinstance(x, np.ndarray) else what
+        return f"{subject} with the value {x}"
+    return f"{subject} of shape {np.shape(x)}" if isinstance(x, np.ndarray) else subject

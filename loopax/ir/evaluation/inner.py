@@ -39,13 +39,13 @@ class CompiledBodies(InnerGraphOp):
 
 
 def compiled(graph: Any) -> Any:
-    """``graph`` as a function of values, run as it is: whatever should be rewritten has been."""
+    """``graph`` as a function of values, without rewrites: these have been applied before."""
     body = thaw(graph)
     if any(node.op.destroy_map for node in body.apply_nodes):
-        # A compiled function's rewrites left it so. PyTensor refuses what may destroy an input.
+        # A compiled function's rewrites did that. PyTensor refuses graphs that may destroy an input.
         return partial(perform_nodes, body)
-    # A view of an intermediate value is copied. PyTensor's VM keeps the memory behind it and writes to it
-    # again at the next call, so that a state that is an Assert of a sum changed the rows before it.
+    # A view of an intermediate value is copied. PyTensor's VM keeps its memory and writes to it again
+    # at the next call, so that a state that is an Assert of a sum changed the previous rows.
     outputs: Any = [
         deep_copy_op(v) if v.owner is not None and v.owner.op.view_map else v for v in body.outputs
     ]

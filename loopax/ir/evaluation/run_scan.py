@@ -1,4 +1,4 @@
-"""What `Scan` means: twenty lines, written to be read, that every backend is tested against."""
+"""The meaning of `Scan`: twenty lines, written to be read, against which every backend is tested."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:
 
 
 def row_count(x: Any) -> Any:
-    """The length of an array, which may be a symbol of JAX's (for which ``len`` raises), or of a list."""
+    """The length of an array, possibly a symbol of JAX's (for which ``len`` raises), or of a list."""
     return x.shape[0] if hasattr(x, "shape") else len(x)
 
 
@@ -65,7 +65,7 @@ def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> 
     if n_steps < 0:
         raise ValueError(f"{scan} was asked for {n_steps} steps: a loop takes 0 or more.")
     if n_steps == UNBOUNDED and not scan.stops:
-        # The gradient of a loop in a loop, whose number of steps came in from outside.
+        # The gradient of a loop in a loop, with a number of steps from outside.
         raise ValueError(
             f"{scan} never ends: the loop that it is a derivative of has no bound on its number of steps. "
             "Give it one, while_loop(cond, body, init, max_steps=1000), or use forward mode "

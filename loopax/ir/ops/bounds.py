@@ -1,8 +1,9 @@
 """The number of steps of a loop that stops: its bound, and whether there is a first step at all.
 
-A while loop asks its condition before the first step too, so that its number of steps is
-``switch(condition, bound, 0)``: a value that is only known when the program runs, though the bound may
-be a constant. What must know a length (the states that a gradient stores, in JAX) takes the bound.
+A while loop tests its condition before the first step too, so its number of steps is
+``switch(condition, bound, 0)``: a value that is only known when the program runs, though the bound
+may be a constant. Code that needs a static length (in JAX, for the states that a gradient stores)
+takes the bound.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from loopax.ir.ops.calling_convention import UNBOUNDED
 
 
 def split_bound(n_steps: Any) -> tuple[Any, Any]:
-    """``(bound, condition)`` of ``switch(condition, bound, 0)``; ``(n_steps, None)`` of all else."""
+    """``(bound, condition)`` of ``switch(condition, bound, 0)``; else ``(n_steps, None)``."""
     if is_elementwise(n_steps.owner, Switch):
         condition, bound, otherwise = n_steps.owner.inputs
         if known_number(otherwise) == 0:
@@ -28,12 +29,12 @@ def split_bound(n_steps: Any) -> tuple[Any, Any]:
 
 
 def is_unbounded(n_steps: Any) -> bool:
-    """Whether a number of steps is that of a loop without a bound."""
+    """Whether ``n_steps`` is the number of steps of a loop without a bound."""
     return known_number(split_bound(n_steps)[0]) == UNBOUNDED
 
 
 def known_number(v: Any) -> int | None:
-    """The integer that ``v`` is in each of its elements, where the graph shows one."""
+    """The constant integer in all elements of ``v``; None where the graph shows none."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
     if not isinstance(v, Constant) or getattr(v.type, "dtype", "") not in integer_dtypes:

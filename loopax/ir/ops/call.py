@@ -1,7 +1,7 @@
-"""``Call``: a subgraph that is one op, with a pullback of its own.
+"""``Call``: a subgraph as one op, with its own pullback.
 
-It is what an OpFromGraph with an overridden gradient becomes, and the core of a Blockwise over a
-graph. Everything else that is only a graph is inlined on the way in.
+An OpFromGraph with an overridden gradient becomes one, and the core of a Blockwise over a graph.
+Other subgraphs are inlined by the import.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
 from loopax.ir.derivatives.inner_gradients import (
+    at_inputs,
     connections,
-    finished,
     is_connected,
     is_float,
-    through,
+    pytensor_cotangents,
     zeros_for,
 )
 from loopax.ir.derivatives.pullback import PullbackRule
@@ -38,7 +38,7 @@ class Call(CompiledBodies):
     body
         ``[*inputs] -> [*outputs]``.
     rule
-        Its own pullback, or None where the derivative is that of ``body``.
+        The pullback; None for the derivative of ``body``.
     name
         For printing.
     """
@@ -57,7 +57,7 @@ class Call(CompiledBodies):
     def from_graph(
         cls, graph: FunctionGraph, rule: PullbackRule | None = None, name: str = "call"
     ) -> Call:
-        """The call of ``graph``, whose names and source lines it keeps."""
+        """The call of ``graph``, with its names and source lines."""
         call = cls(graph.freeze(), rule, name)
         call.written = graph
         return call
@@ -73,12 +73,12 @@ class Call(CompiledBodies):
 
     def make_node(self, *inputs: Any) -> Apply:
         inner = self.fgraph.inputs
-        given = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
-        return Apply(self, given, [v.type() for v in self.fgraph.outputs])
+        operands = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
+        return Apply(self, operands, [v.type() for v in self.fgraph.outputs])
 
     @property
     def steps(self) -> list[Step]:  # type: ignore[override]
-        """The body, node by node: it has few, and to compile them takes longer than they do."""
+        """The body, run node by node: compiling its few nodes takes longer."""
         return [partial(perform_nodes, self.fgraph)]
 
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
@@ -87,9 +87,9 @@ class Call(CompiledBodies):
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         body = self.unfrozen()
-        found = infer_shape(body.outputs, body.inputs, shapes)
+        body_shapes = infer_shape(body.outputs, body.inputs, shapes)
         replace = dict(zip(body.inputs, node.inputs, strict=True))
-        return [None if s is None else tuple(replaced(s, replace)) for s in found]
+        return [None if s is None else tuple(replaced(s, replace)) for s in body_shapes]
 
     # -- derivatives -----------------------------------------------------------------------------
 
@@ -101,17 +101,19 @@ class Call(CompiledBodies):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """By its own rule, which computes it from values that are there; else that of the body."""
+        """The cotangents, by the rule, which reads inputs and outputs; else by the body's pullback."""
         if self.rule is None:
-            found = through(pull_back, partial(outputs_at, self.fgraph), inputs, cotangents)
-            return finished(self, inputs, outputs, cotangents, found)
-        arrived = [
+            in_cotangents = at_inputs(
+                pull_back, partial(outputs_at, self.fgraph), inputs, cotangents
+            )
+            return pytensor_cotangents(self, inputs, outputs, cotangents, in_cotangents)
+        seeds = [
             g if is_connected(g) else zeros_for(y)
             for y, g in zip(outputs, cotangents, strict=True)
             if is_float(y)
         ]
-        pulled = iter(outputs_at(self.rule.graph, [*inputs, *outputs, *arrived]))
-        found = [next(pulled) if is_float(x) else None for x in inputs]
+        remaining = iter(outputs_at(self.rule.graph, [*inputs, *outputs, *seeds]))
+        in_cotangents = [next(remaining) if is_float(x) else None for x in inputs]
         for k, undefined in self.rule.unknown.items():
-            found[k] = undefined
-        return finished(self, inputs, outputs, cotangents, found)
+            in_cotangents[k] = undefined
+        return pytensor_cotangents(self, inputs, outputs, cotangents, in_cotangents)

@@ -1,4 +1,4 @@
-"""The calling convention of loops: which input and which output is what, by name."""
+"""The calling convention of loops: names for the groups of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytensor.tensor.type import TensorType
 
 INDEX_TYPE = TensorType("int64", ())
 FLAG_TYPE = TensorType("bool", ())
-# The number of steps of a loop that has no bound: it ends when its body says so.
+# The number of steps of a loop without a bound, which ends at a flag of its body.
 UNBOUNDED = int(np.iinfo("int64").max)
 
 
@@ -67,17 +67,18 @@ Checkpoint = int | Literal["sqrt"] | tuple[int, ...] | None
 
 
 class Newton(NamedTuple):
-    """Newton's method on all steps of a loop at once, where a backend has it: the same values to ``tol``.
+    """Newton's method on all steps of a loop together, in some backends, with values to ``tol``.
 
     Parameters
     ----------
     tol
-        How little an iteration moves the trajectory at the end, relative to 1 plus its largest number; None
-        for what fits its dtype.
+        The change of the trajectory in the last iteration, at most, relative to 1 plus its largest
+        number; None for a default for its dtype.
     max_iters
-        How many iterations there are at most.
+        The greatest number of iterations.
     otherwise
-        What happens where they do not do: ``"raise"`` a `ConvergenceError`, or take the steps one by one.
+        The action without convergence: ``"raise"`` a `ConvergenceError`, or take the steps
+        sequentially.
     """
 
     tol: float | None = None
@@ -87,15 +88,15 @@ class Newton(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """What messages say of a loop: no part of what it means, nor of what is kept on disk.
+    """The origin of a loop, for messages: part of neither its meaning nor its key on disk.
 
     Parameters
     ----------
     labels
-        The names of the states and then of the traces, as their author has them, "" for what has none; of a
-        loop of other ones they are gone.
+        The user's names of the states and then of the traces, "" for a missing one; dropped where the
+        loop's states or traces change.
     line
-        Where its author wrote it, as `loopax.base.errors.source_line` says it.
+        The user's line, in the form of `loopax.base.errors.source_line`.
     """
 
     is_for_messages: ClassVar[bool] = True
@@ -105,7 +106,7 @@ class Origin:
 
 
 class ScanOptions(NamedTuple):
-    """What a `Scan` has besides its body. Only ``reverse`` changes values.
+    """The options of a `Scan`. Only ``reverse`` changes values.
 
     Parameters
     ----------
@@ -114,19 +115,20 @@ class ScanOptions(NamedTuple):
     reverse
         Whether the steps are taken from row ``n_steps - 1`` to row 0; ``i`` counts down with them.
     unroll
-        How many steps a backend may write out in one iteration of its loop.
+        The number of steps that a backend may unroll in one iteration of its loop.
     checkpoint
-        What reverse mode keeps: None leaves it to the backend; ``k`` keeps the states before every
-        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of ``n_steps`` for ``k``. A
-        tuple has one number for each level: of what ``k`` steps keep, every so many keep theirs, and so on.
+        The states that reverse mode keeps: None leaves it to the backend; ``k`` keeps the states
+        before every ``k`` th step and computes the others again; ``"sqrt"`` takes the root of
+        ``n_steps`` for ``k``. A tuple has a number for each level of nested blocks, the largest
+        first.
     truncate_gradient
-        How many steps, from the last one back, a derivative goes through; -1 for all of them. As
-        `pytensor.scan` has it: nothing that an earlier step read or made gets a cotangent.
+        The number of last steps through which a derivative goes; -1 for all. As in `pytensor.scan`,
+        no value that an earlier step read or computed gets a cotangent.
     parallel
-        How a backend that can is to run all steps at once; None leaves it to the backend.
+        A method for all steps together, in backends that have it; None leaves it to the backend.
     origin
-        What messages say of it. Loops of two lines are not equal: equal nodes of frozen graphs are one, and
-        would have the line of one.
+        The origin, for messages. Loops from different lines are not equal: equal nodes of frozen
+        graphs are merged, and would share one line.
     """
 
     name: str | None = None
@@ -139,5 +141,5 @@ class ScanOptions(NamedTuple):
 
     @property
     def meaning(self) -> ScanOptions:
-        """The options without what is for printing alone."""
+        """The options without those for printing."""
         return self._replace(name=None, origin=Origin())

@@ -1,4 +1,4 @@
-"""A check of a value, that derivatives go through."""
+"""A check of a value, transparent to derivatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytensor.raise_op import CheckAndRaise
 class Checked(CheckAndRaise):
     """``Checked(error, message)(x, *conditions)``: ``x``, unless a condition is false.
 
-    PyTensor's own has a pullback only, and so stops forward mode wherever it stands.
+    PyTensor's own check has only a pullback, and so no forward mode.
     """
 
     def __init__(self, error: type[Exception], message: str) -> None:

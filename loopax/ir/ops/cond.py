@@ -7,7 +7,7 @@ Grammar, with ``p`` operands and ``n`` outputs::
     outputs  n
 
 Only the chosen branch is computed. The two branches are the halves of one inner graph, so that
-whatever is done to inner graphs (rewriting, hashing, printing) is done to both in one go.
+rewriting, hashing and printing of inner graphs cover both.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.derivatives.inner_gradients import (
     connections,
-    finished,
     is_connected,
     is_float,
     is_null,
+    pytensor_cotangents,
     zeros_for,
 )
 from loopax.ir.derivatives.traversal import pull_back, push_forward
@@ -44,10 +44,10 @@ class Cond(CompiledBodies):
     Parameters
     ----------
     body
-        Frozen; see the grammar at the top of the file. The two halves have the same types, but for
-        static shapes.
+        The frozen branches; see the grammar at the top of the file. The two halves have the same
+        types, except for static shapes.
     name
-        For printing: it takes part neither in equality nor in the hash.
+        A name for printing, part of neither equality nor the hash.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Cond(CompiledBodies):
         otherwise: Sequence[Variable],
         name: str | None = None,
     ) -> Cond:
-        """The Cond that computes ``then`` or ``otherwise`` from the root variables ``operands``."""
+        """The Cond that computes ``then`` or ``otherwise`` from root variables ``operands``."""
         assert len(then) == len(otherwise), (then, otherwise)
         graph = FunctionGraph(list(operands), [*then, *otherwise], clone=True)
         cond = cls(graph.freeze(), name)
@@ -91,27 +91,27 @@ class Cond(CompiledBodies):
     @cached_property
     def branches(self) -> tuple[FunctionGraph, FunctionGraph]:
         """The branch for True and the one for False, each ``[*operands] -> [*outputs]``."""
-        whole, n = self.unfrozen(), self.n_outs
-        then, otherwise = whole.outputs[:n], whole.outputs[n:]
-        branches = (FunctionGraph(whole.inputs, outs, clone=True) for outs in (then, otherwise))
+        body, n = self.unfrozen(), self.n_outs
+        then, otherwise = body.outputs[:n], body.outputs[n:]
+        branches = (FunctionGraph(body.inputs, outs, clone=True) for outs in (then, otherwise))
         return tuple(branches)  # type: ignore[return-value]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fgraph": self.fgraph, "name": self.name}
 
     def bind(self, condition: Any, operands: Sequence[Any]) -> list[Variable]:
-        """Apply it; the outputs as a list."""
+        """Apply the Cond; return its outputs as a list."""
         return list(self.make_node(condition, *operands).outputs)
 
     def make_node(self, condition: Any, *operands: Any) -> Apply:
         inner = self.fgraph.inputs
         if len(operands) != len(inner):
             raise TypeError(f"{self} takes {len(inner)} operands, got {len(operands)}")
-        given = [v.type.filter_variable(x) for v, x in zip(inner, operands, strict=True)]
+        typed_operands = [v.type.filter_variable(x) for v, x in zip(inner, operands, strict=True)]
         condition = FLAG_TYPE.filter_variable(pt.as_tensor(condition))
         outs, n = self.fgraph.outputs, self.n_outs
         types = [_either(a.type, b.type) for a, b in zip(outs[:n], outs[n:], strict=True)]
-        return Apply(self, [condition, *given], [t() for t in types])
+        return Apply(self, [condition, *typed_operands], [t() for t in types])
 
     @property
     def bodies(self) -> Sequence[Any]:
@@ -120,10 +120,10 @@ class Cond(CompiledBodies):
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
         condition, *operands = inputs
         outs = steps[0 if condition else 1](*operands)
-        return [own(value) for value in outs]  # a branch may return an operand as it is
+        return [own(value) for value in outs]  # a branch may return an operand itself
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        # A shape may differ between the branches: it is that of the result.
+        # A shape may differ between the branches: it is the result's.
         from pytensor.tensor.shape import Shape_i
 
         ranks = [getattr(out.type, "ndim", None) for out in node.outputs]
@@ -146,29 +146,29 @@ class Cond(CompiledBodies):
     ) -> list[Any]:
         """A Cond between the pullbacks of the branches."""
         body, n = self.unfrozen(), self.n_outs
-        given = [k for k, g in enumerate(cotangents) if is_connected(g) and is_float(outputs[k])]
-        dummies = [outputs[k].type() for k in given]
+        seeded = [k for k, g in enumerate(cotangents) if is_connected(g) and is_float(outputs[k])]
+        dummies = [outputs[k].type() for k in seeded]
         branches = [
-            pull_back(body.inputs, [body.outputs[first + k] for k in given], dummies)
-            for first in (0, n)
+            pull_back(body.inputs, [body.outputs[offset + k] for k in seeded], dummies)
+            for offset in (0, n)
         ]
-        found: list[Any] = [None] * len(body.inputs)
-        arrived = []
+        in_cotangents: list[Any] = [None] * len(body.inputs)
+        reached = []
         for k, (a, b) in enumerate(zip(*branches, strict=True)):
             if is_null(a) or is_null(b):
-                found[k] = a if is_null(a) else b
+                in_cotangents[k] = a if is_null(a) else b
             elif a is not None or b is not None:
-                arrived.append(k)
+                reached.append(k)
         then, otherwise = [
-            [zeros_for(body.inputs[k]) if branch[k] is None else branch[k] for k in arrived]
+            [zeros_for(body.inputs[k]) if branch[k] is None else branch[k] for k in reached]
             for branch in branches
         ]
         name = f"pullback of {self.name or 'cond'}"
         derived = Cond.from_branches([*body.inputs, *dummies], then, otherwise, name)
-        if arrived:
-            bound = derived.bind(inputs[0], [*inputs[1:], *(cotangents[k] for k in given)])
-            found = with_items(found, arrived, bound)
-        return finished(self, inputs, outputs, cotangents, [None, *found])
+        if reached:
+            bound = derived.bind(inputs[0], [*inputs[1:], *(cotangents[k] for k in seeded)])
+            in_cotangents = with_items(in_cotangents, reached, bound)
+        return pytensor_cotangents(self, inputs, outputs, cotangents, [None, *in_cotangents])
 
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
@@ -180,27 +180,32 @@ class Cond(CompiledBodies):
             for v, t in zip(body.inputs, tangents[1:], strict=True)
             if is_connected(t) and is_float(v)
         }
-        pushed = push_forward(body.inputs, body.outputs, [dots.get(v) for v in body.inputs])
-        moving = [k for k in range(n) if pushed[k] is not None or pushed[n + k] is not None]
+        out_tangents = push_forward(body.inputs, body.outputs, [dots.get(v) for v in body.inputs])
+        moving = [
+            k for k in range(n) if out_tangents[k] is not None or out_tangents[n + k] is not None
+        ]
         then, otherwise = [
-            [zeros_for(body.outputs[k]) if pushed[k] is None else pushed[k] for k in branch]
+            [
+                zeros_for(body.outputs[k]) if out_tangents[k] is None else out_tangents[k]
+                for k in branch
+            ]
             for branch in (moving, [n + k for k in moving])
         ]
         name = f"pushforward of {self.name or 'cond'}"
         derived = Cond.from_branches([*body.inputs, *dots.values()], then, otherwise, name)
         if not moving:
             return [disconnected_type()] * n
-        given = [
+        seeds = [
             t.astype(x.type.dtype)
             for v, x, t in zip(body.inputs, inputs[1:], tangents[1:], strict=True)
             if v in dots
         ]
-        bound = derived.bind(inputs[0], [*inputs[1:], *given])
+        bound = derived.bind(inputs[0], [*inputs[1:], *seeds])
         return with_items([disconnected_type()] * n, moving, bound)
 
 
 def _either(a: Any, b: Any) -> Any:
-    """The type of what may be an ``a`` or a ``b``, which differ in their static shapes at most."""
+    """The type of values of type ``a`` or ``b``, which differ at most in their static shapes."""
     if a == b or a.is_super(b):
         return a
     if b.is_super(a) or not isinstance(a, TensorType):

@@ -1,4 +1,4 @@
-"""``InnerGraphOp``: an op that is what it does with graphs of its own: a loop, a conditional, a call."""
+"""``InnerGraphOp``: an op with inner graphs: a loop, a conditional, a call."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Step = Callable[..., Sequence[Any]]
 class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     """An Op with one frozen inner graph in ``fgraph``.
 
-    What it means is said once, by `run`, of the functions that its `bodies` are: `evaluate` gives it
-    functions that go through a body node by node, ``perform`` compiled ones
+    Its meaning is defined once, by `run`, in terms of functions for its `bodies`: `evaluate` passes
+    functions that run a body node by node, ``perform`` compiled ones
     (`loopax.ir.evaluation.inner.CompiledBodies`).
 
-    3.0 wants ``fn``, ``inner_inputs``, ``inner_outputs`` and ``clone`` of such an Op, 3.3 only
-    ``fgraph``.
+    PyTensor 3.0 needs ``fn``, ``inner_inputs``, ``inner_outputs`` and ``clone`` of such an Op, 3.3
+    only ``fgraph``.
     """
 
     fgraph: FrozenFunctionGraph
-    # The graph that was frozen to `fgraph`, for the names and source lines of its variables: a frozen graph
-    # has none, since equal parts of all programs share its nodes. It takes part in nothing else. Whoever
-    # rewrites a body takes `unfrozen` and gives `with_graph`, which keep them.
+    # The graph before freezing, for the names and source lines of its variables: a frozen graph has
+    # none, since equal parts of all programs share its nodes. It has no other use. A rewrite of a
+    # body goes from `unfrozen` to `with_graph`, which keep them.
     written: FunctionGraph | None = None
 
     def unfrozen(self) -> FunctionGraph:
-        """A copy of the inner graph, to be rewritten, with names and source lines where they are known."""
+        """A mutable copy of the inner graph, with names and source lines where they are known."""
         return thaw(self.fgraph, self.written)
 
     def with_graph(self, graph: FunctionGraph) -> Self:
-        """This op around ``graph``, an inner graph of the same types."""
+        """This op with the inner graph ``graph``, of the same types."""
         op = self.with_body(graph.freeze())
         op.written = graph
         return op
 
     @property
     def bodies(self) -> Sequence[Any]:
-        """The graphs that `run` runs: the inner graph, or the branches that are its halves."""
+        """The graphs for `run`: the inner graph, or the branches, its halves."""
         return (self.fgraph,)
 
     @property
@@ -57,11 +57,11 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
-        """The values of the outputs for those of the inputs; ``steps`` are the `bodies` as functions."""
+        """The values of the outputs at ``inputs``; ``steps`` are the `bodies` as functions."""
 
     @property
     def asks_for_all_steps_at_once(self) -> bool:
-        """Whether its author asked for a form whose steps do not come one after another."""
+        """Whether the user asked for an evaluation whose steps are not sequential."""
         return False
 
     @property
@@ -73,7 +73,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return list(self.fgraph.outputs)
 
     def _key(self) -> tuple[Any, ...]:
-        """What equal ops of one class have in common."""
+        """The key by which ops of one class are equal."""
         return (self.fgraph,)
 
     def __eq__(self, other: object) -> bool:
@@ -83,24 +83,24 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return hash((type(self), *self._key()))
 
     def clone(self) -> Op:
-        return self  # the inner graph is frozen: there is nothing to copy
+        return self  # the inner graph is frozen and needs no copy
 
     def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """Fold constants as PyTensor does in its own modes, but not in `stabilize`."""
+        """Whether to fold constants: as PyTensor does in its own modes, but not in `stabilize`."""
         return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Self:
-        """This op around another inner graph of the same types."""
+        """This op with another inner graph of the same types."""
         raise NotImplementedError(type(self).__name__)
 
 
 def core_of(op: Any) -> Any:
-    """What ``op`` applies to one row, if it is a Blockwise; else itself."""
+    """The op that a Blockwise applies to one row; any other op itself."""
     return op.core_op if isinstance(op, Blockwise) else op
 
 
 def nodes_within(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> Iterator[Apply]:
-    """The nodes between ``inputs`` and ``outputs``, and those of the bodies of their ops, in no order."""
+    """The nodes between ``inputs`` and ``outputs`` and in the bodies of their ops, in no order."""
     stack = list(applys_between(list(inputs), outputs))
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""``Loop``: one loop, bare.
+"""``Loop``: a loop without sequences and traces.
 
 Grammar, with ``k`` states and ``c`` constants::
 
@@ -6,11 +6,11 @@ Grammar, with ``k`` states and ``c`` constants::
     body     [i, k states, c constants] -> [k next states, (stop)]
     outputs  k final states, (n_done, stopped)
 
-It is what a `Scan` becomes last, before a backend writes it as a native loop: the rows of a sequence
-are read at the index, the buffer of a trace is a state. It keeps the number of steps, so that what is
-counted is written as a loop that counts; a loop that only stops has `UNBOUNDED` of them. It says less
-than a Scan, and is one: it is run, batched, checked and differentiated as any other. `scan_to_loop`
-checks before it what a Scan checks itself: that the number of steps is none below 0.
+It is the last form of a `Scan`, before a backend writes a native loop: rows of a sequence are read at
+the index, the buffer of a trace is a state. It keeps the number of steps, so that a counted loop is
+written as one; a loop that only stops has `UNBOUNDED` of them. It is a Scan, and is run, batched,
+checked and differentiated as any other. `scan_to_loop` adds a check that a Scan does itself: that the
+number of steps is not below 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Loop(Scan):
     Parameters
     ----------
     body, n_seqs, n_states, n_ys, stops, options
-        As of a `Scan`; see the grammar at the top of the file.
+        The parameters of a `Scan`; see the grammar at the top of the file.
 
     Raises
     ------

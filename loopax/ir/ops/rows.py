@@ -16,11 +16,11 @@ from loopax.facts import OpFacts, Structure, register
 
 
 class FitRows(WithShapes, Op):
-    """``(rows, length) -> the last length rows, zero rows behind them where there are fewer``.
+    """``(rows, length) -> the last length rows, followed by zero rows where there are fewer``.
 
-    ``pytensor.scan`` keeps a trace in a buffer whose length may differ from the number of steps:
-    its memory-saving rewrites keep only the last rows, and a truncated gradient leaves a tail that
-    no step writes, which is zero.
+    ``pytensor.scan`` keeps a trace in a buffer whose length may differ from the number of steps: its
+    memory-saving rewrites keep only the last rows, and a truncated gradient leaves a tail of zeros
+    that no step writes.
 
     >>> FitRows()(pt.arange(5), 2).eval(), FitRows()(pt.arange(2), 3).eval()
     (array([3, 4]), array([0, 1, 0]))
@@ -42,14 +42,14 @@ class FitRows(WithShapes, Op):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        # Two cases. Rows that were cut off, before, get zeros; rows that were put behind are dropped.
+        # Rows that were cut off at the beginning get zeros; cotangents of appended rows are dropped.
         (rows, length), (dy,) = inputs, cotangents
         n = rows.shape[0]
         trailing = [rows.shape[k] for k in range(1, rows.type.ndim)]
         cut = pt.zeros((pt.maximum(n - length, 0), *trailing), dtype=dy.dtype)
-        found = pt.concatenate([cut, dy[: pt.minimum(n, length)]])
+        cotangent = pt.concatenate([cut, dy[: pt.minimum(n, length)]])
         shape = (None, *rows.type.shape[1:])
-        return [found.type.clone(shape=shape).filter_variable(found), disconnected_type()]
+        return [cotangent.type.clone(shape=shape).filter_variable(cotangent), disconnected_type()]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[True], [False]]
@@ -64,12 +64,12 @@ def fit_rows(rows: Any, length: int, xp: Any) -> Any:
 
 
 class KeepRows(WithShapes, Op):
-    """``(rows, count, length) -> length rows: the first count of rows, zeros behind them``.
+    """``(rows, count, length) -> length rows: the first count of rows, followed by zeros``.
 
-    With ``last`` it is the last ``count`` rows, zeros before them. The trace of a loop that has
-    stopped is the first ``n_done`` rows (``reverse``: the last) of one over all steps. A slice would
-    do for one loop; for a batch, where each row of it has its own ``count``, it would not. Its
-    pullback is a `KeepRows` again.
+    With ``last`` it is the last ``count`` rows, preceded by zeros. The trace of a loop that has
+    stopped is the first ``n_done`` rows (``reverse``: the last) of a trace over all steps. A slice
+    would do for one loop, but not for a batch whose rows have their own ``count``. The pullback is a
+    `KeepRows` again.
 
     >>> KeepRows()(pt.arange(1, 5), 2, 3).eval(), KeepRows(last=True)(pt.arange(1, 5), 2, 3).eval()
     (array([1, 2, 0]), array([0, 3, 4]))
@@ -98,10 +98,10 @@ class KeepRows(WithShapes, Op):
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
         rows, count, length = inputs
-        found = self(cotangents[0], pt.minimum(count, length), rows.shape[0])
-        # The cotangent of integers is of floats.
-        of_rows = rows.type.clone(dtype=cotangents[0].type.dtype)
-        return [of_rows.filter_variable(found), disconnected_type(), disconnected_type()]
+        cotangent = self(cotangents[0], pt.minimum(count, length), rows.shape[0])
+        # The cotangent of integers is a float.
+        rows_type = rows.type.clone(dtype=cotangents[0].type.dtype)
+        return [rows_type.filter_variable(cotangent), disconnected_type(), disconnected_type()]
 
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
@@ -116,12 +116,12 @@ class KeepRows(WithShapes, Op):
 def keep_rows(rows: Any, count: int, length: int, last: bool = False) -> Any:
     """The meaning of `KeepRows`."""
     n = min(count, length, rows.shape[0])
-    found = np.zeros((length, *rows.shape[1:]), dtype=rows.dtype)
+    result = np.zeros((length, *rows.shape[1:]), dtype=rows.dtype)
     if last:
-        found[length - n :] = rows[rows.shape[0] - n :]
+        result[length - n :] = rows[rows.shape[0] - n :]
     else:
-        found[:n] = rows[:n]
-    return found
+        result[:n] = rows[:n]
+    return result
 
 
 for _class in (FitRows, KeepRows):

@@ -7,13 +7,13 @@ Grammar, with ``s`` sequences, ``k`` states, ``c`` constants and ``y`` traces::
     outputs  k final states, y traces, (n_done, stopped)
 
 ``Scan :: (int, [s], [k], [c]) -> ([k], [y])`` means the loop in `loopax.ir.evaluation.run_scan`. There
-are no taps (``taps=[-1, -2]`` is two states), no buffers and no in-place writes: those belong to
+are no taps (``taps=[-1, -2]`` is two states), no buffers and no in-place writes, which belong to
 lower levels. Zero steps are legal: the final states are the initial ones, the traces are empty with
 the right trailing shape.
 
-A sequence and a trace are stacked, a tensor with a leading axis, where a row is a tensor, and a
-`TraceType`, a typed list, where it is anything else. With ``reverse`` the steps are taken from the
-last row to the first; a trace has its rows in the order of the sequences all the same.
+A sequence or a trace is a tensor with a leading axis, where a row is a tensor, and otherwise a
+`TraceType`, a typed list. With ``reverse`` the steps run from the last row to the first; a trace
+still has its rows in the order of the sequences.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Scan(ScanGrammar):
         The frozen step; see the grammar at the top of the file. Every input but the constants'
         has the type of one row: a state of type ``T`` comes in as ``T`` and leaves as ``T``.
     n_seqs, n_states, n_ys
-        How the body's inputs and outputs divide. What is left of its inputs are constants.
+        The numbers of sequences, states and traces in the body's inputs and outputs. The remaining
+        inputs are constants.
     stops
         Whether the body's last output is a bool scalar that ends the loop after that step.
     options
@@ -68,14 +69,14 @@ class Scan(ScanGrammar):
         return run_scan(self, step, inputs).flat()
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        given = self.split_inputs(shapes)
+        in_shapes = self.split_inputs(shapes)
         n_done = node.outputs[-2] if self.stops else node.inputs[0]
-        trailing = trace_shapes(self, self.split_inputs(node.inputs), given)
+        trailing = trace_shapes(self, self.split_inputs(node.inputs), in_shapes)
         traces = [
             _shape(out, n_done, t)
             for out, t in zip(self.split_outputs(node.outputs).traces, trailing, strict=True)
         ]
-        return [*given.states, *traces, *([(), ()] if self.stops else [])]
+        return [*in_shapes.states, *traces, *([(), ()] if self.stops else [])]
 
     # -- derivatives -----------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class Scan(ScanGrammar):
 
 
 def _shape(trace: Any, n_rows: Any, trailing: Any) -> Any:
-    """The shape of a trace, also where its trailing one is only known from the trace itself."""
+    """The shape of a trace, also where the trailing shape is only known from the trace itself."""
     if not isinstance(trace.type, DenseTensorType):
         return None
     if trailing is None:

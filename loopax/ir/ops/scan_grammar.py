@@ -1,7 +1,7 @@
-"""The grammar of `loopax.ir.Scan`: how its inputs, outputs and body divide, and how it is applied.
+"""The grammar of `loopax.ir.Scan`: the groups of its inputs, outputs and body, and its application.
 
-What the loop means, its shapes and its derivatives are functions of these (`run_scan`, `shapes`, `expand`,
-`scan_pullback`, `scan_pushforward`); `scan.py` puts them together as the Op.
+The loop's meaning, shapes and derivatives are functions of these (`run_scan`, `shapes`, `expand`,
+`scan_pullback`, `scan_pushforward`); `scan.py` combines them as the Op.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEFAULTS = ScanOptions()
 
 
 class ScanGrammar(CompiledBodies):
-    """What a `Scan` is made of; the parameters are its own."""
+    """The parts of a `Scan`, with the parameters of a `Scan`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ScanGrammar(CompiledBodies):
         self.fgraph = body
         self.n_seqs, self.n_states, self.n_ys = n_seqs, n_states, n_ys
         self.stops = stops
-        if len(options.origin.labels) != n_states + n_ys:  # those of another loop
+        if len(options.origin.labels) != n_states + n_ys:  # the labels of another loop
             options = options._replace(origin=replace(options.origin, labels=()))
         self.options = options
 
@@ -52,7 +52,7 @@ class ScanGrammar(CompiledBodies):
     def from_body(cls, args: BodyArgs, outs: BodyOuts, options: ScanOptions = _DEFAULTS) -> Self:
         """The Scan whose step computes ``outs`` from the root variables ``args``.
 
-        A constant that the step returns as it is, or an input it passes on, is allowed anywhere.
+        The step may return constants, and inputs unchanged.
         """
         graph = FunctionGraph(args.flat(), outs.flat(), clone=False)
         scan = cls(
@@ -86,7 +86,7 @@ class ScanGrammar(CompiledBodies):
         words += ["reverse"] * self.options.reverse + ["stops"] * self.stops
         return f"{type(self).__name__}{{{', '.join(words)}}}"
 
-    # -- how the flat lists divide ---------------------------------------------------------------
+    # -- groups of the flat lists ----------------------------------------------------------------
 
     @property
     def n_consts(self) -> int:
@@ -120,24 +120,24 @@ class ScanGrammar(CompiledBodies):
     # -- the op ----------------------------------------------------------------------------------
 
     def bind(self, args: ScanArgs) -> list[Variable]:
-        """Apply the loop; the outputs as a list, one or many."""
+        """Apply the loop; return its outputs as a list."""
         return list(self.make_node(*args.flat()).outputs)
 
     def make_node(self, *inputs: Any) -> Apply:
         if len(inputs) != len(self.fgraph.inputs):
             raise TypeError(f"{self} takes {len(self.fgraph.inputs)} inputs, got {len(inputs)}")
-        given, inner = self.split_inputs(inputs), self.args
-        n_steps = pt.as_tensor(given.n_steps)
+        operands, inner = self.split_inputs(inputs), self.args
+        n_steps = pt.as_tensor(operands.n_steps)
         if n_steps.type.dtype not in pt.type.integer_dtypes or n_steps.type.ndim:
             raise TypeError(f"n_steps must be an integer scalar, got {n_steps.type}")
         converted = ScanArgs(
             n_steps.astype("int64"),
             [
                 stacked(r.type).filter_variable(x)
-                for r, x in zip(inner.rows, given.sequences, strict=True)
+                for r, x in zip(inner.rows, operands.sequences, strict=True)
             ],
-            [s.type.filter_variable(x) for s, x in zip(inner.states, given.states, strict=True)],
-            [c.type.filter_variable(x) for c, x in zip(inner.consts, given.consts, strict=True)],
+            [s.type.filter_variable(x) for s, x in zip(inner.states, operands.states, strict=True)],
+            [c.type.filter_variable(x) for c, x in zip(inner.consts, operands.consts, strict=True)],
         )
         outs = ScanOuts(
             [s.type() for s in inner.states],

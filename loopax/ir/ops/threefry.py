@@ -1,7 +1,7 @@
 """``Threefry``: the cipher of JAX's random bits, as a function of four integers.
 
 Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011: threefry2x32 of 20
-rounds. Two words of 32 bits come out, which are the lower and the upper half of one of 64.
+rounds. The two words of 32 bits that it returns are the lower and the upper half of a word of 64 bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD = 2**32
 
 
 class Threefry(ps.ScalarOp):
-    """``(key_1, key_2, x, y) -> word of 64 bits``, all of them without a sign.
+    """``(key_1, key_2, x, y) -> word of 64 bits``, all unsigned.
 
     >>> hex(Threefry(name="threefry").impl(0, 0, 0, 0))
     '0x99ba4efe6b200159'
@@ -38,9 +38,9 @@ class Threefry(ps.ScalarOp):
         keys = key_1, key_2, key_1 ^ key_2 ^ PARITY
         a, b = (a + key_1) % _WORD, (b + key_2) % _WORD
         for k in range(5):
-            for places in ROTATIONS[k % 2]:
+            for rotation in ROTATIONS[k % 2]:
                 a = (a + b) % _WORD
-                b = a ^ ((b << places) | (b >> (32 - places))) % _WORD
+                b = a ^ ((b << rotation) | (b >> (32 - rotation))) % _WORD
             a = (a + keys[(k + 1) % 3]) % _WORD
             b = (b + keys[(k + 2) % 3] + k + 1) % _WORD
         return np.uint64(b << 32 | a)

@@ -1,7 +1,8 @@
-"""Traces of rows that are no tensors: typed lists, and their way to and from tensors.
+"""Traces of rows that are not tensors: typed lists, and conversions from and to tensors.
 
-A trace is the list of what the steps of a loop emit. Where a row is a tensor it is stacked along a
-leading axis; where it is anything else (a random generator, a list) it is a `TraceType`.
+A trace is the list of rows that the steps of a loop emit. Where a row is a tensor the trace is
+stacked along a leading axis; where it is anything else (a random generator, a list) the trace is a
+`TraceType`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from loopax.base.upstream.pytensor import WithShapes
 
 
 class TraceConstant(TypedListConstant):
-    """A list that is known, also in a body: PyTensor's own cannot be frozen, as it has no hash."""
+    """A constant list, also in a body: PyTensor's own has no hash, and cannot be frozen."""
 
     def signature(self) -> Any:
         row = self.type.ttype
@@ -32,7 +33,7 @@ class TraceConstant(TypedListConstant):
 class TraceType(TypedListType):
     """A typed list of rows of type ``ttype``, as a loop emits them.
 
-    ``pytensor.typed_list``'s own has a Type for its ``dtype``, which its gradients stumble over.
+    The type of ``pytensor.typed_list`` has a Type as its ``dtype``, at which its gradients fail.
     """
 
     variable_type = TypedListVariable
@@ -46,7 +47,7 @@ class TraceType(TypedListType):
         return getattr(self.ttype, "dtype", "object")
 
     def is_super(self, otype: Any) -> bool | None:
-        # PyTensor's own lists are traces too: what a user makes is given to a loop as a sequence.
+        # PyTensor's own lists are traces too: a user may pass one to a loop as a sequence.
         narrower = isinstance(otype, TypedListType) and self.ttype.is_super(otype.ttype)
         return True if narrower else None
 
@@ -57,7 +58,7 @@ class TraceType(TypedListType):
 
 
 def stacked(row: Any) -> Any:
-    """The type of a sequence or trace whose rows have the type ``row``, its length unknown."""
+    """The type of a sequence or trace of unknown length with rows of the type ``row``."""
     if isinstance(row, DenseTensorType):
         return TensorType(row.dtype, (None, *row.shape))
     return TraceType(row)
@@ -66,7 +67,7 @@ def stacked(row: Any) -> Any:
 class Stack(WithShapes, Op):
     """``(list, *shape) -> tensor``: a typed list of tensors of one ``shape``, stacked.
 
-    The shape of an element is given, so that an empty list has a stack as well.
+    The shape of an element is an input, so that an empty list has a stack as well.
 
     >>> from pytensor.typed_list import make_list
     >>> rows = make_list([pt.constant([1.0, 2.0]), pt.constant([3.0, 4.0])])

@@ -1,7 +1,7 @@
-"""``Watch`` and ``Breakpoint``: values that somebody may want to see, step by step.
+"""``Watch`` and ``Breakpoint``: marks on values to observe, step by step.
 
-Both are identities, and gone before the first pass: `loopax.watched` makes another program, in which what
-they stand for is returned. In a mode of PyTensor's they are dropped, or do nothing.
+Both are identities, and removed before the first pass: `loopax.watched` builds another program, which
+returns the marked values. PyTensor's own modes drop or ignore them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loopax.base.upstream.pytensor import WithShapes
 
 
 class _Identity(WithShapes, Op):
-    """``(x, *others) -> x``, for derivatives, too."""
+    """``(x, *others) -> x``, also for derivatives."""
 
     view_map = {0: [0]}
 
@@ -44,7 +44,7 @@ class _Identity(WithShapes, Op):
 
 
 class Watch(_Identity):
-    """``x``, which a watched program has in its record, under ``name``."""
+    """``x``, which a watched program records under ``name``."""
 
     __props__ = ("name",)
 
@@ -65,7 +65,7 @@ class Breakpoint(_Identity):
 
 
 @_vectorize_node.register(_Identity)
-def _batched(op: _Identity, node: Apply, x: Any, *others: Any) -> Apply:
+def _batched(op: _Identity, node: Apply, x: Any, *conditions: Any) -> Apply:
     if not isinstance(x.type, TensorType):
         raise NotImplementedError(f"{op} of a batch of {x.type}")
-    return op.make_node(x, *others)
+    return op.make_node(x, *conditions)

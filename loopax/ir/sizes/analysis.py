@@ -1,17 +1,17 @@
-"""Lengths and numbers of steps as affine expressions, so that a pass can prove what it needs of them.
+"""Lengths and numbers of steps as affine expressions, with which passes prove conditions.
 
     x[1:].shape[0] + 1  ->  length of x        where x has a row
     alloc(0, n + 1)     ->  n + 1 rows
 
-A `DimExpr` is ``c + sum of k * variable``; a dimension variable is an integer, or the length of an array
-along an axis, that nothing more is known of. Two expressions that are equal are equal in every run. What
-cannot be followed is a variable of its own, so that nothing is ever claimed that does not hold.
+A `DimExpr` is ``c + sum of k * variable``; a dimension variable is an integer, or the length of an
+array along an axis, without further known structure. Equal expressions are equal in every run. A
+value that cannot be analysed is its own variable, so every claim holds.
 
-Known of dimension variables: a length is 0 or more, and so is the number of steps that a loop has taken.
-All else that is assumed of one is a `Fact`, which names the node that raises where it does not hold.
+A length is 0 or more, and so is the number of steps that a loop has taken. Any other assumption about
+a dimension variable is a `Fact`, which names the node that raises where it does not hold.
 
-In the literature: symbolic shapes, as in JAX's shape polymorphism; the life of the analysis, beside a graph
-that changes, is that of PyTensor's ``ShapeFeature`` (`loopax.ir.sizes.feature`).
+In the literature: symbolic shapes, as in JAX's shape polymorphism; the analysis follows a changing
+graph as PyTensor's ``ShapeFeature`` does (`loopax.ir.sizes.feature`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from loopax.ir import Scan
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, counts_steps
 from loopax.ir.sizes.rules import length_rule, value_rule
 
-_DEPTH = (
-    50  # how many questions ask one another; a rule and what it asks take some six Python frames
-)
+_DEPTH = 50  # nested questions; each takes some six Python frames
 
 
 class Fact(NamedTuple):
-    """``node`` raises where ``expr >= least`` does not hold; used where ``expr`` is of one variable."""
+    """``node`` raises unless ``expr >= least``; used where ``expr`` has one variable."""
 
     node: Apply
     expr: DimExpr
@@ -42,18 +40,18 @@ class Fact(NamedTuple):
 
 
 def loop_facts(graph: AbstractFunctionGraph, dims: Dims) -> list[Fact]:
-    """A loop of ``graph`` raises if asked for fewer than 0 steps; ``dims`` says what it is asked for."""
+    """The facts of the loops in ``graph``, which raise for a negative number of steps."""
     loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
     return [Fact(node, dims.value(node.inputs[0]), 0) for node in loops]
 
 
 class Dims:
-    """What is known of the dimensions in a graph. Answers are kept until `forget`.
+    """The analysis of the dimensions in a graph. Answers are kept until `forget`.
 
     Parameters
     ----------
     facts
-        What is taken for granted; without any, only what holds whichever of the nodes are there.
+        The assumptions; without any, answers hold whichever nodes the graph contains.
 
     Examples
     --------
@@ -64,10 +62,12 @@ class Dims:
 
     def __init__(self, facts: Iterable[Fact] = ()) -> None:
         self._known: dict[Any, DimExpr] = {}
-        self._readers: dict[Any, set[Any]] = {}  # of each question, those whose answers hang on it
-        self._asking: list[Any] = []
+        self._readers: dict[
+            Any, set[Any]
+        ] = {}  # of each question, those whose answers depend on it
+        self._stack: list[Any] = []
         self._variables: dict[DimExpr, Any] = {}
-        self.least: dict[Any, int] = {}  # of dimension variables, by the facts
+        self.least: dict[Any, int] = {}  # the lower bounds of dimension variables, from the facts
         for _, expr, least in facts:
             if [k for _, k in expr.terms] == [1]:
                 ((variable, _),) = expr.terms
@@ -95,7 +95,7 @@ class Dims:
         return self._answer(Length(x, axis), x, length_rule, x, axis)
 
     def at_least(self, expr: DimExpr, k: int = 0) -> bool:
-        """Whether ``expr >= k`` in every run, as far as can be told."""
+        """Whether ``expr >= k`` provably holds in every run."""
         return self._at_least(expr - k, 4)
 
     def clipped(self, largest: bool, a: DimExpr, b: DimExpr) -> DimExpr:
@@ -107,16 +107,16 @@ class Dims:
         return DimExpr.variable(Clipped(largest, a, b))
 
     def _at_least(self, expr: DimExpr, rounds: int) -> bool:
-        """``expr >= 0``, by the least value of each variable; a clipped one is either of its two."""
+        """Whether ``expr >= 0``, from the least value of each variable, in ``rounds`` of clipped ones."""
         least = expr.offset
         for variable, k in expr.terms:
             if isinstance(variable, Clipped) and rounds:
-                # max(a, b) >= a, -min(a, b) >= -a: each of the two bounds it from below. Or it is one
-                # of the two, nobody knows which.
+                # max(a, b) >= a, -min(a, b) >= -a: each of the two is a lower bound. In the other
+                # cases it is one of the two, unknown which.
                 enough = any if variable.largest == (k > 0) else all
-                without = expr - DimExpr(frozenset([(variable, k)]))
+                other_terms = expr - DimExpr(frozenset([(variable, k)]))
                 return enough(
-                    self._at_least(without + side * k, rounds - 1)
+                    self._at_least(other_terms + side * k, rounds - 1)
                     for side in (variable.a, variable.b)
                 )
             bound = self._least_of(variable)
@@ -126,25 +126,25 @@ class Dims:
         return least >= 0
 
     def _least_of(self, variable: Any) -> int | None:
-        known = self.least.get(variable)
+        bound = self.least.get(variable)
         is_unsigned = str(getattr(getattr(variable, "type", None), "dtype", "")).startswith("uint")
         if isinstance(variable, Length) or is_unsigned or counts_steps(variable):
-            return max(0, known or 0)
-        return known
+            return max(0, bound or 0)
+        return bound
 
     # -- answers ---------------------------------------------------------------------------------
 
     def maker(self, v: Any) -> Any:
-        """The node that makes ``v``, None of an input, for a rule that looks further than its own node."""
+        """The node of ``v``, None for an input, for a rule that reads beyond its own node."""
         self._is_read(v)
         return v.owner
 
     def is_unknown(self, v: Any) -> bool:
-        """Whether ``v``, or a length of it, was asked for, and nothing more is known of it."""
+        """Whether ``v``, or a length of it, was analysed and is only a variable."""
         return any(self._known.get(key) == DimExpr.variable(key) for key in _questions(v))
 
     def forget(self, changed: Iterable[Variable]) -> None:
-        """Drop the answers that hang on one of ``changed``, or on what makes it."""
+        """Drop the answers that depend on one of ``changed``, or on its node."""
         stack = [key for v in changed for key in _questions(v)]
         if stack:
             self._variables.clear()
@@ -154,17 +154,17 @@ class Dims:
             stack += self._readers.pop(key, ())
 
     def _is_read(self, key: Any) -> None:
-        if self._asking:
-            self._readers.setdefault(key, set()).add(self._asking[-1])
+        if self._stack:
+            self._readers.setdefault(key, set()).add(self._stack[-1])
 
     def _answer(self, key: Any, v: Any, rule: Callable[..., DimExpr | None], *args: Any) -> DimExpr:
         self._is_read(key)
         if key in self._known:
             return self._known[key]
-        if self._asking:
+        if self._stack:
             return self._derive(key, v, rule, *args)
         questions = [(key, v, rule, *args)]
-        while questions:  # ends: each one added is further up in the graph
+        while questions:  # terminates: each added question is further up in the graph
             try:
                 self._derive(*questions[-1])
                 questions.pop()
@@ -173,46 +173,49 @@ class Dims:
         return self._known[key]
 
     def _derive(self, key: Any, v: Any, rule: Callable[..., DimExpr | None], *args: Any) -> DimExpr:
-        if len(self._asking) >= _DEPTH:
+        if len(self._stack) >= _DEPTH:
             raise _TooDeep((key, v, rule, *args))
         answer = None
         if v.owner is not None:
-            self._asking.append(key)
+            self._stack.append(key)
             try:
                 answer = rule(v.owner.op, self, v.owner, *args)
             finally:
-                self._asking.pop()
+                self._stack.pop()
         self._known[key] = DimExpr.variable(key) if answer is None else answer
         return self._known[key]
 
     # -- expressions as variables of the graph ---------------------------------------------------
 
     def variable(self, expr: DimExpr) -> Any:
-        """``expr`` as an int64 scalar, one for each."""
+        """``expr`` as an int64 scalar, one variable for each expression."""
         if expr not in self._variables:
             self._variables[expr] = self._written(expr)
         return self._variables[expr]
 
     def first(self, expr: DimExpr, v: Any) -> Any:
-        """The first variable that was made or asked for that is ``expr``; it may be ``v``."""
+        """The first variable with the value ``expr``; ``v`` if there was none."""
         return self._variables.setdefault(expr, v)
 
     def _written(self, expr: DimExpr) -> Any:
-        """One term at a time, so that what is left of each is kept as well."""
+        """``expr`` written one term at a time, so that the partial sums are kept as well."""
         if not expr.terms:
             return pt.constant(expr.offset, dtype="int64")
         if expr.offset:
-            rest, offset = self.variable(DimExpr(expr.terms)), expr.offset
-            return rest + offset if offset > 0 else rest - -offset
-        *others, (variable, k) = sorted(expr.terms, key=lambda term: (-term[1], str(term[0])))
-        if not others:
+            remainder, offset = self.variable(DimExpr(expr.terms)), expr.offset
+            return remainder + offset if offset > 0 else remainder - -offset
+        *leading, (variable, k) = sorted(expr.terms, key=lambda term: (-term[1], str(term[0])))
+        if not leading:
             if abs(k) == 1:
                 v = self._as_integer(variable).astype("int64")
             else:
                 v = self.variable(DimExpr.variable(variable)) * abs(k)
             return v if k > 0 else -v
-        rest, last = self.variable(DimExpr(frozenset(others))), DimExpr.variable(variable) * abs(k)
-        return rest + self.variable(last) if k > 0 else rest - self.variable(last)
+        remainder, last = (
+            self.variable(DimExpr(frozenset(leading))),
+            DimExpr.variable(variable) * abs(k),
+        )
+        return remainder + self.variable(last) if k > 0 else remainder - self.variable(last)
 
     def _as_integer(self, variable: Any) -> Any:
         if isinstance(variable, Length):
@@ -225,14 +228,14 @@ class Dims:
 
 
 class _TooDeep(Exception):
-    """``question`` is to be asked first, so that the one that led to it goes no deeper."""
+    """``question`` must be answered first, so that the recursion goes no deeper."""
 
     def __init__(self, question: Any) -> None:
         self.question = question
 
 
 def is_integer(v: Any) -> bool:
-    """Whether ``v`` is of an integer dtype."""
+    """Whether ``v`` has an integer dtype."""
     return str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
 
 

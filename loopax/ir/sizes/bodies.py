@@ -1,14 +1,13 @@
-"""What a loop makes, by one summary of its body: how long it is, along the axes of a row.
+"""Lengths of a loop's outputs along the axes of a row, from a summary of its body.
 
     final.shape    ->  init.shape
     trace.shape[1:] ->  the shape of a row, by what the step makes it of
 
-The dimension variables of a summary are those of the inputs of the frozen body, which equal bodies share,
-and so they share the summary too.
+A summary is in terms of the inputs of the frozen body, so equal bodies share one.
 
-A state is taken to keep its shape, as the IR has it (`Scan.shapes_of`), unless the step says that it may
-not: one that gets longer, or is cut, does not. ``w @ s`` is taken to be as long as ``s``: where it is not,
-only a loop of one step could end, and no backend with structured loops would take that.
+A state is assumed to keep its shape, as in the IR (`Scan.shapes_of`), unless the step may change it,
+by appending or cutting. ``w @ s`` is assumed to be as long as ``s``: otherwise only a loop of one
+step could end, which no backend with structured loops accepts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from loopax.ir.sizes.rules import agreement_rule, length_rule
 
 
 class BodyDims:
-    """The dimensions in the body of a loop."""
+    """The analysis of the dimensions in the body of a loop."""
 
     def __init__(self, op: Scan) -> None:
         self.dims = Dims()
@@ -40,8 +39,8 @@ class BodyDims:
     def keeps(self, k: int, axis: int) -> bool | None:
         """Whether state ``k`` is as long along ``axis`` after the step as before it.
 
-        True where it is proved, False where it may well not be; None where it is after each step as long
-        as a row or a constant, and so can differ from its start only.
+        True where that is proved, False where it may differ; None where the state is after each step
+        as long as a row or a constant, and so can differ only from its start.
         """
         key = (k, axis)
         if key not in self._keeps:
@@ -51,59 +50,59 @@ class BodyDims:
     def keeps_its_start(
         self, k: int, axis: int, start: DimExpr, outside: Callable[[Any], DimExpr | None]
     ) -> bool | None:
-        """Whether state ``k``, which is ``start`` long along ``axis``, stays so, or a step raises.
+        """Whether state ``k``, of length ``start`` along ``axis``, keeps it, or a step raises.
 
         Parameters
         ----------
         outside
-            What is known outside of the loop of a length of an input of the body, a state at its start.
+            The length, outside of the loop, of an input of the body; for a state at its start.
 
         Returns
         -------
-        None where that cannot be told.
+        None where that is not known.
         """
         if self.keeps(k, axis):
             return True
         equal = EqualDims((a.replaced(outside), b.replaced(outside)) for a, b in self._agreements)
-        after = self.dims.length(self._outs.states[k], axis).replaced(outside)
-        growth = equal.canonical(after) - equal.canonical(start)
+        next_length = self.dims.length(self._outs.states[k], axis).replaced(outside)
+        growth = equal.canonical(next_length) - equal.canonical(start)
         return None if growth.constant is None else growth.constant == 0
 
     @cached_property
     def _agreements(self) -> list[tuple[DimExpr, DimExpr]]:
-        """What is equal, or a step raises."""
+        """Pairs of expressions that are equal unless a step raises."""
         nodes = self._graph.toposort()
         return [pair for node in nodes for pair in agreement_rule(node.op, self.dims, node)]
 
-    def _verdict(self, state: Any, following: Any, axis: int) -> bool | None:
-        own = self.dims.length(state, axis)
-        if own.constant is not None:
+    def _verdict(self, state: Any, next_state: Any, axis: int) -> bool | None:
+        state_length = self.dims.length(state, axis)
+        if state_length.constant is not None:
             return True
-        stack, seen, verdict = [following], {following}, None
+        stack, visited, verdict = [next_state], {next_state}, None
         while stack:
             v = stack.pop()
-            if v is state or self.dims.length(v, axis) == own:
+            if v is state or self.dims.length(v, axis) == state_length:
                 return True
             op = None if v.owner is None else v.owner.op
             if facts_of(op).structure is Structure.ELEMENTWISE:
-                # Of those that it does not broadcast, one tells the length.
-                more = [x for x in v.owner.inputs if x.type.shape[axis] != 1]
+                # Any input that is not broadcast has the length.
+                sources = [x for x in v.owner.inputs if x.type.shape[axis] != 1]
             elif isinstance(op, IncSubtensor | SpecifyShape | CheckAndRaise):
-                more = v.owner.inputs[:1]
+                sources = v.owner.inputs[:1]
             elif self._is_of_an_input(self.dims.length(v, axis)):
                 continue
             else:
                 verdict = False
                 continue
-            stack += [x for x in more if x not in seen]
-            seen.update(more)
+            stack += [x for x in sources if x not in visited]
+            visited.update(sources)
         return verdict
 
     def _is_of_an_input(self, length: DimExpr) -> bool:
-        """Whether ``length`` is that of a row or a constant, and so the same at each step."""
+        """Whether ``length`` is a row's or a constant's, and so the same at each step."""
         variable = length.only_variable
-        given = (*self._args.rows, *self._args.consts)
-        return length == DimExpr() or (isinstance(variable, Length) and variable.of in given)
+        inputs = (*self._args.rows, *self._args.consts)
+        return length == DimExpr() or (isinstance(variable, Length) and variable.of in inputs)
 
 
 _SUMMARIES: WeakKeyDictionary[Scan, BodyDims] = WeakKeyDictionary()
@@ -111,41 +110,41 @@ _SUMMARIES: WeakKeyDictionary[Scan, BodyDims] = WeakKeyDictionary()
 
 def body_dims(op: Scan) -> BodyDims:
     """The summary of the body of ``op``."""
-    found = _SUMMARIES.get(op)
-    if found is None:
-        found = _SUMMARIES[op] = BodyDims(op)
-    return found
+    summary = _SUMMARIES.get(op)
+    if summary is None:
+        summary = _SUMMARIES[op] = BodyDims(op)
+    return summary
 
 
 @length_rule.register(Scan)
-def _of_loop(op: Scan, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _loop_length(op: Scan, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
     at = node.outputs.index(x)
     if at < op.n_states:
-        return _of_state(op, dims, node, at, axis)
+        return _state_length(op, dims, node, at, axis)
     if axis == 0:
         return dims.value(node.outputs[-2] if op.stops else node.inputs[0])
     y, body = op.outs.ys[at - op.n_states], body_dims(op)
     for k, v in enumerate(op.outs.states):
         if y is v and body.keeps(k, axis - 1) is not False:
-            return _of_state(op, dims, node, k, axis - 1)
+            return _state_length(op, dims, node, k, axis - 1)
     length = body.dims.length(y, axis - 1)
-    found = DimExpr(offset=length.offset)
+    result = DimExpr(offset=length.offset)
     for variable, k in length.terms:
         if not isinstance(variable, Length) or variable.of not in op.fgraph.inputs:
             return None
         v, at = variable
         if v in op.args.states:
-            outside = _of_state(op, dims, node, op.args.states.index(v), at)
-        else:  # an input of the body and of the loop have one place
-            given = node.inputs[op.fgraph.inputs.index(v)]
-            outside = dims.length(given, at + (v in op.args.rows))
+            outside = _state_length(op, dims, node, op.args.states.index(v), at)
+        else:  # inputs of the body and of the loop have the same positions
+            argument = node.inputs[op.fgraph.inputs.index(v)]
+            outside = dims.length(argument, at + (v in op.args.rows))
         if outside is None:
             return None
-        found = found + outside * k
-    return found
+        result = result + outside * k
+    return result
 
 
-def _of_state(op: Scan, dims: Dims, node: Any, k: int, axis: int) -> DimExpr | None:
+def _state_length(op: Scan, dims: Dims, node: Any, k: int, axis: int) -> DimExpr | None:
     if body_dims(op).keeps(k, axis) is False or not hasattr(op.args.states[k].type, "ndim"):
         return None
     return dims.length(op.split_inputs(node.inputs).states[k], axis)

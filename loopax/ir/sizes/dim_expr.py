@@ -1,4 +1,4 @@
-"""A `DimExpr`: a length or a number of steps, as an affine expression over dimension variables."""
+"""``DimExpr``: a length or a number of steps, as an affine expression over dimension variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Length(NamedTuple):
 
 
 def asked_length(v: Any) -> Length | None:
-    """The length that the integer scalar ``v`` reads off an array, None where it is anything else."""
+    """The length that the integer scalar ``v`` reads from an array; None for any other scalar."""
     node: Any = v.owner
     if node is None or not isinstance(node.op, Shape_i | Subtensor | DimShuffle) or v.type.ndim:
         return None
@@ -33,7 +33,7 @@ def asked_length(v: Any) -> Length | None:
     if x.owner is None or not isinstance(x.owner.op, Shape):
         return None
     (array,) = x.owner.inputs
-    if isinstance(node.op, DimShuffle):  # of an array of one axis
+    if isinstance(node.op, DimShuffle):  # an array with one axis
         return Length(array, 0)
     index = access_of(node).rows
     axis = int(index.data) if isinstance(index, Constant) else array.type.ndim
@@ -41,7 +41,7 @@ def asked_length(v: Any) -> Length | None:
 
 
 class Bound(NamedTuple):
-    """Where index ``at`` is among ``length`` rows, from either end: a dimension variable."""
+    """The position of index ``at`` among ``length`` rows, from either end, as a dimension variable."""
 
     at: DimExpr
     length: DimExpr
@@ -54,8 +54,8 @@ class Clipped(NamedTuple):
     a: DimExpr
     b: DimExpr
 
-    def replaced(self, known: Callable[[Any], DimExpr | None]) -> DimExpr:
-        a, b = self.a.replaced(known), self.b.replaced(known)
+    def replaced(self, value_of: Callable[[Any], DimExpr | None]) -> DimExpr:
+        a, b = self.a.replaced(value_of), self.b.replaced(value_of)
         if a.constant is None or b.constant is None:
             return DimExpr.variable(Clipped(self.largest, a, b))
         return DimExpr(offset=(max if self.largest else min)(a.constant, b.constant))
@@ -63,7 +63,7 @@ class Clipped(NamedTuple):
 
 @dataclass(frozen=True)
 class DimExpr:
-    """``offset`` and the dimension variables, with how often each counts.
+    """``offset`` and a sum of dimension variables, each with a factor.
 
     A dimension variable is an integer scalar of a graph, a `Length` or a `Clipped`.
 
@@ -81,38 +81,40 @@ class DimExpr:
 
     @property
     def constant(self) -> int | None:
-        """The number that it is, None where it is not the same in every run."""
+        """The constant value; None where it is not the same in every run."""
         return None if self.terms else self.offset
 
     @property
     def only_variable(self) -> Any:
-        """The dimension variable that it is, None where it is anything else."""
-        ((variable, k), *others) = self.terms or [(None, 1)]
-        return variable if k == 1 and not others and not self.offset else None
+        """The dimension variable that is the whole expression; None otherwise."""
+        ((variable, k), *further) = self.terms or [(None, 1)]
+        return variable if k == 1 and not further and not self.offset else None
 
     def roots(self) -> list[Any]:
-        """What it follows from: its dimension variables, and those of the `Clipped` ones among them."""
-        found: list[Any] = []
+        """The dimension variables of the expression, and of its `Clipped` ones."""
+        variables: list[Any] = []
         for v, _ in self.terms:
-            found += [*v.a.roots(), *v.b.roots()] if isinstance(v, Clipped) else [v]
-        return found
+            variables += [*v.a.roots(), *v.b.roots()] if isinstance(v, Clipped) else [v]
+        return variables
 
-    def replaced(self, known: Callable[[Any], DimExpr | None]) -> DimExpr:
-        """With what ``known`` says in the place of dimension variables, in `Clipped` ones too."""
-        found = DimExpr(offset=self.offset)
+    def replaced(self, value_of: Callable[[Any], DimExpr | None]) -> DimExpr:
+        """The expression with ``value_of`` applied to dimension variables, in `Clipped` ones too."""
+        result = DimExpr(offset=self.offset)
         for v, k in self.terms:
             if isinstance(v, Clipped):
-                own: DimExpr | None = v.replaced(known)
+                value: DimExpr | None = v.replaced(value_of)
             else:
-                own = known(v)
-            found = found + (DimExpr.variable(v) if own is None else own) * k
-        return found
+                value = value_of(v)
+            result = result + (DimExpr.variable(v) if value is None else value) * k
+        return result
 
     def __add__(self, other: DimExpr | int) -> DimExpr:
         if isinstance(other, int):
             return DimExpr(self.terms, self.offset + other)
         offset = self.offset + other.offset
-        if not (self.terms and other.terms):  # most are; without it half of the time is for dicts
+        if not (
+            self.terms and other.terms
+        ):  # the usual case; without it half of the time goes to dicts
             return DimExpr(self.terms or other.terms, offset)
         counts = dict(self.terms)
         for variable, k in other.terms:
@@ -134,10 +136,10 @@ class DimExpr:
 
 
 class EqualDims:
-    """Expressions of which pairs are equal, and those that follow from it."""
+    """Equalities between expressions, and their consequences."""
 
     def __init__(self, pairs: Iterable[tuple[DimExpr, DimExpr]]) -> None:
-        self._is: dict[Any, DimExpr] = {}  # of dimension variables
+        self._is: dict[Any, DimExpr] = {}  # values of dimension variables
         for a, b in pairs:
             a, b = self.canonical(a), self.canonical(b)
             if a.only_variable is None:
@@ -146,18 +148,18 @@ class EqualDims:
                 self._is[a.only_variable] = b
 
     def canonical(self, expr: DimExpr) -> DimExpr:
-        """One expression for all that are equal to ``expr``, a number if it is one."""
-        while (found := expr.replaced(self._is.get)) != expr:
-            expr = found
+        """The representative of all expressions equal to ``expr``: a number where one is."""
+        while (simplified := expr.replaced(self._is.get)) != expr:
+            expr = simplified
         return expr
 
 
 def total(expressions: Iterable[DimExpr]) -> DimExpr:
     """The sum of ``expressions``."""
-    found = DimExpr()
+    result = DimExpr()
     for expression in expressions:
-        found = found + expression
-    return found
+        result = result + expression
+    return result
 
 
 def counts_steps(variable: Any) -> bool:

@@ -1,8 +1,8 @@
-"""The analysis of a graph's dimensions for as long as there is the graph: passes share it.
+"""The analysis of a graph's dimensions, attached to the graph and shared by passes.
 
-What a change touches is dropped, and what hangs on it, when the analysis is next asked for, not before: a
-pass that asks once, at its beginning, works with what held then, of the variables that were there then.
-That stays right while the pass replaces variables by others of the same value.
+Answers that depend on a change are dropped when the analysis is next requested, not before: a pass
+that requests it once, at its beginning, works with answers about the variables of that time. They
+stay right while the pass replaces variables by others of the same value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loopax.ir.sizes.analysis import Dims, loop_facts
 
 
 class DimFeature(Feature):
-    """Keeps `dims_of` and `unconditional_dims_of` of the graph that it is attached to."""
+    """The holder of `dims_of` and `unconditional_dims_of` of the graph to which it is attached."""
 
     def __init__(self) -> None:
         self._changed: dict[Variable, None] = {}
@@ -50,7 +50,7 @@ class DimFeature(Feature):
         self._changed.update(dict.fromkeys(node.outputs))
 
     def refresh(self, graph: FunctionGraph) -> None:
-        """Drop what hangs on what has changed."""
+        """Drop the answers that depend on changes."""
         changed, self._changed = [*self._changed], {}
         self.unconditional.forget(changed)
         if self.given_loops is None or not changed:
@@ -61,7 +61,7 @@ class DimFeature(Feature):
 
 
 def dims_of(graph: FunctionGraph) -> Dims:
-    """What is known of the dimensions in ``graph``, given that its loops do not raise."""
+    """The analysis of the dimensions in ``graph``, given that its loops do not raise."""
     feature = _feature(graph)
     if feature.given_loops is None:
         feature.given_loops = Dims(loop_facts(graph, feature.unconditional))
@@ -69,7 +69,7 @@ def dims_of(graph: FunctionGraph) -> Dims:
 
 
 def unconditional_dims_of(graph: FunctionGraph) -> Dims:
-    """What is known of them whichever of the nodes of ``graph`` are there."""
+    """The analysis of the dimensions in ``graph`` without assumptions on its nodes."""
     return _feature(graph).unconditional
 
 
@@ -81,6 +81,6 @@ def _feature(graph: Any) -> DimFeature:
 
 
 def without_dims(graph: Any) -> None:
-    """Drop what is kept of ``graph``."""
+    """Remove the analysis of ``graph``."""
     if hasattr(graph, "dim_feature"):
         graph.remove_feature(graph.dim_feature)

@@ -1,15 +1,15 @@
-"""Between which two values the integers of an array lie, and where only a run tells a length.
+"""Intervals of the integers in an array, and lengths that only a run determines.
 
     x % 5 -> 0 to 4        minimum(n, 10) -> at most 10        mask.sum() -> 0 to the size of the mask
 
-A length is of one of three kinds. It is known, where its `DimExpr` is of what a backend knows; it is
-bounded, where an interval says how much it can be; or only the run tells it: how many places of a mask are
-true (`masks_of`), how many steps a loop takes that stops. JAX makes room for the upper end of an interval
-and keeps the count beside it; native code counts first, or fills as much room and cuts it.
+There are three kinds of lengths: known ones, whose `DimExpr` has only values known to a backend;
+bounded ones, with an interval; and lengths that only the run determines, the number of true elements
+of a mask (`masks_of`) or of steps of a loop that stops. JAX allocates the upper end of an interval
+and keeps the count beside it; native code counts first, or fills such a buffer and cuts it.
 
-Interval arithmetic as in Moore, Kearfott and Cloud, Introduction to Interval Analysis (2009), of integers
-that do not wrap around. An interval says nothing of what is equal, as a `DimExpr` does, and is of arrays of
-any shape: the one cannot stand for the other.
+Interval arithmetic as in Moore, Kearfott and Cloud, Introduction to Interval Analysis (2009), for
+integers that do not wrap around. An interval shows no equalities, unlike a `DimExpr`, but covers
+arrays of any shape: neither replaces the other.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from loopax.ir.sizes.rules import Interval, interval_arithmetic, interval_rule, 
 
 OfValue = Callable[[Variable], Interval | None]
 OfLength = Callable[[Variable, int], Interval | None]
-_LEAST = -(2**63)  # of what has no lower end
+_LEAST = -(2**63)  # the lower end of an interval without one
 
 
 def interval_of(v: Variable, value: OfValue, length: OfLength) -> Interval | None:
-    """The least and the greatest of the integers ``v``, by the node that makes it; None if nobody can tell.
+    """The least and the greatest of the integers ``v``, from its node; None where it is not known.
 
-    ``value`` says the same of its inputs, ``length`` of how long an array is along an axis.
+    ``value`` returns the intervals of its inputs, ``length`` the interval of an array's length along
+    an axis.
     """
     if v.owner is None:
         return None
-    if (asked := asked_length(v)) is not None:
-        return length(asked.of, asked.axis)
+    if (length_read := asked_length(v)) is not None:
+        return length(length_read.of, length_read.axis)
     return interval_rule(v.owner.op, v.owner, v, value, length)
 
 
 def masks_of(node: Apply) -> list[Variable]:
-    """The masks of which ``node`` takes the true places: how many those are only the run tells."""
+    """The masks whose true elements ``node`` selects: only the run determines their number."""
     return list(mask_rule(node.op, node))
 
 
@@ -62,9 +63,9 @@ def masks_of(node: Apply) -> list[Variable]:
 def _steps_taken(
     op: Scan, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """How many steps a loop took that stops: at most what was asked for."""
-    asked = value(node.inputs[0]) if op.stops and v is node.outputs[-2] else None
-    return None if asked is None else (0, max(asked[1], 0))
+    """The number of steps taken by a loop that stops: at most the requested number."""
+    n_steps = value(node.inputs[0]) if op.stops and v is node.outputs[-2] else None
+    return None if n_steps is None else (0, max(n_steps[1], 0))
 
 
 @interval_rule.register(
@@ -73,7 +74,7 @@ def _steps_taken(
 def _elements(
     op: Any, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """What it gives are elements of its first input."""
+    """The interval of an op whose output has only elements of the first input."""
     return value(node.inputs[0])
 
 
@@ -88,8 +89,10 @@ def _hull(
 
 
 @interval_rule.register(Sum)
-def _places(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
-    """How many places of a mask are true."""
+def _true_count(
+    op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    """The number of true elements of a mask."""
     (mask,) = node.inputs
     if mask.type.dtype != "bool":
         return None
@@ -101,7 +104,7 @@ def _places(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength)
 def _number_of_elements(
     op: Prod, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """The product of some numbers, or of the lengths of an array."""
+    """The product of scalars, or of the lengths of an array."""
     (x,) = node.inputs
     if x.type.ndim != 1 or x.owner is None:
         return None
@@ -112,8 +115,8 @@ def _number_of_elements(
         factors = [length(array, axis) for axis in range(array.type.ndim)]
     else:
         return None
-    known = [f for f in factors if f is not None]
-    return _mul(*known) if len(known) == len(factors) else None
+    intervals = [f for f in factors if f is not None]
+    return _mul(*intervals) if len(intervals) == len(factors) else None
 
 
 @interval_rule.register(Shape)
@@ -150,7 +153,7 @@ def _masks(index: list[Variable]) -> list[Variable]:
 def _arithmetic(
     op: Elemwise, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """None where the result may wrap around; that a number of which nothing is known does is left aside."""
+    """None where the result may wrap around, except for numbers of unknown intervals."""
     interval = interval_arithmetic(op.scalar_op, *map(value, node.inputs))
     if interval is None or v.type.dtype not in integer_dtypes:
         return interval
@@ -175,18 +178,18 @@ def _mul(*factors: Interval) -> Interval:
 
 @interval_arithmetic.register(ps.Mod)
 def _remainder(op: Any, _: Interval | None, divisor: Interval | None) -> Interval | None:
-    """The interval of a remainder: from 0 to below the divisor if that is positive, whatever is divided."""
+    """The interval of a remainder: from 0 to below the divisor, if that is positive."""
     return None if divisor is None or divisor[0] <= 0 else (0, divisor[1] - 1)
 
 
 @interval_arithmetic.register(ps.ScalarMinimum)
 def _minimum(op: Any, *operands: Interval | None) -> Interval | None:
-    """At most the least of the upper ends that are known."""
-    known = [x for x in operands if x is not None]
-    if not known:
+    """The interval of a minimum: at most the least of the known upper ends."""
+    intervals = [x for x in operands if x is not None]
+    if not intervals:
         return None
-    least = min(x[0] for x in known) if len(known) == len(operands) else _LEAST
-    return least, min(x[1] for x in known)
+    least = min(x[0] for x in intervals) if len(intervals) == len(operands) else _LEAST
+    return least, min(x[1] for x in intervals)
 
 
 @interval_arithmetic.register(ps.Clip)

@@ -1,13 +1,13 @@
-"""What the ops say of dimensions, a rule for each class of them.
+"""Rules for the dimensions of ops, one for each class.
 
-An op that has no rule says nothing: its dimensions are dimension variables of their own. A rule may be
-registered wherever the op is known, beside its conversion to a backend say:
+The dimensions of an op without a rule are dimension variables. A rule may be registered in any file,
+beside the op's conversion to a backend, say:
 
     @length_rule.register(Tile)
     def length_of_tile(op, dims, node, x, axis): ...
 
-``dims`` is the `Dims` that asks. A rule reads its own node, and asks ``dims`` for all that is behind
-it, so that the answer is dropped where something there changes.
+``dims`` is the `Dims` that applies the rule. A rule reads its own node, and asks ``dims`` for all of
+its ancestors, so that the answer is dropped when one of them changes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from loopax.facts import Structure, facts_of
 from loopax.ir.sizes.dim_expr import DimExpr
 
-Interval = tuple[int, int]  # the least and the greatest that a value can be
+Interval = tuple[int, int]  # the least and the greatest possible value
 
 
 @singledispatch
 def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | None:
-    """The length along ``axis`` of ``x``, an output of ``node``; None where nobody can tell.
+    """The length along ``axis`` of ``x``, an output of ``node``; None where it is not known.
 
-    Without a rule it is that of an input along which the axis runs, by the op's facts.
+    Without a rule it is the length of an input along that axis, according to the op's facts.
     """
     if x is not node.outputs[0] and facts_of(op).structure is not Structure.ELEMENTWISE:
         return None
@@ -37,9 +37,9 @@ def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | N
 
 @singledispatch
 def agreement_rule(op: Any, dims: Any, node: Any) -> Sequence[tuple[DimExpr, DimExpr]]:
-    """Pairs of expressions that are equal, or ``node`` raises.
+    """Pairs of expressions that are equal unless ``node`` raises.
 
-    Without a rule these are the lengths of the inputs along which one axis runs.
+    Without a rule these are the lengths of inputs along one axis of the output.
     """
     pairs: list[tuple[DimExpr, DimExpr]] = []
     for axis in range(getattr(node.outputs[0].type, "ndim", 0)):
@@ -49,46 +49,50 @@ def agreement_rule(op: Any, dims: Any, node: Any) -> Sequence[tuple[DimExpr, Dim
 
 
 def _lengths_along(op: Any, dims: Any, node: Any, axis: int) -> list[DimExpr]:
-    """The lengths of the inputs of ``node`` along which ``axis`` of the output runs.
+    """The lengths of the inputs of ``node`` along ``axis`` of the output.
 
-    A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
+    An axis whose length is not static 1 is not broadcast: all such inputs agree, or the op raises.
     """
     facts = facts_of(op)
     along = (facts.sizes or facts.axes)(node)
     if along is None:
         return []
-    pairs = [(v, own[axis]) for v, own in zip(node.inputs, along, strict=True) if own]
+    pairs = [
+        (v, input_axes[axis])
+        for v, input_axes in zip(node.inputs, along, strict=True)
+        if input_axes
+    ]
     return [dims.length(v, k) for v, k in pairs if k is not None and v.type.shape[k] != 1]
 
 
 @singledispatch
 def value_rule(op: Any, dims: Any, node: Any) -> DimExpr | None:
-    """The integer scalar that ``node`` makes; None where nobody can tell."""
+    """The integer scalar that ``node`` computes; None where it is not known."""
     return None
 
 
 @singledispatch
 def arithmetic_rule(op: Any, dims: Any, inputs: Any) -> DimExpr | None:
-    """What the scalar op ``op`` makes of integers where it does not wrap around; None as above."""
+    """The result of the scalar op ``op`` for integers, without wrapping around; None if unknown."""
     return None
 
 
 @singledispatch
 def interval_rule(op: Any, node: Any, v: Any, value: Any, length: Any) -> Interval | None:
-    """Between which integers ``v``, an output of ``node``, lies; None where nobody can tell.
+    """The interval of ``v``, an output of ``node``; None where it is not known.
 
-    ``value(u)`` says the same of an input, ``length(u, axis)`` of how long an array is.
+    ``value(u)`` returns the interval of an input, ``length(u, axis)`` the interval of a length.
     """
     return None
 
 
 @singledispatch
 def interval_arithmetic(op: Any, *operands: Interval | None) -> Interval | None:
-    """What the scalar op ``op`` makes of integers that lie there, if it does not wrap around."""
+    """The interval of the scalar op ``op`` for operands in these intervals, without wrapping around."""
     return None
 
 
 @singledispatch
 def mask_rule(op: Any, node: Any) -> Sequence[Any]:
-    """The masks of which ``node`` takes the true places: how many those are only a run tells."""
+    """The masks whose true elements ``node`` selects: only a run determines their number."""
     return ()

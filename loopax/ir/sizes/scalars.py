@@ -1,4 +1,4 @@
-"""The integer scalar that a node makes, by its op."""
+"""Rules for integer scalars, by the op that computes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
 from loopax.ir.sizes.rules import arithmetic_rule, value_rule
 
-# Shorter integers, and those that are never below zero, wrap around where a length does not.
+# Shorter integers, and unsigned ones, wrap around where a length does not.
 _WIDE = ("int64", "int32")
 
 
@@ -40,11 +40,11 @@ def _only_element(op: Any, dims: Dims, node: Any) -> DimExpr | None:
 
 @value_rule.register(Subtensor)
 def _element_read(op: Any, dims: Dims, node: Any) -> DimExpr | None:
-    read = access_of(node)
-    if read.array.type.ndim != 1 or not read.is_row:
+    access = access_of(node)
+    if access.array.type.ndim != 1 or not access.is_row:
         return None
-    k = dims.value(read.rows).constant
-    return None if k is None else element(dims, read.array, k)
+    k = dims.value(access.rows).constant
+    return None if k is None else element(dims, access.array, k)
 
 
 def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:
@@ -65,7 +65,7 @@ def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:
 
 
 def _repeated(dims: Dims, x: Any) -> DimExpr | None:
-    """The element of a scalar, or of a vector that its type says has one."""
+    """The value of a scalar, or of a vector with static length 1."""
     if x.type.ndim == 0:
         return dims.value(x)
     return element(dims, x, 0) if x.type.shape == (1,) else None
@@ -79,10 +79,10 @@ def _arithmetic(op: Any, dims: Dims, node: Any) -> DimExpr | None:
     scalar_op = function_of(op)
     out, inputs = node.outputs[0], node.inputs
     integers = all(map(is_integer, inputs)) or isinstance(scalar_op, ps.Switch)
-    found = arithmetic_rule(scalar_op, dims, inputs) if integers and is_integer(out) else None
-    if found is None or (found.constant is None and out.type.dtype not in _WIDE):
+    value = arithmetic_rule(scalar_op, dims, inputs) if integers and is_integer(out) else None
+    if value is None or (value.constant is None and out.type.dtype not in _WIDE):
         return None
-    return found if found.constant is None or _holds_number(out, found.constant) else None
+    return value if value.constant is None or _holds_number(out, value.constant) else None
 
 
 def _holds_number(v: Any, k: int) -> bool:
@@ -124,7 +124,7 @@ def _chosen(op: Any, dims: Dims, inputs: Any) -> DimExpr | None:
 
 
 def _truth(dims: Dims, condition: Any) -> bool | None:
-    """Whether a comparison holds in every run (True), in none (False), or nobody knows."""
+    """Whether a comparison holds in every run (True) or in none (False); None where it is not known."""
     if isinstance(condition, Constant):
         return bool(condition.data)
     node = dims.maker(condition)

@@ -1,12 +1,12 @@
-"""Which rows a slice takes, as positions; windows of an array; slices written back.
+"""The rows of a slice as positions; windows of an array; slices as Python's again.
 
     x[-3:]            rows n - 3 up to n              of n rows
     x[::-1][a:b]      rows n - 1 - a down to n - b
     x[1:][::-1]       n - 1 rows from n - 1 on, backwards
 
-A `Slice` is what an index says: positions, which may lie before the first row or behind the last one, where
-no rows are. So it is affine in the length of the array, and turns and shifts are arithmetic. A `Window` is
-what is proved to be there: so many rows, from a row that is there on.
+A `Slice` has the positions of an index, which may lie before the first row or after the last one,
+where there are no rows. So it is affine in the length of the array, and reversals and shifts are
+arithmetic. A `Window` has rows that provably exist: a count of rows, from an existing row on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import Bound, DimExpr
 
-_FIRST, _BEFORE = DimExpr(), DimExpr(offset=-1)  # the first position, and that before it
+_FIRST, _BEFORE = DimExpr(), DimExpr(offset=-1)  # the first position, and the position before it
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Window:
 
     @property
     def stop(self) -> DimExpr:
-        """The position behind the last row."""
+        """The position after the last row."""
         return self.start + self.count * self.step
 
     def slice(self, length: DimExpr) -> Slice:
-        """The slice of ``source``, of ``length`` rows, that takes it."""
+        """The slice of ``source``, of ``length`` rows, that takes the window."""
         return Slice(self.start, self.stop, self.step, length)
 
     def backwards(self) -> Window:
@@ -48,12 +48,12 @@ class Window:
         return replace(self, start=self.stop - self.step, step=-self.step)
 
     def part(self, start: DimExpr, count: DimExpr) -> Window:
-        """``count`` of its rows from number ``start`` on, which it is known to have."""
+        """``count`` rows of the window from its row ``start`` on, which must exist."""
         return replace(self, start=self.start + start * self.step, count=count)
 
 
 class Slice(NamedTuple):
-    """The rows at ``start``, ``start + step``, ... before ``stop``, as far as there are any.
+    """The existing rows at ``start``, ``start + step``, ... before ``stop``.
 
     The array has ``length`` rows, at positions from 0 to ``length - 1``.
     """
@@ -65,31 +65,33 @@ class Slice(NamedTuple):
 
     @property
     def span(self) -> tuple[DimExpr, DimExpr]:
-        """The positions that they lie between: from the first of the two on, before the second."""
+        """The range of the rows' positions: from the first of the two on, before the second."""
         return (self.start, self.stop) if self.step > 0 else (self.stop + 1, self.start + 1)
 
     @property
     def is_known(self) -> bool:
-        """Whether no bound of it may count from either end."""
-        return not any(isinstance(v, Bound) for at in (self.start, self.stop) for v in at.roots())
+        """Whether no bound may count from either end."""
+        return not any(
+            isinstance(v, Bound) for bound in (self.start, self.stop) for v in bound.roots()
+        )
 
     def mirrored(self) -> Slice:
-        """The slice that takes these rows from the array turned backwards."""
-        last = self.length - 1
-        return Slice(last - self.start, last - self.stop, -self.step, self.length)
+        """The slice that takes these rows from the reversed array."""
+        last_position = self.length - 1
+        return Slice(last_position - self.start, last_position - self.stop, -self.step, self.length)
 
     def backwards(self) -> Slice:
-        """The slice's rows, the last one first, where they lie side by side."""
+        """The slice's rows, the last one first, where they are adjacent."""
         return Slice(self.stop - self.step, self.start - self.step, -self.step, self.length)
 
     def takes_all(self, dims: Dims) -> bool:
-        """Whether it surely takes every row, be it backwards."""
+        """Whether the slice surely takes every row, in either order."""
         low, high = self.span
         side_by_side = self.step in (1, -1)
         return side_by_side and dims.at_least(-low) and dims.at_least(high - self.length)
 
     def first(self, dims: Dims) -> DimExpr | None:
-        """The position of the first row, if there is one; None where nobody can tell."""
+        """The position of the first row, if there is one; None where it is not known."""
         end, _ = _ends(self.length, self.step)
         beyond = (self.start - end) * (1 if self.step > 0 else -1)
         if dims.at_least(beyond):
@@ -97,7 +99,7 @@ class Slice(NamedTuple):
         return end if dims.at_least(-beyond) else None
 
     def window(self, dims: Dims, source: Any) -> Window | None:
-        """The rows of ``source`` that it takes; None where nobody can tell which are there."""
+        """The window of ``source`` that the slice takes; None where that is not known."""
         if self.step not in (1, -1):
             return None
         low, high = (_FIRST, self.length) if self.step == 1 else (_BEFORE, self.length - 1)
@@ -110,44 +112,45 @@ class Slice(NamedTuple):
             return Window(source, start, count, self.step)
         return Window(source, start, DimExpr(), self.step) if dims.at_least(-count) else None
 
-    # -- written back ----------------------------------------------------------------------------
+    # -- as a slice of Python --------------------------------------------------------------------
 
     def entry(self, dims: Dims, number: Callable[[DimExpr], Any]) -> slice | None:
-        """The slice in the fewest words, None where one that goes backwards cannot say it.
+        """The shortest equal slice; None where Python has none, for rows taken backwards.
 
-        ``number`` makes a variable of an expression.
+        ``number`` turns an expression into a variable.
         """
         sign = 1 if self.step > 0 else -1
         first, last = _ends(self.length, self.step)
-        words: list[Any] = []
-        for at, end, outwards in ((self.start, first, -sign), (self.stop, last, sign)):
-            if at == end or dims.at_least((at - end) * outwards):
-                words.append(None)
+        bounds: list[Any] = []
+        for position, end, outwards in ((self.start, first, -sign), (self.stop, last, sign)):
+            if position == end or dims.at_least((position - end) * outwards):
+                bounds.append(None)
                 continue
-            bound = self.bound(dims, at)
+            bound = self.bound(dims, position)
             if bound is None and sign > 0:
-                bound = dims.clipped(True, at, _FIRST)
-            if bound is None:  # where it may be negative it would mean another row
+                bound = dims.clipped(True, position, _FIRST)
+            if bound is None:  # a negative bound would mean another row
                 return None
-            words.append(number(bound) if bound.constant is None else bound.constant)
-        first_word, last_word = words
-        return slice(first_word, last_word, None if self.step == 1 else self.step)
+            bounds.append(number(bound) if bound.constant is None else bound.constant)
+        start, stop = bounds
+        return slice(start, stop, None if self.step == 1 else self.step)
 
-    def bound(self, dims: Dims, at: DimExpr) -> DimExpr | None:
-        """``at`` as a bound, which may count from the last row; None where it may be before the first."""
-        if at.constant is not None and at.constant >= 0:
-            return at
-        behind = at - self.length
-        if behind.constant is not None and behind.constant < 0:
-            return behind
-        if dims.at_least(at):
-            return at
-        return behind if dims.at_least(-behind, 1) else None
+    def bound(self, dims: Dims, position: DimExpr) -> DimExpr | None:
+        """``position`` as a bound, from either end; None where it may be before the first row."""
+        if position.constant is not None and position.constant >= 0:
+            return position
+        from_end = position - self.length
+        if from_end.constant is not None and from_end.constant < 0:
+            return from_end
+        if dims.at_least(position):
+            return position
+        return from_end if dims.at_least(-from_end, 1) else None
 
     def at_end(self, back: bool) -> tuple[slice, int] | None:
         """The slice in numbers that count from the first row, with ``back`` from the last.
 
-        And how many rows at that end it lies within. None where it is not at that end, or nobody knows.
+        The second result is the number of rows at that end within which the slice lies. None where it is not
+        at that end, or that is not known.
         """
         end = self.length if back else _FIRST
         start, stop = (self.start - end).constant, (self.stop - end).constant
@@ -164,7 +167,7 @@ class Slice(NamedTuple):
 
 
 def slice_of(dims: Dims, entry: slice, length: DimExpr) -> Slice | None:
-    """What ``entry``, of an index, takes of ``length`` rows; None where nobody knows its step."""
+    """The slice ``entry`` of an index, over ``length`` rows; None where its step is not known."""
     step = 1 if entry.step is None else dims.value(entry.step).constant
     if not step:
         return None
@@ -182,27 +185,27 @@ def head(stop: DimExpr, length: DimExpr) -> Slice:
 
 
 def window_of(dims: Dims, source: Any, entry: slice, axis: int = 0) -> Window | None:
-    """What ``entry`` takes of ``source`` along ``axis``; None where nobody can tell what is there."""
-    found = slice_of(dims, entry, dims.length(source, axis))
-    return None if found is None else found.window(dims, source)
+    """The window of ``source`` that ``entry`` takes along ``axis``; None where it is not known."""
+    rows = slice_of(dims, entry, dims.length(source, axis))
+    return None if rows is None else rows.window(dims, source)
 
 
 def position(dims: Dims, index: Any, length: DimExpr) -> DimExpr:
-    """The position that ``index``, an integer, has among ``length`` rows: from the end if it is negative.
+    """The position of ``index`` among ``length`` rows: from the end if it is negative.
 
     It may lie outside, where there is no row.
     """
-    at = index if isinstance(index, DimExpr) else dims.value(index)
-    if dims.at_least(at):
-        return at
-    if dims.at_least(-at, 1):
-        return at + length
-    # The row before the end is at -1 where there is none, and -1 is the row before the end.
-    return at if (at - length).constant == -1 else DimExpr.variable(Bound(at, length))
+    value = index if isinstance(index, DimExpr) else dims.value(index)
+    if dims.at_least(value):
+        return value
+    if dims.at_least(-value, 1):
+        return value + length
+    # The last row is at -1 of an empty array, and -1 is the index of the last row.
+    return value if (value - length).constant == -1 else DimExpr.variable(Bound(value, length))
 
 
 def mirrored_row(index: Any) -> Any:
-    """The index in ``x[::-1]`` of row ``index`` of ``x``: an error for the one is one for the other."""
+    """The index in ``x[::-1]`` of row ``index`` of ``x``; both indices raise, or neither."""
     if isinstance(index, Constant):
         return -1 - int(index.data)
     if not isinstance(index.type, DenseTensorType):
@@ -211,14 +214,14 @@ def mirrored_row(index: Any) -> Any:
 
 
 def _ends(length: DimExpr, step: int) -> tuple[DimExpr, DimExpr]:
-    """Where a slice of all rows starts, and where it stops."""
+    """The start and the stop of a slice of all rows."""
     return (_FIRST, length) if step > 0 else (length - 1, _BEFORE)
 
 
-def _clipped(dims: Dims, at: DimExpr, low: DimExpr, high: DimExpr) -> DimExpr | None:
-    """``at``, ``low`` if it is lower, ``high`` if it is higher; None where nobody knows which."""
-    if at is low or dims.at_least(low - at):
+def _clipped(dims: Dims, position: DimExpr, low: DimExpr, high: DimExpr) -> DimExpr | None:
+    """``position`` clipped to ``low`` and ``high``; None where it is not known which applies."""
+    if position is low or dims.at_least(low - position):
         return low
-    if at is high or dims.at_least(at - high):
+    if position is high or dims.at_least(position - high):
         return high
-    return at if dims.at_least(high - at) and dims.at_least(at - low) else None
+    return position if dims.at_least(high - position) and dims.at_least(position - low) else None

@@ -1,4 +1,4 @@
-"""The length of a tensor along an axis, by the op that made it."""
+"""Rules for the length of a tensor along an axis, by the op that computes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loopax.ir.sizes.rules import agreement_rule, length_rule
 from loopax.ir.sizes.scalars import element
 from loopax.ir.sizes.slices import window_of
 
-length_rule.register(CheckAndRaise)(  # of a list too
+length_rule.register(CheckAndRaise)(  # also for lists
     lambda op, dims, node, x, axis: dims.length(node.inputs[0], axis)
 )
 
@@ -27,8 +27,8 @@ length_rule.register(CheckAndRaise)(  # of a list too
 @agreement_rule.register(SpecifyShape)
 def _specified(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
     x, *lengths = node.inputs
-    given = [(k, n) for k, n in enumerate(lengths) if hasattr(n.type, "dtype")]
-    return [(dims.length(x, k), dims.value(n)) for k, n in given]
+    specified = [(k, n) for k, n in enumerate(lengths) if hasattr(n.type, "dtype")]
+    return [(dims.length(x, k), dims.value(n)) for k, n in specified]
 
 
 @agreement_rule.register(Dot)
@@ -37,7 +37,7 @@ def _summed_over(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]
     return [(dims.length(a, a.type.ndim - 1), dims.length(b, 0))]
 
 
-# -- lengths that are given --------------------------------------------------------------------------
+# -- lengths that are inputs -------------------------------------------------------------------------
 
 
 length_rule.register(Alloc)(lambda op, dims, node, x, axis: dims.value(node.inputs[1 + axis]))
@@ -52,7 +52,7 @@ def _counted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | Non
     return dims.clipped(True, stop - start, DimExpr()) if step.constant == 1 else None
 
 
-@length_rule.register(FitRows | KeepRows)  # which take a negative length for 0
+@length_rule.register(FitRows | KeepRows)  # a negative length counts as 0
 def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
     if axis:
         return dims.length(node.inputs[0], axis)
@@ -64,15 +64,15 @@ def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
 
 @length_rule.register(Subtensor)
 def _read(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    read = access_of(node)
-    at = axis
-    for k, entry in enumerate(read.index):
+    access = access_of(node)
+    source_axis = axis
+    for k, entry in enumerate(access.index):
         if not isinstance(entry, slice):
-            at += 1
-        elif k == at:
-            window = window_of(dims, read.array, entry, k)
+            source_axis += 1
+        elif k == source_axis:
+            window = window_of(dims, access.array, entry, k)
             return None if window is None else window.count
-    return dims.length(read.array, at)
+    return dims.length(access.array, source_axis)
 
 
 @agreement_rule.register(IncSubtensor)
@@ -80,11 +80,11 @@ def _written(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
     array, y = node.inputs[:2]
     index = access_of(node).index
     axes = [k for k in range(array.type.ndim) if k >= len(index) or isinstance(index[k], slice)]
-    own = axes[len(axes) - y.type.ndim :]
+    y_axes = axes[len(axes) - y.type.ndim :]
     return [
-        (dims.length(y, at), dims.length(array, k))
-        for at, k in enumerate(own)
-        if y.type.shape[at] != 1 and (k >= len(index) or index[k] == slice(None))
+        (dims.length(y, y_axis), dims.length(array, k))
+        for y_axis, k in enumerate(y_axes)
+        if y.type.shape[y_axis] != 1 and (k >= len(index) or index[k] == slice(None))
     ]
 
 

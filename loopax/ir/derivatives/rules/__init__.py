@@ -1,1 +1,1 @@
-"""The derivatives of ops that PyTensor has wrong, or not at all. `loopax.ir` registers them."""
+"""Derivatives of ops that are wrong or missing in PyTensor. `loopax.ir` registers them."""

@@ -1,4 +1,4 @@
-"""A batch of an op with a rule of ours: the rule of one element, vectorized as PyTensor's own would be."""
+"""The rule of a Blockwise: the rule of its core op, vectorized as PyTensor vectorizes its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         g if isinstance(g.type, DisconnectedType) else y.type()
         for y, g in zip(core.outputs, cotangents, strict=True)
     ]
-    pulled = pullback_of(op.core_op, core.inputs, core.outputs, seeds)
+    in_cotangents = pullback_of(op.core_op, core.inputs, core.outputs, seeds)
     batch = dict(zip([*core.inputs, *core.outputs], [*inputs, *outputs], strict=True))
     batch |= {
         seed: g
@@ -39,7 +39,7 @@ def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         g
         if isinstance(g.type, DisconnectedType | NullType)
         else summed(vectorize_graph(g, batch), x)
-        for x, g in zip(inputs, pulled, strict=True)
+        for x, g in zip(inputs, in_cotangents, strict=True)
     ]
 
 

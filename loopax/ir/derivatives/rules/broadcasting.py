@@ -1,4 +1,4 @@
-"""The cotangent of what an op has broadcast."""
+"""Cotangents of operands that an op has broadcast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives of ``choose(index, choices)``, of which PyTensor has none.
+"""Derivatives of ``choose(index, choices)``, which PyTensor lacks.
 
 y[p] = choices[index[p], p]:    adding ȳ[p] at (index[p], p) gives the cotangent of choices
 """
@@ -26,13 +26,13 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     (g,) = cotangents
     n = choices.shape[0]
     chosen = index % n if op.mode == "wrap" else pt.clip(index, 0, n - 1)
-    places = []
+    index_arrays = []
     for k, is_one in enumerate(choices.type.broadcastable[1:]):
-        behind = choices.type.ndim - 2 - k
-        place = pt.arange(1 if is_one else g.shape[g.type.ndim - 1 - behind])
-        places.append(pt.shape_padright(place, behind))
-    whole = pt.zeros_like(choices)
-    return [disconnected_type(), whole[(chosen, *places)].inc(g)]
+        n_trailing = choices.type.ndim - 2 - k
+        index_array = pt.arange(1 if is_one else g.shape[g.type.ndim - 1 - n_trailing])
+        index_arrays.append(pt.shape_padright(index_array, n_trailing))
+    zeros = pt.zeros_like(choices)
+    return [disconnected_type(), zeros[(chosen, *index_arrays)].inc(g)]
 
 
 @pushforward_of.register(Choose)

@@ -1,6 +1,6 @@
-"""Derivatives of elementwise functions whose derivatives PyTensor has wrong at one point.
+"""Derivatives of elementwise functions that are wrong at one point in PyTensor.
 
-They are written so that they can be differentiated again at that point, as those of JAX's operations are in
+They can be differentiated again at that point, like the derivatives of JAX's operations in
 `loopax.jax_backend.ops`.
 """
 
@@ -20,34 +20,36 @@ from pytensor.tensor.elemwise import Elemwise
 from loopax.ir.derivatives.rules.broadcasting import summed
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 
-# The derivatives for each input, functions of the inputs and the output.
+# The derivatives in each input, as functions of the inputs and the output.
 _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
 
 
-def _of_base(inputs: Sequence[Any], y: Any) -> Any:
-    """0 where the exponent is 0, whatever x is: x**0 is 1. PyTensor has 0 * 0**-1 at 0, which is nan."""
+def _base_slope(inputs: Sequence[Any], y: Any) -> Any:
+    """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0."""
     x, exponent = inputs
     if isinstance(exponent, Constant):
-        less: Any = np.where(exponent.data == 0, 1, exponent.data - 1).astype(exponent.data.dtype)
+        reduced: Any = np.where(exponent.data == 0, 1, exponent.data - 1).astype(
+            exponent.data.dtype
+        )
     else:
-        less = pt.switch(pt.eq(exponent, 0), 1, exponent - 1).astype(exponent.type.dtype)
-    return exponent * x**less
+        reduced = pt.switch(pt.eq(exponent, 0), 1, exponent - 1).astype(exponent.type.dtype)
+    return exponent * x**reduced
 
 
-def _of_exponent(inputs: Sequence[Any], y: Any) -> Any:
-    """0 where x is 0, as PyTensor has it: the limit where the exponent is positive."""
+def _exponent_slope(inputs: Sequence[Any], y: Any) -> Any:
+    """The derivative of a power in its exponent: 0 at 0, the limit for positive exponents."""
     x, _ = inputs
     is_zero = pt.eq(x, 0)
     return pt.switch(is_zero, 0, y * pt.log(pt.switch(is_zero, 1, x)))
 
 
-def _of_log1mexp(inputs: Sequence[Any], y: Any) -> Any:
-    """``-exp(x) / (1 - exp(x))``, which is -inf at 0, and whose own derivative is."""
+def _log1mexp_slope(inputs: Sequence[Any], y: Any) -> Any:
+    """The derivative ``-exp(x) / (1 - exp(x))``: -inf at 0, where its own derivative is, too."""
     (x,) = inputs
     return -pt.exp(x) * pt.exp(-y)
 
 
-_SLOPES: dict[type, _Slopes] = {Pow: (_of_base, _of_exponent), Log1mexp: (_of_log1mexp,)}
+_SLOPES: dict[type, _Slopes] = {Pow: (_base_slope, _exponent_slope), Log1mexp: (_log1mexp_slope,)}
 
 
 @pullback_of.register(Elemwise)
@@ -68,16 +70,16 @@ def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
     if slopes is None:
         return op.pushforward(inputs, outputs, tangents)
     (y,) = outputs
-    parts = [
+    terms = [
         slope(inputs, y) * t
         for x, slope, t in zip(inputs, slopes, tangents, strict=True)
         if _is_float(x) and not isinstance(t.type, DisconnectedType)
     ]
-    return [pt.add(*parts) if parts else disconnected_type()]
+    return [pt.add(*terms) if terms else disconnected_type()]
 
 
 def _slopes(op: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Slopes | None:
-    """Our slopes; None where the op's own are used, which are those of complex numbers and integers."""
+    """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not _is_float(outputs[0]) else _SLOPES.get(type(op.scalar_op))
 

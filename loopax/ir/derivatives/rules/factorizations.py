@@ -1,7 +1,8 @@
 """Pullbacks of LU and QR factorizations.
 
-PyTensor's LU takes the cotangent of ``p @ l`` for one of ``l``; its QR calls a module if the shape is not
-known, and has no rule for pivoting and for ``mode="full"`` of a tall matrix (3.0.7, 3.3.8).
+PyTensor's rule for LU takes the cotangent of ``p @ l`` for the cotangent of ``l``; its rule for QR
+calls a module if the shape is not known, and covers neither pivoting nor ``mode="full"`` of a tall
+matrix (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     plain = type(op)(**options)
     p, lower, upper = plain(*inputs)
     lower_cotangent = p.mT @ cotangents[0]
-    arrived = [disconnected_type(), lower_cotangent, cotangents[1]]
-    return own_pullback(plain, inputs, [p, lower, upper], arrived)
+    plain_cotangents = [disconnected_type(), lower_cotangent, cotangents[1]]
+    return own_pullback(plain, inputs, [p, lower, upper], plain_cotangents)
 
 
 @fault_of.register(LU)
@@ -36,11 +37,11 @@ def _fault_of_lu(op: Any, node: Any) -> Fault | None:
 
 @pullback_of.register(QR)
 def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """``a = q [u | v]`` with k = min(m, n) columns in q: the columns of a behind the first k are ``q v``.
+    """The pullback of ``a = q [u | v]`` with k = min(m, n) columns in q.
 
-    They give a cotangent to q. Columns that do not count are zeros, and are not cut off: a tall matrix
-    would leave an empty one, and PyTensor's rewrites fail for a batch of empty matrices (3.3.8), which the
-    second derivative would have.
+    The columns of a after the first k are ``q v``, and give a cotangent to q. Columns outside are
+    zeros, and not cut off: a tall matrix would leave an empty one, and PyTensor's rewrites fail for a
+    batch of empty matrices (3.3.8) in the second derivative.
 
     References
     ----------
@@ -67,15 +68,15 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         )
         q, q_cotangent, r_cotangent = full[:, :k], full_cotangent[:, :k], r_cotangent[:k]
         if op.mode == "full" and not _is_wide(a):
-            q_cotangent += _of_complement(q, full_cotangent)
+            q_cotangent += _complement_cotangent(q, full_cotangent)
     u, u_cotangent = r[:, :k], r_cotangent[:, :k]
     v_cotangent = pt.switch(pt.arange(r.shape[1]) >= k, r_cotangent, 0)  # 0 in the first k columns
     q_cotangent += columns @ v_cotangent.mT
     inner = u @ u_cotangent.mT - q_cotangent.mT @ q
     symmetric = pt.tril(inner) + pt.tril(inner, -1).mT
-    first = solve_triangular(u, (q_cotangent + q @ symmetric).mT, lower=False).mT
-    pulled = (q @ v_cotangent)[:, :k].set(first)
-    return [pulled if order is None else pt.zeros_like(a)[:, order].set(pulled)]
+    leading = solve_triangular(u, (q_cotangent + q @ symmetric).mT, lower=False).mT
+    cotangent = (q @ v_cotangent)[:, :k].set(leading)
+    return [cotangent if order is None else pt.zeros_like(a)[:, order].set(cotangent)]
 
 
 def _is_wide(a: Any) -> bool:
@@ -83,11 +84,11 @@ def _is_wide(a: Any) -> bool:
     return m is not None and n is not None and m <= n
 
 
-def _of_complement(q: Any, cotangent: Any) -> Any:
-    """The cotangent of q, the first k columns, from that of the m - k columns behind it in ``mode="full"``.
+def _complement_cotangent(q: Any, cotangent: Any) -> Any:
+    """The cotangent of q, the first k columns, from that of the columns after it in ``mode="full"``.
 
-    LAPACK's reflectors are a function of q = [q₁; q₂] alone, and with them the complement is
-    ``[(1 - q₁) w; 1 - q₂ w]``, where ``w = (1 - q₁)⁻ᵀ q₂ᵀ``. All are of full size here, with zeros
+    LAPACK's reflectors are a function of q = [q₁; q₂] alone, and the complement, a function of these,
+    is ``[(1 - q₁) w; 1 - q₂ w]``, where ``w = (1 - q₁)⁻ᵀ q₂ᵀ``. All are of full size here, with zeros
     elsewhere.
 
     References
@@ -96,11 +97,11 @@ def _of_complement(q: Any, cotangent: Any) -> Any:
     """
     m, k = q.shape
     is_behind = pt.arange(m) >= k
-    below = pt.switch(is_behind[:, None], q, 0)
+    lower_block = pt.switch(is_behind[:, None], q, 0)
     identity = pt.eye(k, dtype=q.type.dtype)
-    rest = pt.switch(m > k, identity - q[:k], identity)  # singular if there is no complement
-    w = solve(rest.mT, below.mT)
-    behind = pt.switch(is_behind, cotangent, 0)
-    upper, lower = behind[:k], pt.switch(is_behind[:, None], behind, 0)
-    z = solve(rest, rest.mT @ upper - below.mT @ lower)
+    difference = pt.switch(m > k, identity - q[:k], identity)  # singular if there is no complement
+    w = solve(difference.mT, lower_block.mT)
+    trailing = pt.switch(is_behind, cotangent, 0)
+    upper, lower = trailing[:k], pt.switch(is_behind[:, None], trailing, 0)
+    z = solve(difference, difference.mT @ upper - lower_block.mT @ lower)
     return (z.mT - lower @ w.mT)[:k].inc(w @ z.mT - upper @ w.mT)

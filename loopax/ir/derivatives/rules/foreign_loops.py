@@ -1,7 +1,7 @@
-"""PyTensor's own loops in a graph that has not been imported: forward mode transposes their pullback.
+"""PyTensor's own loops in a graph before the import: forward mode transposes their pullback.
 
-The ``pushforward`` of its Scan makes tangents of other types than their states, and so a loop that refuses
-its arguments when it runs (3.0.7, 3.3.8).
+The ``pushforward`` of PyTensor's Scan builds tangents whose types differ from their states', and so a
+loop that refuses its arguments when it runs (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Pullbacks of products that are right where an element is 0.
+"""Pullbacks of products, correct also where an element is 0.
 
     p[i] = x[0] * ... * x[i]:    x̄[i] = p[i - 1] * s[i],   s[i] = p̄[i] + x[i + 1] * s[i + 1]
     p = x[0] * ... * x[n - 1]:   x̄[i] = p̄ * (x[0] * ... * x[i - 1]) * (x[i + 1] * ... * x[n - 1])
 
-PyTensor's divide by an element: that of the cumulative product, ``cumsum((p * p̄)[::-1])[::-1] / x``, is nan
-where it is 0; that of a product counts the zeros, and has no derivative (3.0.7, 3.3.8).
+PyTensor's rules divide by an element: the cumulative product's, ``cumsum((p * p̄)[::-1])[::-1] / x``,
+is nan where one is 0; the product's counts the zeros, and has no derivative (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         return own_pullback(op, inputs, outputs, cotangents)
     x, g = (pt.moveaxis(v, op.axis, 0) for v in (inputs[0], cotangents[0]))
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
-    after = pt.concatenate([x, one])[1:]
+    next_rows = pt.concatenate([x, one])[1:]
     nothing = pt.zeros_like(one[0])
     row, factor, total = (nothing.type() for _ in range(3))
-    new = total.type.filter_variable(row + factor * total)
+    next_total = total.type.filter_variable(row + factor * total)
     body = BodyArgs(pt.lscalar(), [row, factor], [total], [])
-    loop = Scan.from_body(body, BodyOuts([new], [new]), ScanOptions(reverse=True))
-    bound = loop.bind(ScanArgs(g.shape[0], [g, after], [nothing], []))
+    loop = Scan.from_body(body, BodyOuts([next_total], [next_total]), ScanOptions(reverse=True))
+    bound = loop.bind(ScanArgs(g.shape[0], [g, next_rows], [nothing], []))
     (sums,) = loop.split_outputs(bound).traces
-    return [pt.moveaxis(_of_those_before(x) * sums, 0, op.axis)]
+    return [pt.moveaxis(_product_of_previous(x) * sums, 0, op.axis)]
 
 
 @pullback_of.register(Prod)
@@ -44,16 +44,18 @@ def _product(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if op.no_zeros_in_input or op.axis == () or not all(d.startswith("float") for d in dtypes):
         return own_pullback(op, inputs, outputs, cotangents)
     axes = list(range(x.type.ndim)) if op.axis is None else sorted(op.axis)
-    others = [k for k in range(x.type.ndim) if k not in axes]
-    order = [*axes, *others]
-    moved = x.astype(op.acc_dtype).transpose(order)  # whose parts may be too large for that of x
-    factors = moved.reshape((-1, *(x.shape[k] for k in others)), ndim=1 + len(others))
-    rest = _of_those_before(factors) * _of_those_before(factors[::-1])[::-1]
-    pulled = (g * rest).reshape(moved.shape, ndim=x.type.ndim)
-    return [pulled.transpose([order.index(k) for k in range(x.type.ndim)])]
+    other_axes = [k for k in range(x.type.ndim) if k not in axes]
+    order = [*axes, *other_axes]
+    transposed = x.astype(op.acc_dtype).transpose(
+        order
+    )  # partial products may overflow the dtype of x
+    factors = transposed.reshape((-1, *(x.shape[k] for k in other_axes)), ndim=1 + len(other_axes))
+    other_factors = _product_of_previous(factors) * _product_of_previous(factors[::-1])[::-1]
+    cotangent = (g * other_factors).reshape(transposed.shape, ndim=x.type.ndim)
+    return [cotangent.transpose([order.index(k) for k in range(x.type.ndim)])]
 
 
-def _of_those_before(x: Any) -> Any:
-    """The product of the rows of ``x`` before each of them, which is 1 for the first."""
+def _product_of_previous(x: Any) -> Any:
+    """The product of all rows before each row of ``x``, 1 for the first."""
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
     return CumOp(0, "mul")(pt.concatenate([one, x])[:-1])

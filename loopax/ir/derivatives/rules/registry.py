@@ -1,7 +1,7 @@
-"""The two functions that every derivative of loopax asks for the rule of an op.
+"""The registry of derivative rules, which all derivatives of loopax use.
 
-A rule is registered for a class of ops; of every other op its own method is the rule. A rule that wants the
-op's own for a case calls `own_pullback`.
+A rule is registered for a class of ops; for every other op its own method is the rule. A rule that
+needs the op's own in a case calls `own_pullback`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loopax.base.errors import LoopaxError, describe
 def pullback_of(
     op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """The cotangents of ``inputs``, from those of ``outputs``; a `DisconnectedType` where there is none.
+    """The cotangents of ``inputs`` from those of ``outputs``; a `DisconnectedType` for a missing one.
 
     Raises
     ------
@@ -33,15 +33,15 @@ def pullback_of(
 def own_pullback(
     op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """``op.pullback``, whose failures are refusals.
+    """``op.pullback``, with NotImplementedError for any failure.
 
     Raises
     ------
     NotImplementedError
-        The op has no pullback, or it fails, as those of sparse ops do where they are differentiated again.
+        The op has no pullback, or it fails, as in second derivatives of sparse ops.
     """
     try:
-        pulled: Sequence[Any] = op.pullback(inputs, outputs, cotangents)
+        in_cotangents: Sequence[Any] = op.pullback(inputs, outputs, cotangents)
     except (NotImplementedError, LoopaxError, NullTypeGradError, DisconnectedInputError):
         raise
     except Exception as error:
@@ -49,22 +49,22 @@ def own_pullback(
             f"The pullback of {op}, for {describe(outputs[0])}, fails: {type(error).__name__}: {error}. "
             'JAX may differentiate the op itself: jax.grad(jaxify(..., loops="xla")).'
         ) from error
-    return pulled
+    return in_cotangents
 
 
 @singledispatch
 def pushforward_of(
     op: Any, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """The tangents of ``outputs``, from those of ``inputs``; a `DisconnectedType` where there is none.
+    """The tangents of ``outputs`` from those of ``inputs``; a `DisconnectedType` for a missing one.
 
     Raises
     ------
     NotImplementedError, TypeError, ValueError
-        The op has a pullback only.
+        The op has only a pullback.
     """
-    pushed: Sequence[Any] = op.pushforward(inputs, outputs, tangents)
-    return pushed
+    out_tangents: Sequence[Any] = op.pushforward(inputs, outputs, tangents)
+    return out_tangents
 
 
 def has_own_pullback(op: Any) -> bool:
@@ -73,16 +73,13 @@ def has_own_pullback(op: Any) -> bool:
 
 
 class Fault(NamedTuple):
-    """An op's own pullback is wrong, a number and not a nan or an error, whatever the values are.
+    """A fault of an op's own pullback: a wrong number, neither nan nor an error, at all values."""
 
-    Of the first output's cotangent for one input.
-    """
-
-    place: int  # of the input
-    clause: str  # what is wrong with "it"
+    position: int  # the input's, whose cotangent from the first output is wrong
+    clause: str  # the fault, as a clause about "it"
 
 
 @singledispatch
 def fault_of(op: Any, node: Apply) -> Fault | None:
-    """What is wrong with the op's own pullback at ``node``; None where nothing is known to be."""
+    """The fault of the op's own pullback at ``node``; None where none is known."""
     return None

@@ -1,6 +1,6 @@
-"""Pullbacks of solves and inverses that read one part of a matrix.
+"""Pullbacks of solves and inverses that read only a part of a matrix.
 
-PyTensor's give a cotangent to the part that is not read, or read it themselves (3.0.7, 3.3.8).
+PyTensor's rules give a cotangent to the other part, or read it themselves (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, 
 
 @pullback_of.register(CholeskySolve)
 def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """The value reads one triangle of the factor; PyTensor's pullback reads the other one too."""
+    """A pullback that reads one triangle of the factor, as the value does; PyTensor's reads both."""
     factor, b = inputs
     triangle = pt.tril(factor) if op.lower else pt.triu(factor)
     return own_pullback(op, [triangle, b], outputs, cotangents)
@@ -25,42 +25,42 @@ def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 @pullback_of.register(Solve)
 def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """The pullback of a solve, whose cotangent has only the entries that the solve reads."""
-    pulled = list(own_pullback(op, inputs, outputs, cotangents))
+    """A pullback whose cotangent is zero outside of the entries that the solve reads."""
+    in_cotangents = list(own_pullback(op, inputs, outputs, cotangents))
     a = inputs[0]
     if not a.type.dtype.startswith("float"):
-        return pulled
+        return in_cotangents
     if op.assume_a == "tridiagonal":
-        pulled[0] = pt.tril(pt.triu(pulled[0], -1), 1)
+        in_cotangents[0] = pt.tril(pt.triu(in_cotangents[0], -1), 1)
     elif op.assume_a in ("sym", "her", "pos"):
-        pulled[0] = _of_triangle(pulled[0], op.lower)
-    return pulled
+        in_cotangents[0] = _triangle_cotangent(in_cotangents[0], op.lower)
+    return in_cotangents
 
 
-def _of_triangle(cotangent: Any, lower: bool) -> Any:
-    """The cotangent of the triangle that a symmetric matrix is made of, from that of the matrix."""
+def _triangle_cotangent(cotangent: Any, lower: bool) -> Any:
+    """The cotangent of one triangle of a symmetric matrix, from the cotangent of the matrix."""
     triangle: Any = pt.tril if lower else pt.triu
     return triangle(cotangent + cotangent.mT) - pt.identity_like(cotangent) * cotangent
 
 
 @pullback_of.register(MatrixPinv)
 def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """A hermitian one reads the lower triangle, as NumPy's; PyTensor's pullback reads both."""
+    """A pullback that reads the lower triangle of a hermitian matrix; PyTensor's reads both."""
     (a,) = inputs
     if not op.hermitian or not a.type.dtype.startswith("float"):
         return own_pullback(op, inputs, outputs, cotangents)
     triangle: Any = pt.tril
     symmetric = triangle(a) + triangle(a, -1).mT
-    (pulled,) = own_pullback(op, [symmetric], outputs, cotangents)
-    return [_of_triangle(pulled, lower=True)]
+    (cotangent,) = own_pullback(op, [symmetric], outputs, cotangents)
+    return [_triangle_cotangent(cotangent, lower=True)]
 
 
 @fault_of.register(Solve)
 def _fault(op: Any, node: Any) -> Fault | None:
-    """The fault for a matrix that the program is given: one that it makes may have its diagonals alone.
+    """The fault for a matrix that is an input.
 
-    What is read of one triangle is right as the gradient of a symmetric matrix, and of a factor where the
-    other triangle is 0.
+    A computed one may have only the diagonals. A pullback that reads one triangle is right as the
+    gradient of a symmetric matrix, and of a factor whose other triangle is 0.
     """
     if op.assume_a != "tridiagonal" or node.inputs[0].owner is not None:
         return None

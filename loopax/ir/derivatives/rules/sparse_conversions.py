@@ -1,7 +1,7 @@
 """The pushforward of a conversion to a sparse matrix.
 
-The tangent has entries where its own elements are not 0. The transpose of PyTensor's pullback gives it
-those of the value alone, and loses what moves an element that is 0 (3.0.7, 3.3.8).
+The tangent has entries where its own elements are not 0. The transpose of PyTensor's pullback has
+only the entries of the value, and loses tangents of elements that are 0 (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     z = x with z[i] = y:    x̄ = z̄ with x̄[i] = 0,    ȳ = z̄[i] where y is what stands at i in the end
 
-PyTensor's gives all of ``z̄[i]`` to what a later element has overwritten (3.0.7, 3.3.8). Which element
-stands at a place in the end is for each backend to say, so the same op tells it: the elements' numbers are
-written, and read back. An addition that ignores duplicates writes ``x[i] + y`` there.
+PyTensor's rule passes ``z̄[i]`` to overwritten elements too (3.0.7, 3.3.8). Which element is the last
+at an index depends on the backend, so the same op determines it: the elements' numbers are written,
+and read back. An addition that ignores duplicates writes ``x[i] + y`` there.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, 
 @pullback_of.register(AdvancedIncSubtensor)
 def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     x, y, *indices = inputs
-    pulled = list(own_pullback(op, inputs, outputs, cotangents))
+    in_cotangents = list(own_pullback(op, inputs, outputs, cotangents))
     if not x.type.dtype.startswith("float"):
-        return pulled
+        return in_cotangents
     (g,) = cotangents
     if not (op.set_instead_of_inc or adds_last_only(op)) or not _may_repeat(indices):
-        return [pulled[0], summed(pulled[1], y), *pulled[2:]]
-    read = _reader(op)
-    places = read(g, *indices)
-    numbers = pt.arange(places.size, dtype="int64").reshape(places.shape, ndim=places.type.ndim)
+        return [in_cotangents[0], summed(in_cotangents[1], y), *in_cotangents[2:]]
+    reader = _reader(op)
+    entries = reader(g, *indices)
+    numbers = pt.arange(entries.size, dtype="int64").reshape(entries.shape, ndim=entries.type.ndim)
     none = pt.full_like(x, -1 if op.set_instead_of_inc else 0, dtype="int64")
-    last = pt.eq(read(op(none, numbers, *indices), *indices), numbers)
-    return [pulled[0], summed(pt.switch(last, places, 0), y), *pulled[2:]]
+    is_last = pt.eq(reader(op(none, numbers, *indices), *indices), numbers)
+    return [in_cotangents[0], summed(pt.switch(is_last, entries, 0), y), *in_cotangents[2:]]
 
 
 @fault_of.register(AdvancedIncSubtensor1)
@@ -48,31 +48,31 @@ def _fault(op: Any, node: Any) -> Fault | None:
 
 
 def _reader(op: Any) -> Any:
-    """The op that reads where ``op`` writes."""
+    """The op that reads at the indices of the write ``op``."""
     if isinstance(op, AdvancedIncSubtensor1):
         return AdvancedSubtensor1()
     idx_list = getattr(op, "idx_list", None)  # 3.0 has none
-    read: Any = AdvancedSubtensor
-    return read() if idx_list is None else read(idx_list)
+    reader_class: Any = AdvancedSubtensor
+    return reader_class() if idx_list is None else reader_class(idx_list)
 
 
 def _may_repeat(indices: Any) -> bool:
-    """Whether arrays of indices can have one place twice. A mask cannot; of constants the numbers say."""
+    """Whether arrays of indices can repeat a position. A mask cannot; constants are compared."""
     arrays = [v for v in indices if getattr(v.type, "ndim", 0) and v.type.dtype != "bool"]
     if not all(isinstance(v, Constant) for v in arrays):
         return bool(arrays)
     if len(arrays) != 1 or any(getattr(v.type, "dtype", "") == "bool" for v in indices):
         return bool(arrays)
     numbers = np.asarray(arrays[0].data).ravel()
-    # -1 and n - 1 are one place, and n is not known.
+    # -1 and n - 1 are one position, and n is not known.
     return len(np.unique(numbers)) < len(numbers) or bool(
         (numbers < 0).any() and (numbers >= 0).any()
     )
 
 
 def _do_repeat(indices: Any) -> bool:
-    """Whether arrays of indices, all known, have one place twice."""
+    """Whether arrays of indices, all constant, repeat a position."""
     if not all(isinstance(v, Constant) and v.type.dtype != "bool" for v in indices):
         return False
-    places = np.stack([v.ravel() for v in np.broadcast_arrays(*(v.data for v in indices))])
-    return np.unique(places, axis=1).shape < places.shape
+    positions = np.stack([v.ravel() for v in np.broadcast_arrays(*(v.data for v in indices))])
+    return np.unique(positions, axis=1).shape < positions.shape
