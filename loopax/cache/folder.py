@@ -178,12 +178,12 @@ class _OpenFolder(NamedTuple):
 def _opened() -> Iterator[_OpenFolder | None]:
     """The open folder, if it exists and nobody else can write to it: its contents are executed."""
     path = cache_folder()
-    place = None if path is None else _open_folder(path)
+    folder = None if path is None else _open_folder(path)
     try:
-        yield place
+        yield folder
     finally:
-        if place is not None and place.descriptor is not None:
-            os.close(place.descriptor)
+        if folder is not None and folder.descriptor is not None:
+            os.close(folder.descriptor)
 
 
 def _open_folder(path: Path) -> _OpenFolder | None:

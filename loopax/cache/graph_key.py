@@ -185,7 +185,7 @@ class Content:
         if getattr(type(value), "is_for_messages", False):
             return  # lines move whenever something is written above them
         if isinstance(value, Variable | Apply):
-            raise NotKnown  # of another graph
+            raise NotKnown  # a variable of another graph
         cls = type(value)
         is_object = isinstance(value, MetaObject) or is_dataclass(value) or _is_ours(cls)
         if cls is FunctionType:
@@ -199,7 +199,7 @@ class Content:
                 self.op_classes.add(cls)
 
     def _write_array(self, value: np.ndarray) -> None:
-        if value.dtype.kind not in "biufcSU":  # of objects; dates, which have no buffer
+        if value.dtype.kind not in "biufcSU":  # objects; dates, which have no buffer
             raise NotKnown
         self._token("array", f"{value.dtype} {value.shape}")
         self._digest.update(np.ascontiguousarray(value).data if value.size else b"")

@@ -69,7 +69,7 @@ class SharedContext(Mapping[str, Any]):
 
     @classmethod
     def of(cls, *functions: Any) -> SharedContext:
-        """One context for several functions: a variable that they share has one value.
+        """A context for several functions: a variable that they share has one value.
 
         Parameters
         ----------

@@ -48,7 +48,7 @@ class Layout:
         return hash(self.names)
 
     @cached_property
-    def _at(self) -> dict[int, int]:
+    def _position_of(self) -> dict[int, int]:
         return {id(s.storage): k for k, s in enumerate(self.shared)}
 
     def positions(self, shared: Sequence[Shared]) -> list[int | None]:
@@ -59,8 +59,8 @@ class Layout:
         return [self._position(s) for s in shared]
 
     def _position(self, shared: Shared) -> int | None:
-        if id(shared.storage) in self._at:
-            return self._at[id(shared.storage)]
+        if id(shared.storage) in self._position_of:
+            return self._position_of[id(shared.storage)]
         name, declared = shared.variable.name, shared.variable.type
         candidates = [
             k

@@ -22,7 +22,7 @@ _CHUNK = 1 << 15  # numbers compared at a time, so that temporaries stay in the 
 
 
 class Memo:
-    """The result of ``make`` for NumPy arrays, kept while these have the same_bits bits.
+    """The result of ``make`` for NumPy arrays, kept while these have the same bits.
 
     ``make`` gets copies that nobody changes, and that JAX on CPU reads without another copy.
     """
@@ -51,7 +51,7 @@ class MemoizedValues(Memo):
             try:
                 with np.errstate(all="ignore"):  # as in the program: a NaN is a value
                     return convert(evaluate(graph, *copies))
-            except Exception:  # the whole program says what is wrong, in its own way
+            except Exception:  # the whole program raises, with its own message
                 return None
 
         super().__init__(make)

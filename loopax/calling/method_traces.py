@@ -61,15 +61,15 @@ class TracesByInstance:
     """The `TracesByState` of each instance, as long as it lives."""
 
     def __init__(self) -> None:
-        self._of: dict[int, tuple[Any, TracesByState]] = {}
+        self._entries: dict[int, tuple[Any, TracesByState]] = {}
         # Equal states have one trace, whatever instance they are of.
         self._without_reference = TracesByState()
 
-    def of(self, instance: Any) -> TracesByState:
-        entry = self._of.get(id(instance))
+    def traces_of(self, instance: Any) -> TracesByState:
+        entry = self._entries.get(id(instance))
         if entry is not None and entry[0]() is instance:
             return entry[1]
-        entries, key = self._of, id(instance)
+        entries, key = self._entries, id(instance)
         try:
             alive = weakref.ref(instance, lambda gone: _drop_entry(entries, key, gone))
         except TypeError:  # its class has slots, and none for weak references

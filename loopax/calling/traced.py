@@ -90,9 +90,9 @@ class TracedFunction(BackendFunction, Generic[P]):
         self._forget()
 
     def _forget(self) -> None:
-        self._traced: dict[Hashable, Any] = {}  # of a function
-        self._by_state = TracesByState()  # of a method
-        self._by_instance = TracesByInstance()  # of a function in a class
+        self._traced: dict[Hashable, Any] = {}  # traces of a function
+        self._by_state = TracesByState()  # traces of a method
+        self._by_instance = TracesByInstance()  # traces of a function in a class
 
     # For type checkers, which cannot tell a class method, a static method and a method apart here.
     @overload
@@ -105,7 +105,7 @@ class TracedFunction(BackendFunction, Generic[P]):
         if instance is None or not isinstance(self.__wrapped__, FunctionType):
             return self
         bound = type(self)(self.__wrapped__.__get__(instance, owner), self.build, self.__name__)
-        bound._by_state = self._by_instance.of(instance)
+        bound._by_state = self._by_instance.traces_of(instance)
         bound._is_attribute = True
         return bound
 

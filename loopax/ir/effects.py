@@ -38,7 +38,7 @@ class Effects(Flag):
 
 
 class Speculation(IntEnum):
-    """How freely a node may run at a place where it did not."""
+    """The freedom with which a node may run at a place where it did not."""
 
     FREE = 0  # no computation: another view of the same numbers
     CHEAP = 1  # cannot raise
@@ -108,7 +108,7 @@ _KEEPS_ITS_PLACE = Effects.DRAWS | Effects.PRINTS | Effects.OVERWRITES
 
 
 def speculation(node: Apply) -> Speculation:
-    """How freely ``node`` may be moved, from its op and the types of its inputs and outputs."""
+    """The freedom to move ``node``, from its op and the types of its inputs and outputs."""
     op: Any = node.op
     types = [v.type for v in (*node.inputs, *node.outputs)]
     if not all(isinstance(t, DenseTensorType | ps.ScalarType) for t in types):

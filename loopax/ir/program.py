@@ -15,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of the callable; the caller does not use a ``donated`` one again."""
+    """An argument of the callable; the caller does not use a ``donated`` one again."""
 
     variable: Variable
     name: str | None

@@ -31,9 +31,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import set_subtensor
 
-WIDEST_REGISTERS = (
-    8  # of 12 rows of 100 floats, moving all of them costs XLA 3 times the ring's write
-)
+WIDEST_REGISTERS = 8  # moving all of 12 rows of 100 floats costs XLA 3 times the ring's write
 
 
 class Window(ABC):

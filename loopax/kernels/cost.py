@@ -35,7 +35,7 @@ _MARGIN = 1.4
 # takes up to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share
 # memory, and one of them has to wait at the end.
 _DIVIDED, _TOLL = 10_000.0, 0.08
-_MOST_STEPS = 20.0  # of a loop whose number of steps depends on values
+_MOST_STEPS = 20.0  # the assumed steps of a loop whose number of steps depends on values
 
 # An element of a simple operation, of a root or quotient, of exp, logarithms, tanh, sines, powers,
 # of error functions, of gamma functions, of other functions; a multiplication of a product. From some
@@ -142,7 +142,7 @@ class Cost:
         return self._xla(rows, is_backward) - self._native(rows)
 
     def in_words(self) -> str:
-        """Both costs, in words."""
+        """A text with both costs."""
         return f"{self._native(1) / 1e3:.3g} us native, {self._xla(1) / 1e3:.3g} us as JAX's operations"
 
     def is_divided(self, rows: int) -> bool:
@@ -161,7 +161,7 @@ class Cost:
 
 
 def _cores() -> int:
-    """How many threads of XLA may share rows: one for each core that this process may use.
+    """The number of XLA's threads that may share rows: one for each core that this process may use.
 
     On Windows there is no ``sched_yield``, which `loopax.kernels.ffi.threads` calls.
     """

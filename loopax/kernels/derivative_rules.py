@@ -201,9 +201,9 @@ def _transpose(
     dense = [ad.instantiate_zeros(ct) for ct in cotangents]
     all_axes = (True,) * len(dense)  # the outputs have all axes of the batch
     pull_batch = tuple((*has_axis[:n_fixed], *all_axes) for has_axis in batch)
-    pulled = bind(pull, [*args[:n_fixed], *dense], pull_batch)
+    linear_cotangents = bind(pull, [*args[:n_fixed], *dense], pull_batch)
     in_cotangents: list[Any] = [None] * n_fixed
-    for k, ct in enumerate(pulled, n_fixed):
+    for k, ct in enumerate(linear_cotangents, n_fixed):
         if not ad.is_undefined_primal(args[k]):
             in_cotangents.append(None)
             continue

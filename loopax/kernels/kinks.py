@@ -133,12 +133,12 @@ class _CheckedThrough(CheckAndRaise):
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         value_cotangent, *condition_cotangents = super().pullback(inputs, outputs, cotangents)  # type: ignore[no-untyped-call]
-        return [self._of(value_cotangent, inputs), *condition_cotangents]
+        return [self._checked(value_cotangent, inputs), *condition_cotangents]
 
     def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:
-        return [self._of(tangents[0], inputs)]
+        return [self._checked(tangents[0], inputs)]
 
-    def _of(self, derivative: Any, inputs: Any) -> Any:
+    def _checked(self, derivative: Any, inputs: Any) -> Any:
         is_one = not isinstance(derivative.type, DisconnectedType | NullType)
         return self(derivative, *inputs[1:]) if is_one else derivative
 

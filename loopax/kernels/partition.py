@@ -86,16 +86,16 @@ def _known_part(
     inputs: Variables, cotangents: Variables, in_cotangents: Variables
 ) -> tuple[list[Apply], set[Any]]:
     """The nodes of a pullback that need no cotangent, and their values that other nodes read."""
-    moving, known, nodes = set(cotangents), set(inputs), []
+    moving, known_values, nodes = set(cotangents), set(inputs), []
     boundary = {v for v in in_cotangents if v not in moving}
     for node in toposort(in_cotangents, blockers=[*inputs]):
         if any(v in moving for v in node.inputs):
             moving.update(node.outputs)
             boundary.update(v for v in facts_of(node.op).reads(node) if v not in moving)
-        elif any(v in known for v in node.inputs):  # else it is a constant, folded by a pass
-            known.update(node.outputs)
+        elif any(v in known_values for v in node.inputs):  # else it is a constant, folded by a pass
+            known_values.update(node.outputs)
             nodes.append(node)
-    return nodes, (boundary - moving) & known
+    return nodes, (boundary - moving) & known_values
 
 
 def _cut(edges: dict[tuple[int, int], int], source: int, sink: int) -> list[int]:

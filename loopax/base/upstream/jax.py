@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-def _moved(name: str) -> Any:
+def _from_any_module(name: str) -> Any:
     with warnings.catch_warnings():
         # 0.9 warns of the next module, not of this one
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -58,8 +58,8 @@ def _moved(name: str) -> Any:
     raise ImportError(f"JAX {jax.__version__} has no {name} in a module that loopax knows")
 
 
-InconclusiveDimensionOperation = _moved("InconclusiveDimensionOperation")
-set_current_trace = _moved("set_current_trace")
+InconclusiveDimensionOperation = _from_any_module("InconclusiveDimensionOperation")
+set_current_trace = _from_any_module("set_current_trace")
 
 
 def low_jaxpr(jaxpr: Any) -> Any:

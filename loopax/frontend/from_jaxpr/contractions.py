@@ -13,7 +13,7 @@ from loopax.frontend.from_jaxpr.shapes import reshaped
 
 @rule("dot_general")
 def _dot_general(eqn: Any, x: Any, y: Any) -> Any:
-    """One product of matrices, with the axes in the order batches, rows, columns."""
+    """A product of matrices, with the axes in the order batches, rows, columns."""
     (x_summed, y_summed), (x_batch, y_batch) = eqn.params["dimension_numbers"]
     dtype = out_dtype(eqn)
     x, y = x.astype(dtype), y.astype(dtype)

@@ -137,7 +137,7 @@ def _same_structure(results: list[Any], then: Tree, otherwise: Tree, label: str)
 
 
 def _joined(a: Variable, b: Variable, path: str, label: str) -> tuple[Variable, Variable]:
-    """Both leaves with one type, except for static shapes, which `Cond` joins."""
+    """The leaves of both branches with one type, except for static shapes, which `Cond` joins."""
     s: Any = a.type
     t: Any = b.type
     if s == t or s.is_super(t) or t.is_super(s):

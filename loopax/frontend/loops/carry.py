@@ -35,7 +35,7 @@ _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 2}
 
 
 class Slot:
-    """One leaf of a carry: one state of the loop, whose type may still rise.
+    """A leaf of a carry: one state of the loop, whose type may still rise.
 
     `Lagged` (in lags.py) is the other kind, a leaf that is a window of past values.
     """

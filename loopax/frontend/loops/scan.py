@@ -78,11 +78,11 @@ def scan(
     Parameters
     ----------
     step
-        Called with symbols, two or three times while the types of the carry are found out, not once per
-        step. What it uses of the graph around it, shared variables and the variables of an outer step
-        included, is captured by itself, and gradients flow through it. A row is seen as an index into its
-        sequence: ``pytensor.grad(row, x)`` goes on to what that was made from. A carry is not: the step
-        cannot see what ``init`` was made from.
+        A function of a carry and a row, called with symbols two or three times until the types of the
+        carry settle, not once per step. Variables that it uses from outside, shared variables and
+        variables of an outer step included, are captured automatically, and gradients flow through
+        them. A row is an index into its sequence: ``pytensor.grad(row, x)`` continues to the
+        sequence's ancestors. A carry is not: the step cannot see the ancestors of ``init``.
     init
         The carry before the first step. Like ``xs``, the carry and ``y`` it is a pytree (nested
         tuples, lists, dicts, named tuples, dataclasses, None) whose leaves are variables of any type,
@@ -94,20 +94,22 @@ def scan(
     xs
         Sequences: tensors with a leading axis, or typed lists; see also `lead`.
     length
-        The number of steps, an integer or an integer scalar variable. Without it ``xs`` says it; a step
-        with a stop flag needs neither: it goes on until that is raised. (In JAX ``ys`` must then not be
-        read: there is no bound for how many there are.) Every sequence has exactly that many rows.
+        The number of steps, an integer or an integer scalar variable. Without it ``xs`` determines
+        it; a step with a stop flag needs neither: the loop goes on until the flag is raised. (In JAX
+        ``ys`` must then not be read: their number has no bound.) Every sequence has exactly that many
+        rows.
     reverse
         Whether to go from the last row to the first.
     unroll
-        How many steps a backend may write out in one iteration of its loop.
+        The number of steps that a backend may unroll in one iteration of its loop.
     checkpoint
-        What reverse mode keeps: None leaves it to the backend; ``k`` keeps the states before every
-        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of the number of steps. A
-        tuple has several levels: ``(10_000, 100)`` keeps every 10,000th state, and while it goes back
-        through those steps every 100th of them; each level costs one more run forward.
+        The states that reverse mode keeps: None leaves it to the backend; ``k`` keeps the states
+        before every ``k`` th step and computes the others again; ``"sqrt"`` takes the root of the
+        number of steps. A tuple has several levels: ``(10_000, 100)`` keeps every 10,000th state, and
+        while it goes back through those steps every 100th of them; each level costs one more run
+        forward.
     truncate_gradient
-        How many steps, from the last one back, a gradient goes through; -1 for all.
+        The number of last steps through which a gradient goes; -1 for all.
     all_carries
         Whether to return, in the place of the final carry, the carry before each step and behind them the
         final one: each leaf has an axis of one row more than there are steps, the first of them ``init``.
@@ -124,9 +126,9 @@ def scan(
         function theorem. Native code takes the steps one by one. None leaves it to
         ``jaxify(..., parallel=)``.
     tol, max_iters, otherwise
-        With ``parallel="newton"``: how little the last iteration may move the carries, relative to 1 plus
-        the largest number among them (1e-10; 1e-4 where they are float32); how many iterations there are
-        at most (100); and what happens where they do not do: ``"raise"``, the default, or
+        With ``parallel="newton"``: the greatest change of the carries in the last iteration, relative
+        to 1 plus the largest number among them (1e-10; 1e-4 where they are float32); the greatest
+        number of iterations (100); and the action without convergence: ``"raise"``, the default, or
         ``"sequential"``, which takes the steps one by one.
 
     Returns

@@ -107,7 +107,7 @@ def _may_stack_lengths(node: Apply) -> bool:
 def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:
     """The inputs of ``node``, a `Blockwise` of ``core_op``, that determine its output's lengths."""
     if isinstance(core_op, IncSubtensor):
-        return []  # its lengths are those of the array that it writes into
+        return []  # it has the lengths of the array that it writes into
     if isinstance(core_op, AdvancedSubtensor):
         return [v for v in node.inputs[1:] if v.type.dtype == "bool"]
     if isinstance(core_op, _VALUE_DEPENDENT):

@@ -160,7 +160,7 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
     """The last ``truncate_gradient`` steps, after the steps before them, cut off from derivatives."""
     n_last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
-    n, static_n = args.n_steps, _known(args.n_steps)
+    n, static_n = args.n_steps, _static_number(args.n_steps)
     m = pt.minimum(n, n_last)
     backwards = scan.options.reverse
     split = m if backwards else n - m  # the row at which the second part begins
@@ -185,7 +185,7 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     block_steps, *deeper = levels if isinstance(levels, tuple) else (levels,)
     inside_of_block = tuple(deeper) if len(deeper) > 1 else next(iter(deeper), None)
     plain = scan.with_options(checkpoint=inside_of_block)
-    n, static_n = args.n_steps, _known(args.n_steps)
+    n, static_n = args.n_steps, _static_number(args.n_steps)
     size = _block_length(block_steps, n)
     if static_n is not None and static_n < int(size.data):
         return plain.split_outputs(plain.bind(args))
@@ -226,7 +226,7 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 
 def _block_length(block_steps: Any, n: Any) -> Any:
     """The number of steps between two states that are kept."""
-    static_n = _known(n)
+    static_n = _static_number(n)
     if block_steps != "sqrt":
         return pt.constant(block_steps, dtype="int64")
     if static_n is None:
@@ -238,7 +238,7 @@ def _block_length(block_steps: Any, n: Any) -> Any:
     return pt.constant(next(divisors, root), dtype="int64")
 
 
-def _known(n: Any) -> int | None:
+def _static_number(n: Any) -> int | None:
     return int(n.data) if isinstance(n, Constant) else None
 
 

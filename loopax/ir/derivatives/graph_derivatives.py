@@ -88,7 +88,7 @@ def pushed_forward(
 def jacobian(
     wrt: Sequence[Any], outputs: Sequence[Any], forward: bool | None = None
 ) -> list[list[Any]]:
-    """For each output a block for each of ``wrt``, of shape ``(*output.shape, *variable.shape)``.
+    """The blocks for each output and each of ``wrt``, of shape ``(*output.shape, *variable.shape)``.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ class Derivative(CompiledBodies):
         return []
 
     def _derived(self) -> list[Any]:
-        """For each derivative the variables of the body whose shapes, concatenated, are its shape."""
+        """The variables of the body whose shapes, concatenated, are the shape of each derivative."""
         return [(self.fgraph.inputs[k],) for k in self.wrt]
 
     def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:

@@ -167,7 +167,7 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
     return result
 
 
-# -- what is missing ---------------------------------------------------------------------------------
+# -- missing derivatives -----------------------------------------------------------------------------
 
 
 def _cotangents(out_cotangents: Sequence[Any]) -> list[Any]:

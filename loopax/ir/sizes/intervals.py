@@ -153,7 +153,7 @@ def _masks(index: list[Variable]) -> list[Variable]:
 def _arithmetic(
     op: Elemwise, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """None where the result may wrap around, except for numbers of unknown intervals."""
+    """The interval of integer arithmetic; None where a number of a known interval may wrap around."""
     interval = interval_arithmetic(op.scalar_op, *map(value, node.inputs))
     if interval is None or v.type.dtype not in integer_dtypes:
         return interval

@@ -149,8 +149,8 @@ class Slice(NamedTuple):
     def at_end(self, back: bool) -> tuple[slice, int] | None:
         """The slice in numbers that count from the first row, with ``back`` from the last.
 
-        The second result is the number of rows at that end within which the slice lies. None where it is not
-        at that end, or that is not known.
+        The second result is the number of rows at that end within which the slice lies. None where it is
+        not at that end, or that is not known.
         """
         end = self.length if back else _FIRST
         start, stop = (self.start - end).constant, (self.stop - end).constant

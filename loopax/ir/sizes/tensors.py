@@ -63,7 +63,7 @@ def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
 
 
 @length_rule.register(Subtensor)
-def _read(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _read_length(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
     access = access_of(node)
     source_axis = axis
     for k, entry in enumerate(access.index):

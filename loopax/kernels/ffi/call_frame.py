@@ -24,7 +24,7 @@ _EXTENSION_TYPE, _METADATA = 8, 24
 _METADATA_TYPE = 1
 _MAJOR, _MINOR, _TRAITS = 24, 28, 32
 
-VERSION = (0, 1)  # of the interface: the oldest that has these fields
+VERSION = (0, 1)  # the oldest version of the interface that has these fields
 
 
 class CallFrame:
@@ -64,7 +64,7 @@ class CallFrame:
 
 
 class Buffer:
-    """One array of a call frame: row-major, contiguous."""
+    """An array of a call frame: row-major, contiguous."""
 
     def __init__(self, builder: ir.IRBuilder, address: Any) -> None:
         self._builder = builder

@@ -1,7 +1,7 @@
 """An exception of native code as XLA's error.
 
-Numba describes an exception by a pickle in the program's constants. It is read by Python, which a handler
-calls for this alone: then the program has ended, and what it would have computed is not waited for.
+Numba describes an exception by a pickle in the program's constants. A handler calls Python only to
+read it: the program has ended by then, and nothing waits for its results.
 """
 
 from __future__ import annotations

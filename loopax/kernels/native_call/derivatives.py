@@ -177,7 +177,7 @@ def _pruned(jaxpr: Any, is_used: Flags) -> tuple[Any, list[bool]]:
 
 
 def _without_unused(is_used: Sequence[bool], *live_and_equation: Any) -> Any:
-    """Which inputs the used outputs read, and the equation of these outputs.
+    """A flag for each input that the used outputs read, and the equation of these outputs.
 
     JAX 0.12 passes the references that are read before the equation: there are none here.
     """

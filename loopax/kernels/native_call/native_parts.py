@@ -1,4 +1,4 @@
-"""Which parts of a jaxpr run as kernels, native on the CPU.
+"""The choice of the parts of a jaxpr that run as kernels, native on the CPU.
 
 A part is a run of consecutive equations that can all be read into the IR, so that its inputs are
 computed before it and its outputs read after it. It contains a loop, and is faster as native code. A
@@ -31,7 +31,7 @@ _LONGEST, _MOST_LINES = 300, 450
 
 @dataclass(frozen=True)
 class Reader:
-    """How equations of a jaxpr are read into the IR.
+    """A reader of a jaxpr's equations into the IR.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def register_reader(reader: Reader) -> None:
 
 @dataclass(eq=False)
 class Plan:
-    """How the loops of a function run.
+    """The form in which the loops of a function run, native or not.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class _Parts:
         return None
 
     def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
-        """One equation that computes a run natively; None where that is slower, or impossible."""
+        """An equation that computes a run natively; None where that is slower, or impossible."""
         if not any(map(_has_loop, run)):
             return None
         inputs = _inputs_of(run)

@@ -1,9 +1,9 @@
 """``loopax_native_call``: a jaxpr as one primitive; how it is batched, evaluated and lowered.
 
 Every transformation of it is JAX's own transformation of its jaxpr: a batch is ``jax.vmap`` of the jaxpr, a
-derivative ``jax.jvp`` and ``jax.linear_transpose`` (`derivatives`), and each gives this primitive again. So
-what is lowered is a jaxpr to which all transformations have been applied. There, on the CPU, its loops are
-replaced by kernels (`native_parts`); on other platforms it is lowered as JAX wrote it.
+derivative ``jax.jvp`` and ``jax.linear_transpose`` (`derivatives`), and each gives this primitive
+again. So the lowering gets a jaxpr to which all transformations have been applied. There, on the CPU,
+its loops are replaced by kernels (`native_parts`); on other platforms it is lowered as JAX wrote it.
 """
 
 from __future__ import annotations
