@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 
 
 @rule("cumsum", "cumprod")
