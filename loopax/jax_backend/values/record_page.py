@@ -32,7 +32,7 @@ _LOG_FROM = (
 )
 
 
-class Record(Protocol):
+class WatchedValues(Protocol):
     """The rows of each watched value, by name: `loopax.jax_backend.values.record.Record`."""
 
     @property
@@ -55,12 +55,12 @@ class _Curves(NamedTuple):
     failure: str  # the number there, and which entry it is
 
 
-def page(record: Record) -> str:
+def page(record: WatchedValues) -> str:
     """The whole document."""
     return document("watched values", _PAGE, body(record))
 
 
-def body(record: Record) -> str:
+def body(record: WatchedValues) -> str:
     """What is in the document, with the style that it needs."""
     parts = [f'<div class="{_PAGE}"><style>{_STYLE}</style>']
     if not record.is_known:
