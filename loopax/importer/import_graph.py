@@ -31,7 +31,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CpuContiguous
 
 from loopax.base.errors import UnsupportedOpError
-from loopax.base.upstream.pytensor import IfElse, LazyIfElse, thaw
+from loopax.base.upstream.pytensor import IfElse, LazyIfElse, freeze, thaw
 from loopax.importer.accumulators import widen_accumulators
 from loopax.importer.choices import choice_from_rows
 from loopax.importer.fused import unfused
@@ -143,7 +143,7 @@ class _Importer:
     def opened(self, op: Any) -> FrozenFunctionGraph:
         """The graph of an op in the IR: that of several instances is imported once."""
         if op not in self._opened:
-            self._opened[op] = self.run(thaw(op.fgraph)).freeze()
+            self._opened[op] = freeze(self.run(thaw(op.fgraph)))
         return self._opened[op]
 
     def call(self, op: OpFromGraph) -> Call:

@@ -37,6 +37,7 @@ from loopax.lowering.redundancy.merge_inputs import merge_inputs
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.nest_terms import nest_terms
 from loopax.lowering.redundancy.remove_unused import remove_unused
+from loopax.lowering.redundancy.simplify_moves import simplify_moves
 from loopax.lowering.redundancy.unmask import unmask
 from loopax.lowering.rewritten import rewritten
 from loopax.lowering.scan_to_loop import scan_to_loop
@@ -62,6 +63,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     state_traces,  # after simplify_gradients: the slices and joins have their plain form
     align_sums,  # after recognise_reverse: a buffer is read in the order of its rows
     stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
+    simplify_moves,  # after stabilize, whose rewrites lift moves through what is elementwise
     inline_invariants,  # after stabilize: what it has made of fills is the same at every step by now
     sink_readers,  # after stabilize: as few readers as there are
     conditional_gradients,  # after stabilize: cotangents have their plain form

@@ -74,9 +74,18 @@ def along(A, C, v, k):
         *(pt.sort(A, axis=axis) for axis in (None, 0, 1)),
         pt.argsort(A, axis=0, kind="stable"),
         *(pt.searchsorted(pt.sort(v), A[0], side=side) for side in ("left", "right")),
-        *(permute_row_elements(A, pt.argsort(A, axis=1), inverse) for inverse in (False, True)),
-        *(permute_row_elements(A, pt.argsort(A[0]), inverse) for inverse in (False, True)),
-        *(permute_row_elements(A[0], pt.argsort(A, axis=1), inverse) for inverse in (False, True)),
+        *(
+            permute_row_elements(A, pt.argsort(A, axis=1, kind="stable"), inverse)
+            for inverse in (False, True)
+        ),
+        *(
+            permute_row_elements(A, pt.argsort(A[0], kind="stable"), inverse)
+            for inverse in (False, True)
+        ),
+        *(
+            permute_row_elements(A[0], pt.argsort(A, axis=1, kind="stable"), inverse)
+            for inverse in (False, True)
+        ),
         *(ProdWithoutZeros(axis=axis)(with_zeros) for axis in (None, 0, 1)),
     ]
 
@@ -161,3 +170,30 @@ def test_some_compiled():
 def test_compiled(family):
     inputs = [pt.dmatrix("A"), pt.dtensor3("C"), pt.dvector("v"), pt.lscalar("k")]
     assert_agrees(inputs, family(*inputs), values())
+
+
+def test_a_transpose_that_drops_an_axis_is_no_view():
+    """An array of three axes has no transpose that a product of matrices could read."""
+    a = pt.tensor("a", shape=(9, 10, 1), dtype="float64")
+    b = pt.tensor("b", shape=(9, 11), dtype="float64")
+    product = (a * 2).dimshuffle(1, 0) @ b
+    assert_agrees([a, b], [product], [rng.normal(size=(9, 10, 1)), rng.normal(size=(9, 11))])
+
+
+def test_an_array_with_a_checked_length_is_returned_without_a_copy():
+    n = pt.lscalar("n")
+    made = pt.exp(pt.arange(n) * 0.1)
+    checked = pt.specify_shape(made, 20)
+    graph = lowered([n], [checked])
+    assert interpreted(graph).source.count("empty(") == 1
+    both = lowered([n], [made, checked])
+    first, second = interpreted(both)(20)
+    assert not np.shares_memory(first, second)
+
+
+def test_an_array_that_is_read_before_its_length_is_checked_stays_as_it_is():
+    x = pt.dvector("x")
+    made = pt.exp(x)
+    written = pt.set_subtensor(pt.specify_shape(made, 3)[0], 7.0)
+    for outputs in ([written, made], [made, written], [written, made.sum()]):
+        assert_agrees([x], outputs, [np.arange(3.0)])

@@ -30,6 +30,7 @@ __all__ = [
     "adds_last_only",
     "axis_of",
     "copy_origin",
+    "freeze",
     "joined_by",
     "joined_rows",
     "thaw",
@@ -96,6 +97,23 @@ class WithShapes:
             self, node: Apply, shapes: Sequence[Any]
         ) -> list[Any]:
             return self.shapes_of(node, shapes)
+
+
+def freeze(graph: FunctionGraph) -> FrozenFunctionGraph:
+    """A frozen copy of ``graph``, whose equal nodes are merged in place before.
+
+    Otherwise 3.0 has one node for all of them, and lists it once for each: whoever follows the list
+    computes it as often. 3.3 has a node for each of them, and graphs that compute the same differ.
+    """
+    first: dict[Any, Apply] = {}
+    for node in graph.toposort():
+        operands = tuple(v.signature() if isinstance(v, Constant) else v for v in node.inputs)
+        twin = first.setdefault((node.op, operands, tuple(v.type for v in node.outputs)), node)
+        if twin is not node:
+            for old, new in zip(node.outputs, twin.outputs, strict=True):
+                new.name = new.name or old.name
+                graph.replace(old, new, reason="freeze")
+    return graph.freeze()
 
 
 def thaw(graph: Any, written: FunctionGraph | None = None) -> FunctionGraph:

@@ -18,6 +18,7 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.calling_convention import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.scan import Scan
@@ -83,7 +84,7 @@ class AssociativeScan(Call):
                     f"type {v.type}. It must give what it takes, so that it can be applied again."
                 )
         nexts = [t.filter_variable(v) for v, t in zip(both, kinds, strict=True)]
-        graph = FunctionGraph([*first, *second], nexts, clone=True).freeze()
+        graph = freeze(FunctionGraph([*first, *second], nexts, clone=True))
         step = BodyArgs(INDEX_TYPE(), second, first, [])
         loop = Scan.from_body(step, BodyOuts(nexts, nexts), ScanOptions(name, reverse=reverse))
         given = [TensorType(t.dtype, (None, *t.shape))() for t in kinds]
@@ -95,7 +96,7 @@ class AssociativeScan(Call):
         for x, trace in zip(given, loop.split_outputs(outs).traces, strict=True):
             ends = [trace, x[-1:]] if reverse else [x[:1], trace]
             prefixes.append(x.type.filter_variable(pt.concatenate(ends)))
-        body = FunctionGraph(given, prefixes, clone=True).freeze()
+        body = freeze(FunctionGraph(given, prefixes, clone=True))
         return cls(body, graph, reverse, name)
 
     def with_body(self, body: FrozenFunctionGraph) -> AssociativeScan:

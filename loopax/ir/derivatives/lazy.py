@@ -26,6 +26,7 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.facts.linearity import is_affine
 from loopax.ir.derivatives.graph_derivatives import gradients, jacobian, pulled_back, pushed_forward
 from loopax.ir.derivatives.inner_gradients import (
@@ -77,7 +78,7 @@ class Derivative(CompiledBodies):
         ]
         inner = [*roots, *(v.type() for v in captured)]
         outs = replaced(outputs, dict(zip(captured, inner[len(roots) :], strict=True)))
-        body = FunctionGraph(inner, outs, clone=True).freeze()
+        body = freeze(FunctionGraph(inner, outs, clone=True))
         op = cls(body, [list(roots).index(v) for v in wrt], name)
         return list(op.make_node(*arguments, *captured, *seeds).outputs)
 
@@ -165,7 +166,7 @@ class Derivative(CompiledBodies):
     def expansion(self) -> FrozenFunctionGraph:
         """`expanded`, as an inner graph."""
         inputs = [v.type() for v in [*self.fgraph.inputs, *self._seeded()]]
-        return FunctionGraph(inputs, self.expanded(inputs), clone=True).freeze()
+        return freeze(FunctionGraph(inputs, self.expanded(inputs), clone=True))
 
     @property
     def bodies(self) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.rules.registry import pullback_of
 
@@ -100,7 +101,7 @@ class PullbackRule:
         graph = FunctionGraph([*inputs, *outputs, *out_cotangents.values()], results, clone=False)
         run_after_forward(graph, [applied[0].owner])
         self.prepare(graph)
-        return graph.freeze(), unknown
+        return freeze(graph), unknown
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PullbackRule):

@@ -14,6 +14,7 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir.derivatives.inner_gradients import (
     at_inputs,
     connections,
@@ -58,7 +59,7 @@ class Call(CompiledBodies):
         cls, graph: FunctionGraph, rule: PullbackRule | None = None, name: str = "call"
     ) -> Call:
         """The call of ``graph``, with its names and source lines."""
-        call = cls(graph.freeze(), rule, name)
+        call = cls(freeze(graph), rule, name)
         call.written = graph
         return call
 

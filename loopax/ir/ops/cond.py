@@ -22,6 +22,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir.derivatives.inner_gradients import (
     connections,
     is_connected,
@@ -74,7 +75,7 @@ class Cond(CompiledBodies):
         """The Cond that computes ``then`` or ``otherwise`` from root variables ``operands``."""
         assert len(then) == len(otherwise), (then, otherwise)
         graph = FunctionGraph(list(operands), [*then, *otherwise], clone=True)
-        cond = cls(graph.freeze(), name)
+        cond = cls(freeze(graph), name)
         cond.written = graph
         return cond
 

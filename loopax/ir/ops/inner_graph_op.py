@@ -12,7 +12,7 @@ from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import applys_between
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.base.upstream.pytensor import WithShapes, thaw
+from loopax.base.upstream.pytensor import WithShapes, freeze, thaw
 
 Step = Callable[..., Sequence[Any]]
 
@@ -40,7 +40,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
 
     def with_graph(self, graph: FunctionGraph) -> Self:
         """This op with the inner graph ``graph``, of the same types."""
-        op = self.with_body(graph.freeze())
+        op = self.with_body(freeze(graph))
         op.written = graph
         return op
 

@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.ops.calling_convention import (
     FLAG_TYPE,
@@ -56,7 +57,7 @@ class ScanGrammar(CompiledBodies):
         """
         graph = FunctionGraph(args.flat(), outs.flat(), clone=False)
         scan = cls(
-            graph.freeze(),
+            freeze(graph),
             len(args.rows),
             len(args.states),
             len(outs.ys),

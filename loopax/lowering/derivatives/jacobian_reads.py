@@ -26,6 +26,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 
 from loopax.base.extensions import provided
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
 from loopax.ir.derivatives.graph_derivatives import over_rows
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
@@ -103,7 +104,7 @@ def _part(node: Apply, i: int, j: int) -> tuple[Any, Any, str]:
     """The function that has the output ``i`` alone, by its variable ``j``."""
     op: Any = node.op
     body = op.unfrozen()
-    one = FunctionGraph(body.inputs, [body.outputs[i]], clone=False).freeze()
+    one = freeze(FunctionGraph(body.inputs, [body.outputs[i]], clone=False))
     return one, [op.wrt[j]], op.name
 
 

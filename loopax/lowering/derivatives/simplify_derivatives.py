@@ -25,6 +25,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Derivative, Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.derivatives.inner_gradients import connections, zeros_for
@@ -163,7 +164,7 @@ def _drop_terms(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
     outer = dict(zip(body.inputs, node.inputs, strict=True))
     of = set(graph_inputs([value])) | {body.inputs[k] for k in op.wrt}
     used = [v for v in body.inputs if v in of]  # another one would tell equal functions apart
-    function = FunctionGraph(used, [value], clone=True).freeze()
+    function = freeze(FunctionGraph(used, [value], clone=True))
     slope = Grad(function, [used.index(body.inputs[k]) for k in op.wrt], op.name)
     slopes = slope.make_node(*(outer[v] for v in used)).outputs[1:]
     scale = replaced(factors, outer)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Derivative
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -39,10 +40,10 @@ def take_derivatives(graph: FunctionGraph) -> None:
             continue
         body = op.unfrozen()
         take_derivatives(body)  # of functions that are derivatives themselves
-        plain = op.with_body(body.freeze())
+        plain = op.with_body(freeze(body))
         stabilize_function(body)
         try:
-            new = _imported(op.with_body(body.freeze()), node.inputs)
+            new = _imported(op.with_body(freeze(body)), node.inputs)
         except NO_DERIVATIVE:  # of what a rewrite has written; else it is raised once more
             new = _imported(plain, node.inputs)
         pairs = [

@@ -21,6 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 
+from loopax.base.upstream.pytensor import freeze
 from loopax.ir import Scan
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
@@ -63,7 +64,7 @@ def _steps(op: Scan) -> Any:
     states = FunctionGraph(
         body.inputs, [*outs.states, *([outs.stop] if op.stops else [])], clone=False
     )
-    return states.freeze(), op.n_seqs, op.n_states, op.stops, op.options.meaning
+    return freeze(states), op.n_seqs, op.n_states, op.stops, op.options.meaning
 
 
 def _merge(graph: FunctionGraph, group: list[Apply]) -> None:

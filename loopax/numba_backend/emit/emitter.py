@@ -14,10 +14,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from pytensor.compile.ops import TypeCastingOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import describe
@@ -33,6 +36,9 @@ from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, Virtual, shared
 
 DEEPEST = 40  # the longest chain of virtual values, which reading turns into nested Python calls
+
+# Ops whose output is the memory of their first input.
+ALIASES = (SpecifyShape, ViewOp, TypeCastingOp, CheckAndRaise)
 
 Rule = Callable[..., Any]
 RULES: dict[type, Rule] = {}
@@ -104,6 +110,20 @@ class Site:
     def lent(self, position: int, value: Any) -> Any:
         """The value of an input inside of a branch of the node, which runs once: see `owned`."""
         return value if isinstance(value, Opaque) and self._reads_alone(position) else shared(value)
+
+    def returns(self, x: Array, shape: Sequence[Dim]) -> Array:
+        """The array ``x``, the first input, as the output with these lengths.
+
+        It stays unshared where no other node reads it, or where this output is only returned and ``x`` is
+        not: then nobody writes to it any more.
+        """
+        readers = [client for client, _ in self.uses[self.node.inputs[0]]]
+        is_returned_alone = all(client is None for client, _ in self.uses[self.out]) and not any(
+            client is None or (client is not self.node and isinstance(client.op, ALIASES))
+            for client in readers
+        )
+        is_unshared = x.fresh and (len(readers) == 1 or is_returned_alone)
+        return Array(x.name, tuple(shape), x.dtype, fresh=is_unshared, compact=x.compact)
 
     def _reads_alone(self, position: int) -> bool:
         return len(self.uses[self.node.inputs[position]]) == 1

@@ -26,7 +26,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
 from loopax.numba_backend.emit.expressions import FALSE, TRUE, Dim, Expr, Index, expr
 from loopax.numba_backend.emit.storage import new_array
 from loopax.numba_backend.emit.uses import uses_of_node
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, shared
 
 
 @rule(Blockwise)
@@ -106,6 +106,8 @@ def repeated(
     """
     emit = site.emit
     n_batch = len(values[0].shape) - ranks[0]
+    if not n_batch:
+        return _once(emit, node, values)
     batch: list[Dim] = []
     for k in range(n_batch):
         own = [
@@ -133,6 +135,16 @@ def repeated(
         ):
             place.write(at, value)
     return tuple(place.array(shape) for place, shape in zip(places, without_rows, strict=True))
+
+
+def _once(emit: Emitter, node: Apply, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Emit ``node`` itself, where there are no rows to repeat it for."""
+    results = find_rule(node.op)(
+        Site(emit, node, uses_of_node(node)),
+        *map(shared, values),  # other nodes may read them
+    )
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(emit.dense(v) if isinstance(v, Virtual) and not v.cheap else v for v in results)
 
 
 def _indexed_at_no_cost(v: Value) -> bool:

@@ -78,7 +78,7 @@ def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
     if isinstance(x, Small):
         return x
     if isinstance(x, Array):
-        return Array(x.name, tuple(lengths), x.dtype)
+        return site.returns(x, lengths)
     return site.result(Virtual(tuple(lengths), x.dtype, x.at, **traits(x)))
 
 
@@ -118,7 +118,7 @@ def dimshuffle(site: Site, x: Value) -> Any:
         x = site.emit.for_scalar_code(x)
     # A transpose of a transpose is a view.
     base = x.view if isinstance(x, Virtual) else None
-    is_transpose = tuple(order) == (1, 0)
+    is_transpose = tuple(order) == (1, 0) and len(x.shape) == 2
     if is_transpose and isinstance(x, Array):
         base = site.emit.contiguous(x)
 

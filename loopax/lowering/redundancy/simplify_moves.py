@@ -1,0 +1,120 @@
+"""Moves of elements that undo each other, or move none, are left out.
+
+    x.T.T, x[:, None][:, 0], specify_shape(x, 3) of three elements  ->  x
+    x.dimshuffle(...).dimshuffle(...)                                 ->  one dimshuffle
+
+Condition: for an index or a check of lengths, the lengths are static.
+
+Reason: native code reads an array in place; behind a move it may have to copy it, for a product, a solve or
+the caller. Programs of JAX have such moves around each batch, PyTensor's derivatives around each broadcast.
+
+In the literature: canonicalization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+
+from loopax.lowering.bodies import has_bodies, map_bodies
+
+
+def simplify_moves(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    for node in graph.toposort():
+        simpler = _simpler(node)
+        out = node.outputs[0]
+        if simpler is not None and out.type.is_super(simpler.type):
+            simpler.name = simpler.name or out.name
+            graph.replace(out, simpler, reason="simplify_moves")
+    map_bodies(graph, simplify_moves, where=_has_moves)
+
+
+def _has_moves(body: AbstractFunctionGraph) -> bool:
+    return has_bodies(body) or any(type(node.op) in _RULES for node in body.apply_nodes)
+
+
+def _simpler(node: Apply) -> Any:
+    """What the output of ``node`` is with fewer moves; None if there is no such form."""
+    rule = _RULES.get(type(node.op))
+    return None if rule is None else rule(node)
+
+
+def _dimshuffle(node: Apply) -> Any:
+    x, order = node.inputs[0], tuple(node.op.new_order)  # type: ignore[attr-defined]
+    return _reordered(x, order) if _is_dimshuffle(x) or _is_identity(x, order) else None
+
+
+def _reordered(x: Any, order: tuple[Any, ...]) -> Any:
+    """``x`` with its axes in this order: by one dimshuffle of what ``x`` is a dimshuffle of."""
+    if _is_dimshuffle(x):
+        inner = x.owner.op.new_order
+        x, order = x.owner.inputs[0], tuple(k if k == "x" else inner[k] for k in order)
+    return x if _is_identity(x, order) else x.dimshuffle(order)
+
+
+def _is_dimshuffle(x: Any) -> bool:
+    return x.owner is not None and isinstance(x.owner.op, DimShuffle)
+
+
+def _is_identity(x: Any, order: tuple[Any, ...]) -> bool:
+    return order == tuple(range(x.type.ndim))
+
+
+def _specify_shape(node: Apply) -> Any:
+    x, *lengths = node.inputs
+    is_known = all(
+        (isinstance(n, Constant) and n.data is None) or (static is not None and _is(n, static))
+        for n, static in zip(lengths, x.type.shape, strict=True)
+    )
+    return x if is_known else None
+
+
+def _is(length: Any, n: int) -> bool:
+    return isinstance(length, Constant) and int(length.data) == n
+
+
+def _reshape(node: Apply) -> Any:
+    x, out = node.inputs[0], node.outputs[0]
+    is_same = None not in out.type.shape and x.type.shape == out.type.shape
+    return x if is_same else None
+
+
+def _subtensor(node: Apply) -> Any:
+    """``x`` itself, or without axes of length 1, where an index reads all of it in order."""
+    x = node.inputs[0]
+    entries = indices_from_subtensor(node.inputs[1:], node.op.idx_list)  # type: ignore[attr-defined]
+    kept = list(range(x.type.ndim))
+    for k, (entry, n) in enumerate(zip(entries, x.type.shape, strict=False)):
+        if isinstance(entry, slice):
+            if not _is_whole(entry, n):
+                return None
+        elif n == 1 and isinstance(entry, Constant) and entry.data in (0, -1):
+            kept.remove(k)
+        else:
+            return None
+    return _reordered(x, tuple(kept))
+
+
+def _is_whole(entry: slice, n: int | None) -> bool:
+    """Whether a slice reads an axis of length ``n`` whole, forwards."""
+    bounds = entry.start, entry.stop, entry.step
+    if bounds == (None, None, None):
+        return True
+    if n is None or not all(v is None or isinstance(v, Constant) for v in bounds):
+        return False
+    return range(n)[slice(*(None if v is None else int(v.data) for v in bounds))] == range(n)
+
+
+_RULES: dict[type, Callable[[Apply], Any]] = {
+    DimShuffle: _dimshuffle,
+    SpecifyShape: _specify_shape,
+    Reshape: _reshape,
+    Subtensor: _subtensor,
+}
