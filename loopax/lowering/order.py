@@ -17,6 +17,7 @@ from loopax.lowering.canonical.conditional_gradients import conditional_gradient
 from loopax.lowering.canonical.drop_truncation import drop_truncation
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
 from loopax.lowering.canonical.promote_sequences import promote_sequences
+from loopax.lowering.canonical.recognise_counters import recognise_counters
 from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.sink_readers import sink_readers
@@ -27,8 +28,10 @@ from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
 from loopax.lowering.fission.sums_out import sums_out
 from loopax.lowering.fusion.fuse_loops import fuse_loops
+from loopax.lowering.redundancy.add_entries import add_entries
 from loopax.lowering.redundancy.divide_early import divide_early
 from loopax.lowering.redundancy.fold_constants import fold_constants
+from loopax.lowering.redundancy.fold_tests import fold_tests
 from loopax.lowering.redundancy.fold_zeros import fold_zeros
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
@@ -64,6 +67,9 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     align_sums,  # after recognise_reverse: a buffer is read in the order of its rows
     stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
     simplify_moves,  # after stabilize, whose rewrites lift moves through what is elementwise
+    recognise_counters,  # after recognise_reverse, which looks at sequences
+    fold_tests,  # after recognise_counters: the index lies in a known range
+    add_entries,  # after simplify_moves, which may stand between a sum and its terms
     inline_invariants,  # after stabilize: what it has made of fills is the same at every step by now
     sink_readers,  # after stabilize: as few readers as there are
     conditional_gradients,  # after stabilize: cotangents have their plain form

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from loopax.frontend.from_jaxpr.indexing import Windows, full_index, read_window, windows_at
+from loopax.frontend.from_jaxpr.indexing import (
+    Windows,
+    full_index,
+    read_window,
+    window,
+    window_shape,
+    windows_at,
+)
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
@@ -50,35 +57,19 @@ def _is_plain_write(function: Any) -> bool:
 
 
 def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> Any:
-    """A write of one window, which has no rows where it is out of range."""
+    """A write of one window; out of range it writes the elements that are there."""
     starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
+    begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
+    adds = eqn.primitive.name in ("scatter-add", "scatter_add")
     if eqn.primitive.name in _COMBINED:
-        begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
         update = _COMBINED[eqn.primitive.name](read_window(x, begin, p.sizes), update)
-    index: list[Any] = []
-    shape: list[int] = []
-    valid = reshaped(p.valid, ()) if is_dropped else None
-    for axis, (n, size) in enumerate(zip(x.type.shape, p.sizes, strict=True)):
-        start = starts.get(axis, 0)
-        if valid is not None and size == 1:
-            count = valid.astype("int64")
-            index.append(slice(start, start + count))
-            shape.append(1)
-            valid = None
-        elif size == n:
-            index.append(slice(None))
-            shape.append(size)
-        elif size == 1:
-            index.append(start)
-        else:
-            index.append(slice(start, start + size))
-            shape.append(size)
-    if valid is not None:
-        raise refuse(eqn, "of windows that may be out of range")
-    value = reshaped(update, shape)
-    if eqn.primitive.name in ("scatter-add", "scatter_add"):
-        return pt.inc_subtensor(x[tuple(index)], value)
-    return pt.set_subtensor(x[tuple(index)], value)
+    if is_dropped:
+        zero = np.array(0, dtype=x.type.dtype)
+        present = zero if adds else read_window(x, begin, p.sizes)
+        update = pt.switch(reshaped(p.valid, ()), update, present)
+    place = x[window(x, begin, p.sizes)]
+    update = reshaped(update, window_shape(x.type.shape, p.sizes))
+    return pt.inc_subtensor(place, update) if adds else pt.set_subtensor(place, update)
 
 
 def _windows(

@@ -141,4 +141,6 @@ def _pad(eqn: Any, x: Any, value: Any) -> Any:
     padded = pt.full(shape, value, dtype=out_dtype(eqn))
     if 0 in shape or 0 in x.type.shape:
         return padded
+    if all(range(n)[at] == range(n) for n, at in zip(shape, target, strict=True)):
+        return x[tuple(source)]  # a slice
     return pt.set_subtensor(padded[tuple(target)], x[tuple(source)])

@@ -202,8 +202,35 @@ def _clip(
 
 
 @interval_arithmetic.register(ps.Switch)
-def _switch(op: Any, _: Interval | None, a: Interval | None, b: Interval | None) -> Interval | None:
+def _switch(
+    op: Any, condition: Interval | None, a: Interval | None, b: Interval | None
+) -> Interval | None:
+    if condition is not None and (condition[0] > 0 or condition[1] < 0):
+        return a
+    if condition == (0, 0):
+        return b
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _test(is_true: bool, is_false: bool) -> Interval:
+    """The interval of a test, as a number: 1 where it holds."""
+    return int(is_true), int(not is_false)
+
+
+@interval_arithmetic.register(ps.AND | ps.OR | ps.XOR | ps.Invert)
+def _logical(op: Any, *operands: Interval | None) -> Interval | None:
+    """The interval of a logical operation on tests; bits of other numbers are not looked at."""
+    if any(x is None or x[0] < 0 or x[1] > 1 for x in operands):
+        return None
+    lows, highs = zip(*[x for x in operands if x is not None], strict=True)
+    if isinstance(op, ps.AND):
+        return min(lows), min(highs)
+    if isinstance(op, ps.OR):
+        return max(lows), max(highs)
+    if lows != highs:
+        return 0, 1
+    value = 1 - lows[0] if isinstance(op, ps.Invert) else sum(lows) % 2
+    return value, value
 
 
 _WHERE_ALL_ARE_KNOWN: dict[type, Callable[..., Interval]] = {
@@ -212,6 +239,12 @@ _WHERE_ALL_ARE_KNOWN: dict[type, Callable[..., Interval]] = {
     ps.Neg: lambda a: (-a[1], -a[0]),
     ps.Mul: _mul,
     ps.ScalarMaximum: lambda *x: (max(a[0] for a in x), max(a[1] for a in x)),
+    ps.LT: lambda a, b: _test(a[1] < b[0], a[0] >= b[1]),
+    ps.LE: lambda a, b: _test(a[1] <= b[0], a[0] > b[1]),
+    ps.GT: lambda a, b: _test(a[0] > b[1], a[1] <= b[0]),
+    ps.GE: lambda a, b: _test(a[0] >= b[1], a[1] < b[0]),
+    ps.EQ: lambda a, b: _test(a == b and a[0] == a[1], a[1] < b[0] or b[1] < a[0]),
+    ps.NEQ: lambda a, b: _test(a[1] < b[0] or b[1] < a[0], a == b and a[0] == a[1]),
 }
 for _op, _rule in _WHERE_ALL_ARE_KNOWN.items():
     interval_arithmetic.register(_op)(_where_all_are_known(_rule))

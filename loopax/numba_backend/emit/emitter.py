@@ -296,7 +296,7 @@ class Emitter(Storage):
             outs = outs if isinstance(outs, tuple) else (outs,)
             level = 1 + max((depths.get(v, 0) for v in node.inputs), default=0)
             for v, out in zip(node.outputs, outs, strict=True):
-                value = self.localized(out, v)
+                value = out if node in writes else self.localized(out, v)
                 if isinstance(value, Virtual):
                     if level > DEEPEST:
                         value = self.dense(value)

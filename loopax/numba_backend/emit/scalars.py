@@ -152,6 +152,7 @@ _SIGNED = {
     ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
 }
 # Division by a power of two: a shift or a mask, both of which round down as the quotient does.
+_BY_NUMBER = {ps.IntDiv: "{0} // {1}", ps.Mod: "{0} % {1}"}  # neither 0 nor -1
 _BITS = {ps.IntDiv: "{0} >> {T}({bits})", ps.Mod: "{0} & ({1} - {T}(1))"}
 _UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large number for a negative one
 _BOOL_FOLDS = {ps.Add: " | ", ps.Mul: " & "}
@@ -288,6 +289,8 @@ def _expression(
         return call("int_power", *operands).astype(out)  # the function returns uint64
     if kind in _BITS and out in _INTEGERS and (bits := _power_of_two(operands[1])) is not None:
         return _filled(_BITS[kind].replace("{bits}", str(bits)), operands, out)
+    if kind in _BY_NUMBER and out in _INTEGERS and operands[1].value not in (None, 0, -1):
+        return _filled(_BY_NUMBER[kind], operands, out)
     if kind is _ANGLE:
         if out not in _REAL or kinds & _REAL:
             return None

@@ -160,6 +160,20 @@ class Storage(Axes):
         self.scopes.rooms.add(name)
         return name
 
+    def filled(self, shape: Sequence[Dim], dtype: str, element: Expr) -> Expr | None:
+        """Allocate an array full of ``element`` in front of the innermost loop, if that is possible.
+
+        All steps share it, so that each has to write to the same places.
+        """
+        level = self.scopes.level(*shape, element)
+        if level >= self.scopes.depth:
+            return None
+        name = self.local("a")
+        fill = call("np.full", tuple_of(shape), element, dtype_name(dtype))
+        self.scopes.frame(level)[1].before.add(Assign((name,), fill))
+        self.scopes.define([name], level)
+        return name
+
     def room(self, shape: Sequence[Dim], dtype: str, place: Block, hint: str = "a") -> Expr:
         """Allocate an array at another place, which may precede the check of a length."""
         name = self.local(hint)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import Append
@@ -25,7 +26,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     assert not site.op.n_seqs and not site.op.n_ys, "scan_to_loop comes before"
     emit, op = site.emit, site.op
     body, n = op.fgraph, op.n_states
-    writes, snapshots = _writes(op)
+    writes, snapshots = _writes(emit, op)
     keeps_length = [keeps(emit, op, values, k) for k in range(n)]
     # Each steady state has one array, or one local for each element, in all steps.
     assumed_kept = (True, None) if emit.keeps_shapes else (True,)
@@ -59,7 +60,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
         # them from the stack at each step (200 Newton iterations: 1.34 to 1.01 of hand-written).
         flag = body.outputs[n] if op.stops else None
         following = emit.run(
-            body, arguments, [*writes.values()], snapshots, counted=counted, last=flag
+            body, arguments, [*chain(*writes.values())], snapshots, counted=counted, last=flag
         )
         for k in sorted(steady - writes.keys()):
             following[k] = with_shape_of(emit, states[k], following[k], keeps_length[k])
@@ -101,28 +102,39 @@ def _end_locals(site: Site) -> tuple[Expr | None, Expr | None]:
     )
 
 
-def _writes(op: Loop) -> tuple[dict[int, Apply], set[Apply]]:
+def _writes(emit: Emitter, op: Loop) -> tuple[dict[int, list[Apply]], set[Apply]]:
     """Buffers: states that the body only writes into, with the writing nodes; and their reading nodes.
 
-    The body may read rows of a buffer: they are copied before the write, which comes last.
+    The body may read rows of a buffer: they are copied before the writes, which come last, in their order.
+    A state whose elements can be locals, and all writes to it, is none.
     """
     body = op.fgraph
-    writes: dict[int, Apply] = {}
+    writes: dict[int, list[Apply]] = {}
     snapshots: set[Apply] = set()
     uses = uses_of(body)
     for k, (v, out) in enumerate(zip(op.args.states, op.outs.states, strict=True)):
-        node = out.owner
-        if (
-            node is None
-            or not isinstance(node.op, IncSubtensor | Append)
-            or node.inputs[0] is not v
-        ):
+        nodes: list[Apply] = []
+        written, reader = out, (None, k)
+        while written is not v:
+            node = written.owner
+            is_write = node is not None and isinstance(node.op, IncSubtensor | Append)
+            if not is_write or uses[written] != [reader]:
+                break
+            nodes.insert(0, node)
+            written, reader = node.inputs[0], (node, 0)
+        if not nodes or written is not v or _can_be_locals(emit, nodes):
             continue
-        readers = [c for c, position in uses[v] if (c, position) != (node, 0)]
-        if uses[out] == [(None, k)] and all(c is not None and _reads_part(c) for c in readers):
-            writes[k] = node
+        readers = [c for c, position in uses[v] if (c, position) != (nodes[0], 0)]
+        if all(c is not None and _reads_part(c) for c in readers):
+            writes[k] = nodes
             snapshots.update(c for c in readers if isinstance(c.op, Subtensor))
     return writes, snapshots
+
+
+def _can_be_locals(emit: Emitter, writes: Sequence[Apply]) -> bool:
+    shape = getattr(writes[0].inputs[0].type, "shape", (None,))
+    index = [v for node in writes for v in node.inputs[2:]]
+    return emit.is_small(shape) and all(isinstance(v, Constant) for v in index)
 
 
 def _reads_part(client: Apply) -> bool:

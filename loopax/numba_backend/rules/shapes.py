@@ -175,7 +175,8 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
             ],
         )
 
-    return Virtual(shape, x.dtype, at)
+    element = emit.scalar(x) if isinstance(x, Small) and x.elements.size == 1 else None
+    return Virtual(shape, x.dtype, at, element=element)
 
 
 @rule(AllocEmpty)

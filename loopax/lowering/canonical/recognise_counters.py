@@ -1,0 +1,126 @@
+"""States that count the steps, and sequences that do  ->  functions of the index.
+
+    s' = s + 2,  s starts at k            ->  s = k + 2 * i,  behind the loop k + 2 * n_steps
+    a row of the constant [3, 5, 7, ...]  ->  3 + 2 * i
+
+Condition: integers, which wrap around alike, and a constant increment.
+
+Reason: the index of a step is known to lie in its range, the value of a state is not. ``fori_loop`` of JAX
+carries its counter, and a scan over positions reads them: each step checked both ends for ``x[i]``, which
+cannot leave the array.
+
+In the literature: induction variable recognition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import DenseTensorType, integer_dtypes
+
+from loopax.facts.elementwise import is_elementwise
+from loopax.ir import Scan
+from loopax.ir.replace import replaced
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import Input, OpenLoop, State, replace_outputs
+
+
+def recognise_counters(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    for node in graph.toposort():
+        if isinstance(node.op, Scan) and _counts(node):
+            _rewrite(graph, node)
+    map_bodies(graph, recognise_counters)
+
+
+def _counts(node: Apply) -> bool:
+    loop = OpenLoop.on(node, node.op.fgraph)  # type: ignore[attr-defined]
+    return any(_increment(s) is not None for s in loop.states) or any(
+        _affine(r) is not None for r in loop.rows
+    )
+
+
+def _rewrite(graph: FunctionGraph, node: Apply) -> None:
+    loop = OpenLoop.of(node)
+    functions: dict[Any, Any] = {}  # of the index
+    finals: dict[Any, Any] = {}
+    for s in loop.states:
+        if (increment := _increment(s)) is not None:
+            start = _constant_inside(loop, s.init)
+            functions[s.inner] = _at(start, increment, _steps_before(loop))
+            n_done = pt.maximum(loop.n_steps, 0) if loop.stop is None else loop.n_done
+            finals[s.final] = _at(s.init, increment, n_done)
+    for r in loop.rows:
+        if (line := _affine(r)) is not None:
+            first, increment = line
+            functions[r.inner] = _at(first, increment, loop.i)
+    loop.states = [s for s in loop.states if s.inner not in functions]
+    loop.rows = [r for r in loop.rows if r.inner not in functions]
+    loop.set_outputs(replaced(loop.outputs(), functions))
+    loop.drop_unread()
+    n_done = loop.n_done  # an output of the old node, which the finals may read
+    new = loop.close()
+    if n_done is not None:
+        finals = dict(
+            zip(finals, replaced(list(finals.values()), {n_done: new[n_done]}), strict=True)
+        )
+    replace_outputs(graph, {**finals, **new}, "recognise_counters")
+
+
+def _increment(s: State) -> Any:
+    """The constant that each step adds to an integer state; None for any other state."""
+    if not _is_integer(s.inner) or s.inner.type.ndim or not is_elementwise(s.next.owner, ps.Add):
+        return None
+    terms = list(s.next.owner.inputs)
+    if s.inner not in terms or len(terms) != 2 or s.next.type.dtype != s.inner.type.dtype:
+        return None
+    terms.remove(s.inner)
+    is_plain = isinstance(terms[0], Constant) and terms[0].type.dtype in integer_dtypes
+    return terms[0].data if is_plain else None
+
+
+def _affine(r: Input) -> tuple[Any, Any] | None:
+    """The first entry and the increment of a constant sequence of integers in even steps."""
+    if not isinstance(r.outer, Constant) or not _is_integer(r.outer) or r.outer.type.ndim != 1:
+        return None
+    data = np.asarray(r.outer.data)
+    if len(data) < 2:
+        return None
+    increment = data[1:2] - data[:1]
+    is_line = np.array_equal(data, data[0] + increment * np.arange(len(data)).astype(data.dtype))
+    return (data[0], increment[0]) if is_line else None
+
+
+def _is_integer(v: Any) -> bool:
+    return isinstance(v.type, DenseTensorType) and v.type.dtype in integer_dtypes
+
+
+def _at(first: Any, increment: Any, step: Any) -> Any:
+    """The value of a counter at a step, in the dtype of ``first``, wrapped around as a sum is."""
+    first = pt.as_tensor(first)
+    dtype = first.type.dtype
+    position = step.astype(dtype)
+    scaled = position if increment == 1 else position * np.asarray(increment).astype(dtype)
+    is_zero = isinstance(first, Constant) and not np.any(first.data)
+    return scaled if is_zero else scaled + first
+
+
+def _steps_before(loop: OpenLoop) -> Any:
+    """The number of steps before this one, which a loop that runs backwards counts from its end."""
+    if not loop.options.reverse:
+        return loop.i
+    return _constant_inside(loop, loop.n_steps) - 1 - loop.i
+
+
+def _constant_inside(loop: OpenLoop, outer: Any) -> Any:
+    """``outer`` as the step reads it."""
+    if isinstance(outer, Constant):
+        return outer
+    port = Input(outer.type(), outer)
+    loop.consts.append(port)
+    return port.inner

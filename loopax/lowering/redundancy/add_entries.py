@@ -1,0 +1,88 @@
+"""A sum with an array of zeros but for a few entries adds these entries alone.
+
+    a + set_subtensor(zeros[i], y)  ->  inc_subtensor(a[i], y)
+    a + inc_subtensor(zeros[i], y)  ->  inc_subtensor(a[i], y)
+
+Condition: the lengths of both are static and equal, so are their dtypes, and nothing else reads the array
+of zeros and entries. A set at an array of indices stays: of equal indices it keeps one value, and an
+addition adds them all.
+
+Reason: the transpose of a read in a loop adds one entry to a cotangent at each step. As a sum of arrays it
+takes as long as the array is; as an addition in place it does not. PyTensor's `local_add_of_sparse_write`
+is wrong on 3.0 where the other term is broadcast.
+
+In the literature: sparse accumulation of gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
+
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
+from loopax.facts.elementwise import is_elementwise
+from loopax.lowering.bodies import has_bodies, map_bodies
+
+_WRITES = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
+
+
+def add_entries(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    for node in graph.toposort():
+        if is_elementwise(node, ps.Add):
+            total = _added(graph, node)
+            if total is not None:
+                graph.replace(node.outputs[0], total, reason="add_entries")
+    map_bodies(graph, add_entries, where=_may_add)
+
+
+def _may_add(body: AbstractFunctionGraph) -> bool:
+    return has_bodies(body) or any(isinstance(node.op, _WRITES) for node in body.apply_nodes)
+
+
+def _added(graph: FunctionGraph, node: Apply) -> Any:
+    """The sum as additions of entries to its other terms; None where no term is an array of entries."""
+    (out,) = node.outputs
+    entries = [v for v in node.inputs if _is_of_entries(graph, v) and v.type == out.type]
+    terms = [v for v in node.inputs if v not in entries]
+    if not terms:
+        entries, terms = entries[1:], entries[:1]
+    total: Any = pt.add(*terms) if len(terms) > 1 else terms[0]
+    if not entries or None in out.type.shape or total.type != out.type:
+        return None
+    for v in entries:
+        write: Any = v.owner
+        total = _adding(write.op).make_node(total, *write.inputs[1:]).outputs[0]
+    return total
+
+
+def _is_of_entries(graph: FunctionGraph, v: Any) -> bool:
+    """Whether ``v`` is a write into zeros, read once, that an addition may take the place of."""
+    node = v.owner
+    if node is None or not isinstance(node.op, _WRITES) or len(graph.clients[v]) > 1:
+        return False
+    may_repeat = not isinstance(node.op, IncSubtensor) and node.op.set_instead_of_inc
+    is_plain = not getattr(node.op, "ignore_duplicates", False) and not node.op.inplace
+    return is_plain and not may_repeat and _is_zero(node.inputs[0])
+
+
+def _is_zero(v: Any) -> bool:
+    """Whether ``v`` is an array of zeros by its form."""
+    if isinstance(v, Constant):
+        return not np.any(v.data)
+    is_filled = v.owner is not None and isinstance(v.owner.op, Alloc | DimShuffle)
+    return is_filled and _is_zero(v.owner.inputs[0])
+
+
+def _adding(op: Any) -> Any:
+    if not op.set_instead_of_inc:
+        return op
+    return IncSubtensor(op.idx_list, set_instead_of_inc=False)

@@ -1,0 +1,171 @@
+"""Tests of integers whose outcome follows from where they lie, and what depends on it.
+
+    i < 0 with i the index of a step, of any loop   ->  False
+    switch(i < 0, i + n, i), clip(i, 0, n - 1)      ->  i, where 0 <= i < n
+    (i % 5) < 5                                     ->  True
+
+Condition: `loopax.ir.sizes.interval_of` knows the intervals, and none may wrap around.
+
+Reason: NumPy's rule for negative indices and JAX's for those out of range are five operations at each read.
+Where the index counts the steps all are idle; LLVM removes them only where it sees the bounds of the loop.
+
+In the literature: value range propagation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.tensor.type import DenseTensorType, discrete_dtypes
+
+from loopax.facts.elementwise import is_elementwise, scalar_op_of
+from loopax.ir import Scan
+from loopax.ir.sizes import Interval, interval_of
+from loopax.lowering.bodies import has_bodies, map_bodies
+
+Intervals = Mapping[Variable, Interval]
+
+
+def fold_tests(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    _fold(graph, {})
+
+
+def _fold(graph: FunctionGraph, inputs: Intervals) -> bool:
+    """Run the pass on a graph whose inputs lie in these intervals; whether anything has changed."""
+    known = Known(inputs)
+    has_changed = False
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            has_changed |= _fold_body(graph, node, known)
+        else:
+            known.add(node)
+            out = node.outputs[0]
+            simpler = _simpler(node, known)
+            if simpler is not None and simpler.type == out.type:
+                graph.replace(out, simpler, reason="fold_tests")
+                has_changed = True
+    map_bodies(graph, fold_tests, where=lambda body: _has_tests(body) or has_bodies(body))
+    return has_changed
+
+
+def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
+    op: Any = node.op
+    if not _has_tests(op.fgraph) and not has_bodies(op.fgraph):
+        return False
+    body = op.unfrozen()
+    args, operands = op.split_body_inputs(body.inputs), op.split_inputs(node.inputs)
+    pairs = [*zip(args.rows, operands.sequences, strict=True)]
+    pairs += zip(args.consts, operands.consts, strict=True)
+    inside = {v: interval for v, x in pairs if (interval := known(x)) is not None}
+    if (steps := known(operands.n_steps)) is not None:
+        inside[args.i] = (0, max(steps[1] - 1, 0))
+    if not _fold(body, inside):
+        return False
+    outs = op.with_graph(body).bind(operands)
+    pairs = [(v, v.type.filter_variable(w)) for v, w in zip(node.outputs, outs, strict=True)]
+    graph.replace_all(pairs, reason="fold_tests")
+    return True
+
+
+def _has_tests(body: AbstractFunctionGraph) -> bool:
+    return any(type(scalar_op_of(node.op)) in _RULES for node in body.apply_nodes)
+
+
+class Known:
+    """The intervals of the integers of a graph, from its inputs on."""
+
+    def __init__(self, inputs: Intervals) -> None:
+        self._intervals = dict(inputs)
+
+    def __call__(self, v: Any) -> Interval | None:
+        """The least and the greatest element of ``v``; None where it is not known."""
+        if not isinstance(v, Constant):
+            interval = self._intervals.get(v)
+            return (0, 1) if interval is None and _dtype(v) == "bool" else interval
+        data = np.asarray(v.data)
+        if data.dtype.kind not in "iub" or not data.size:
+            return None
+        return int(data.min()), int(data.max())
+
+    def add(self, node: Apply) -> None:
+        """Note the intervals of the outputs of ``node``, whose inputs are known."""
+        for v in node.outputs:
+            if _dtype(v) in discrete_dtypes or _dtype(v) == "bool":
+                interval = interval_of(v, self, self._length)
+                if interval is not None:
+                    self._intervals[v] = interval
+
+    def _length(self, x: Any, axis: int) -> Interval | None:
+        n = x.type.shape[axis] if isinstance(x.type, DenseTensorType) else None
+        return None if n is None else (n, n)
+
+
+def _dtype(v: Any) -> str:
+    return getattr(v.type, "dtype", "")
+
+
+def _simpler(node: Apply, known: Known) -> Any:
+    """The output of an elementwise ``node`` in fewer operations; None if there is no such form."""
+    if not is_elementwise(node) or len(node.outputs) > 1:
+        return None
+    out: Any = node.outputs[0]
+    interval = known(out)
+    is_number = interval is not None and interval[0] == interval[1]
+    if is_number and None not in out.type.shape:
+        number = np.asarray(interval[0], dtype=out.type.dtype)  # type: ignore[index]
+        return pt.constant(number) if not out.type.ndim else pt.alloc(number, *out.type.shape)
+    rule = _RULES.get(type(scalar_op_of(node.op)))
+    return None if rule is None else rule(known, *node.inputs)
+
+
+def _switch(known: Known, condition: Any, if_true: Any, if_false: Any) -> Any:
+    interval = known(condition)
+    if interval is None or interval[0] <= 0 <= interval[1] != interval[0]:
+        return None
+    return if_false if interval == (0, 0) else if_true
+
+
+def _clip(known: Known, x: Any, low: Any, high: Any) -> Any:
+    return x if _is_at_most(known, low, x) and _is_at_most(known, x, high) else None
+
+
+def _minimum(known: Known, *operands: Any) -> Any:
+    least = [v for v in operands if all(_is_at_most(known, v, w) for w in operands if w is not v)]
+    return least[0] if least else None
+
+
+def _maximum(known: Known, *operands: Any) -> Any:
+    most = [v for v in operands if all(_is_at_most(known, w, v) for w in operands if w is not v)]
+    return most[0] if most else None
+
+
+def _is_at_most(known: Known, a: Any, b: Any) -> bool:
+    """Whether no element of ``a`` is greater than one of ``b``."""
+    first, second = known(a), known(b)
+    return first is not None and second is not None and first[1] <= second[0]
+
+
+def _cast(known: Known, x: Any) -> Any:
+    """What was cast to another integer type before, in which it fits."""
+    if not is_elementwise(x.owner, ps.Cast) or known(x) is None:
+        return None
+    (source,) = x.owner.inputs
+    return source if known(source) == known(x) else None
+
+
+# Tests themselves are numbers where they are known: they have no rule, only an interval.
+_RULES: dict[type, Callable[..., Any]] = {
+    ps.Switch: _switch,
+    ps.Clip: _clip,
+    ps.ScalarMinimum: _minimum,
+    ps.ScalarMaximum: _maximum,
+    ps.Cast: _cast,
+    **dict.fromkeys((ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ), lambda known, *operands: None),
+}

@@ -1,0 +1,112 @@
+"""Tests of integers that their intervals decide."""
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import native, scan
+from loopax.facts.elementwise import scalar_op_of
+from loopax.lowering.redundancy.fold_tests import fold_tests
+from tests.support.compare import imported
+from tests.support.kept import rewritten
+
+x = pt.dvector("x")
+k, small = pt.lscalar("k"), pt.bscalar("small")
+mask = pt.vector("mask", dtype="bool")
+INPUTS = [x, k, small, mask]
+CASES = [
+    [np.linspace(-1, 1, 5), np.int64(value), np.int8(narrow), np.array([True, False])]
+    for value, narrow in [(3, 100), (-2, -128), (2**62, 127), (-(2**63), 0)]
+]
+M = pt.mod(k, 5)  # 0 to 4
+
+
+def folded(*outputs):
+    return rewritten(FunctionGraph(INPUTS, list(outputs), clone=True), fold_tests, *CASES)
+
+
+def ops_in(graph):
+    return {type(scalar_op_of(node.op)) for node in graph.apply_nodes}
+
+
+@pytest.mark.parametrize(
+    ("output", "gone"),
+    [
+        (pt.lt(M, 5), ps.LT),
+        (pt.lt(M, 0), ps.LT),
+        (pt.ge(M, 0) & pt.le(M, 4), ps.AND),
+        (pt.eq(M, 7) | pt.neq(M, 7), ps.OR),
+        (pt.switch(M < 0, M + 5, M), ps.Switch),
+        (pt.switch(M >= 0, pt.sqrt(x[0] ** 2), x[0]), ps.Switch),
+        (pt.clip(M, 0, 4), ps.Clip),
+        (pt.minimum(M, 9), ps.ScalarMinimum),
+        (pt.maximum(-1, M), ps.ScalarMaximum),
+        (M.astype("int8").astype("int64"), ps.Cast),
+        (pt.invert(pt.gt(M, 4)), ps.Invert),
+    ],
+    ids=lambda v: getattr(v, "__name__", "of"),
+)
+def test_what_the_range_of_a_remainder_decides(output, gone):
+    assert gone not in ops_in(folded(output))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pt.lt(M, 4),
+        pt.eq(M, 0),
+        pt.lt(k + 1, k),  # true where it wraps around
+        pt.ge(pt.abs(k), 0),  # false of the least integer
+        pt.lt(small + small, 300),  # bytes wrap around, too
+        pt.clip(M, 1, 4),
+        pt.switch(k, M, -M),
+        pt.minimum(M, 3),
+        pt.ge(x[0], 0) & pt.le(x[0], 4),
+        pt.switch(mask, 1, 2),
+    ],
+)
+def test_what_nothing_decides_stays(output):
+    before = ops_in(FunctionGraph(INPUTS, [output], clone=True))
+    assert ops_in(folded(output)) == before
+
+
+def test_the_index_of_a_step_is_in_its_range():
+    def step(total, j):
+        position = pt.switch(j < 0, j + 6, j)
+        return total + x[pt.clip(position, 0, 5) % 5] * (position < 6), None
+
+    total, _ = scan(step, init=0.0, xs=pt.constant(np.arange(6)))
+    graph = imported([x], [total]).graph
+    rewritten(graph, fold_tests, [np.linspace(-1, 1, 5)])
+    (body,) = [node.op.fgraph for node in graph.apply_nodes if hasattr(node.op, "n_seqs")]
+    assert not ops_in(body) & {ps.LT, ps.Clip, ps.Switch}
+
+
+def test_a_fori_loop_of_jax_reads_and_writes_at_its_index():
+    """No clamp, no negative index, and no copy of the row that is written."""
+    import jax
+    import jax.numpy as jnp
+
+    def filled(p, x):
+        def step(i, carry):
+            total, y = carry
+            value = p * jnp.where(i > 0, y[i - 1], 0.0) + x[i]
+            return total + value**2, y.at[i].set(value)
+
+        return jax.lax.fori_loop(0, 30, step, (0.0, jnp.zeros(30)))
+
+    values = jnp.linspace(-1.0, 1.0, 30)
+    fast = native(filled, loops="native")
+    for f, g in [
+        (filled, fast),
+        (
+            jax.grad(lambda p, x: filled(p, x)[0], (0, 1)),
+            jax.grad(lambda p, x: fast(p, x)[0], (0, 1)),
+        ),
+    ]:
+        for a, b in zip(
+            jax.tree.leaves(f(0.4, values)), jax.tree.leaves(g(0.4, values)), strict=True
+        ):
+            np.testing.assert_allclose(b, a, rtol=1e-12)
