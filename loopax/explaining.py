@@ -74,7 +74,7 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation | NativeLoops:
     if isinstance(fn, NativeFunction):
         if args or kwargs:
             fn.compile(*args, **kwargs)
-        return NativeLoops(fn.__name__, tuple(fn.remarks))
+        return NativeLoops(fn.name, tuple(fn.remarks))
     with TRACING:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__

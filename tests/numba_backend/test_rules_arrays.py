@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor.tensor.basic import permute_row_elements
 from pytensor.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
-from pytensor.tensor.math import ProdWithoutZeros
+from pytensor.tensor.math import Max, Min, ProdWithoutZeros
 
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
@@ -197,3 +197,34 @@ def test_an_array_that_is_read_before_its_length_is_checked_stays_as_it_is():
     written = pt.set_subtensor(pt.specify_shape(made, 3)[0], 7.0)
     for outputs in ([written, made], [made, written], [written, made.sum()]):
         assert_agrees([x], outputs, [np.arange(3.0)])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_the_extremes_of_integers_are_loops_of_ours(dtype):
+    """PyTensor's conversion is an opaque call at each step of a loop."""
+    x = pt.matrix("x", dtype=dtype)
+    limits = np.iinfo(dtype)
+    values = np.array([[limits.min, 3, 7], [limits.max, limits.max, 2]], dtype=dtype)
+    outputs = [pt.max(x, axis=axis) for axis in (0, 1)]
+    outputs += [op([axis])(x) for op in (Max, Min) for axis in (0, 1)]
+    run = assert_agrees([x], outputs, [values], [values[:1]])
+    assert "op0" not in run.source
+
+
+def test_runs_of_elements_are_copied_as_a_whole():
+    x = pt.tensor("x", shape=(4, 5), dtype="float64")
+    rows = pt.tensor("rows", shape=(3, 4, 5), dtype="float64")
+    k = pt.lscalar("k")
+    twice = x * 2
+    outputs = [
+        pt.set_subtensor(rows[k], twice),
+        pt.set_subtensor(rows[k, 1], twice[0]),
+        pt.set_subtensor(rows[1:], twice),  # spread
+        pt.set_subtensor(rows[:, 0], twice[:3]),  # no run
+        pt.set_subtensor(rows[k], pt.full((4, 5), 3.0)),
+        twice.dimshuffle("x", 0, 1),
+        pt.full((6, 7), x[0, 0]),
+        pt.full((6, 7), pt.gt(x[0, 0], 0)),
+    ]
+    values = rng.normal(size=(4, 5)), rng.normal(size=(3, 4, 5))
+    assert_agrees([x, rows, k], outputs, [*values, 2], [*values, -3])

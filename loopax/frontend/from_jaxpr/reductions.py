@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
-from loopax.frontend.from_jaxpr.shapes import reshaped
 
 
 @rule("reduce_sum")
@@ -54,25 +52,12 @@ def _logical(eqn: Any, x: Any) -> Any:
 
 @rule("argmax", "argmin")
 def _arg(eqn: Any, x: Any) -> Any:
+    """The first index of the extremum, or of a nan, if there is one: XLA's, NumPy's and the IR's rule."""
     (axis,), largest = eqn.params["axes"], eqn.primitive.name == "argmax"
     if x.type.dtype == "bool" or x.type.dtype.startswith("complex"):
         raise refuse(eqn, f"of {x.type.dtype}")
     if not x.type.shape[axis]:
         raise refuse(eqn, "of no elements")
-    if x.type.dtype.startswith("float"):
-        return _first_extremum(x, axis, largest).astype(out_dtype(eqn))
-    index = pt.argmax(x, axis=axis) if largest else _first_extremum(x, axis, largest)
-    return index.astype(out_dtype(eqn))
-
-
-def _first_extremum(x: Any, axis: int, largest: bool) -> Any:
-    """The first index of the extremum, or of a nan, if there is one."""
-    best = (pt.max if largest else pt.min)(x, axis=axis, keepdims=True)
-    is_best = pt.eq(x, best)
-    if x.type.dtype.startswith("float"):
-        is_best = is_best | pt.isnan(x)
-    n = x.type.shape[axis]
-    indices = reshaped(
-        pt.constant(np.arange(n)), [n if k == axis else 1 for k in range(x.type.ndim)]
-    )
-    return pt.min(pt.switch(is_best, indices, np.int64(n - 1)), axis=axis)
+    if not largest:  # the complement of an integer is in the reverse order, and never overflows
+        x = -x if x.type.dtype.startswith("float") else pt.invert(x)
+    return pt.argmax(x, axis=axis).astype(out_dtype(eqn))

@@ -43,6 +43,14 @@ class NativeFunction:
         return self._jitted_for(tree, is_array, static), arrays
 
     @property
+    def name(self) -> str:
+        """The name of the function, or of the one that it is a ``functools.partial`` of."""
+        f: Any = self.__wrapped__
+        while isinstance(f, functools.partial):
+            f = f.func
+        return getattr(f, "__name__", type(f).__name__)
+
+    @property
     def remarks(self) -> list[str]:
         """The form of each loop compiled so far, a line each."""
         return list(self.plan.remarks)
@@ -62,7 +70,7 @@ class NativeFunction:
         def traced(*arrays: Any) -> Any:
             return with_native_loops(run, arrays, self.plan)
 
-        traced.__name__ = traced.__qualname__ = getattr(self, "__name__", "native")
+        traced.__name__ = traced.__qualname__ = self.name
         try:
             key = tree, is_array, static
             if key not in self._jitted:

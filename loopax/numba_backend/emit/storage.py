@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from loopax.numba_backend.emit.axes import Axes
-from loopax.numba_backend.emit.expressions import Dim, Expr, call, dtype_name, tuple_of
-from loopax.numba_backend.emit.statements import Assign, Block
+from loopax.numba_backend.emit.expressions import (
+    Dim,
+    Expr,
+    call,
+    dtype_name,
+    literal,
+    tuple_of,
+)
+from loopax.numba_backend.emit.statements import Assign, Block, Do
 from loopax.numba_backend.emit.values import (
     Array,
     At,
@@ -133,9 +141,15 @@ class Storage(Axes):
         """Write the elements of ``value`` into the array ``name``."""
         if isinstance(value, Virtual) and value.empty:
             return
+        if isinstance(value, Virtual) and value.element is not None:
+            self.do("fill", name, value.element)
+            return
         if isinstance(value, Small):
             for at in np.ndindex(*value.elements.shape):
                 self.set(name[at], value.elements[at])
+            return
+        if (run := self.run_of(value)) is not None:
+            self.do("copy_run", name, literal(0, "int64"), run, literal(prod(value.shape), "int64"))
             return
         if self.is_worth_coalescing(value):
             whole = Array(name, value.shape, value.dtype, compact=True)
@@ -146,6 +160,12 @@ class Storage(Axes):
         with self.loops(value.shape) as outer:
             for at in outer:
                 self.set(name[at], self.read(value, at))
+
+    def run_of(self, value: Value) -> Expr | None:
+        """An array with the elements of ``value``, of static shape, in C order; None if there is none."""
+        array = value.flat if isinstance(value, Virtual) else value
+        is_run = isinstance(array, Array) and array.compact and is_static(value.shape)
+        return array.name if is_run and array.dtype == value.dtype else None  # type: ignore[union-attr]
 
     def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> Expr:
         """Allocate an array in C order: once for all steps where ``reuse`` and its shape allow it."""
@@ -168,9 +188,9 @@ class Storage(Axes):
         level = self.scopes.level(*shape, element)
         if level >= self.scopes.depth:
             return None
-        name = self.local("a")
-        fill = call("np.full", tuple_of(shape), element, dtype_name(dtype))
-        self.scopes.frame(level)[1].before.add(Assign((name,), fill))
+        before = self.scopes.frame(level)[1].before
+        name = self.room(shape, dtype, before)
+        before.add(Do(call("fill", name, element)))
         self.scopes.define([name], level)
         return name
 

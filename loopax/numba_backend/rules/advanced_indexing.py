@@ -26,7 +26,14 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static
-from loopax.numba_backend.rules.indexing import Entry, read_entry, signed, slice_entry, written
+from loopax.numba_backend.rules.indexing import (
+    Entry,
+    Places,
+    read_entry,
+    signed,
+    slice_entry,
+    written,
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     if len(y.shape) > len(shape):
         return leaf(site, x, y, *values)
     y = y if emit.is_small(shape) else emit.for_scalar_code(y)
-    return written(site, x, y, shape, lambda index: selection.positions(emit, index))
+    return written(site, x, y, Places(shape, lambda index: selection.positions(emit, index)))
 
 
 READS_ONCE[AdvancedIncSubtensor] = READS_ONCE[AdvancedIncSubtensor1] = lambda node, position: (

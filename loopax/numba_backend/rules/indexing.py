@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from pytensor.tensor.subtensor import (
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_element, call, expr
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
@@ -92,28 +93,37 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     entries = _entries(site, x, values)
     shape = [e.count for e in entries if e.count is not None]
     y = y if emit.is_small(shape) else emit.indexable(y)
-    return written(
-        site, x, y, shape, lambda index: _positions(emit, entries, index), static is not None
+    places = Places(
+        shape,
+        lambda index: _positions(emit, entries, index),
+        static is not None,
+        _start_of_run(emit, x, entries),
     )
+    return written(site, x, y, places)
 
 
-def written(
-    site: Site,
-    x: Value,
-    y: Value,
-    shape: Sequence[Dim],
-    positions: Any,
-    in_same_places: bool = False,
-) -> Array:
-    """Write or add ``y`` to ``x`` at the ``positions`` of each index into ``shape``.
+@dataclass(frozen=True)
+class Places:
+    """The positions in an array, by their index into ``shape``.
 
-    ``in_same_places``: the positions are those of all other steps.
+    ``are_constant``: they are the same at each step. ``start``: they are a run in C order from there on.
     """
-    emit, skipped = site.emit, len(shape) - len(y.shape)
+
+    shape: Sequence[Dim]
+    position: Callable[[Sequence[Index]], Any]
+    are_constant: bool = False
+    start: Dim | None = None
+
+
+def written(site: Site, x: Value, y: Value, places: Places) -> Array:
+    """Write or add ``y`` to ``x`` at ``places``."""
+    emit, shape, skipped = site.emit, places.shape, len(places.shape) - len(y.shape)
     spread = _is_spread(site, y, shape[skipped:])
     if isinstance(y, Virtual) and not y.cheap and any(spread):
         y = emit.dense(y)
-    target = (_filled(site, x) if in_same_places else None) or _target(site, x)
+    target = (_filled(site, x) if places.are_constant else None) or _target(site, x)
+    if site.op.set_instead_of_inc and y.shape == tuple(shape) and _copied(emit, target, y, places):
+        return target
     operator = "=" if site.op.set_instead_of_inc else "+="
     with emit.loops(shape) as indices:
         for index in indices:
@@ -121,19 +131,44 @@ def written(
                 0 if is_spread else i for i, is_spread in zip(index[skipped:], spread, strict=True)
             ]
             term = cast(emit.read(y, own), y.dtype, x.dtype)
-            emit.set(target.name[positions(index)], term, operator)
+            emit.set(target.name[places.position(index)], term, operator)
     return target
 
 
 READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 
+def _start_of_run(emit: Emitter, x: Value, entries: Sequence[Entry]) -> Dim | None:
+    """The first position of entries that follow one another in C order: integers, then whole axes."""
+    n_numbers = sum(e.count is None for e in entries)
+    numbers, rest = entries[:n_numbers], entries[n_numbers:]
+    is_run = all(e.count is None for e in numbers) and all(
+        isinstance(n, int) and (e.first, e.step, e.count) == (0, 1, n)
+        for e, n in zip(rest, x.shape[n_numbers:], strict=True)
+    )
+    if not is_run or not rest:
+        return None
+    start: Any = 0
+    for e, n in zip(entries, x.shape, strict=True):
+        start = start * n + e.first
+    return emit.number(start)
+
+
+def _copied(emit: Emitter, target: Array, y: Value, places: Places) -> bool:
+    """Copy a run of elements as a whole; False where that is impossible."""
+    run = emit.run_of(y) if target.compact and target.dtype == y.dtype else None
+    if run is None or places.start is None:
+        return False
+    emit.do("copy_run", target.name, as_element(places.start), run, as_element(prod(y.shape)))
+    return True
+
+
 def _target(site: Site, x: Value) -> Array:
     """The array to write into: ``x`` itself where it is unshared, else a copy."""
     in_place = site.in_place or _only_use(site)
-    own = isinstance(x, Array) and x.fresh and in_place
-    name = x.name if own else site.emit.fresh(x).name  # type: ignore[union-attr]
-    return Array(name, x.shape, x.dtype, fresh=True)
+    if isinstance(x, Array) and x.fresh and in_place:
+        return x
+    return site.emit.fresh(x)
 
 
 def _filled(site: Site, x: Value) -> Array | None:

@@ -34,6 +34,10 @@ _IN_ANY_ORDER = {  # floats in any order
     ps.ScalarMaximum: "maximum({0}, {1})",
     ps.ScalarMinimum: "minimum({0}, {1})",
 }
+_INT_EXTREMES = {
+    ps.ScalarMaximum: ("{0} if {0} > {1} else {1}", "min"),
+    ps.ScalarMinimum: ("{0} if {0} < {1} else {1}", "max"),
+}
 # PyTensor's conversion starts the extremes of bools at infinity, which is true: its `min` is always
 # False, its `max` True (3.0.7 and 3.3.7). `&` is vector code, `and` a branch.
 _BOOL_FOLDS: dict[type, tuple[str, Any]] = {
@@ -148,6 +152,9 @@ def _fold(kind: type, dtype: str, acc: str) -> tuple[str, Expr] | None:
             fold = _FLOAT_FOLDS[kind]
     elif dtype in ("float32", "float64") or kind in (ps.Add, ps.Mul):
         fold = _FLOAT_FOLDS.get(kind) if acc in ("float32", "float64", "int64") else None
+    elif dtype == acc and kind in _INT_EXTREMES:
+        expression, end = _INT_EXTREMES[kind]
+        return expression, literal(getattr(np.iinfo(acc), end), acc)
     else:
         fold = None
     if fold is None:

@@ -1,4 +1,4 @@
-"""New arrays, which nobody has written to."""
+"""New arrays, which nobody has written to, and copies of elements from one array to another."""
 
 from __future__ import annotations
 
@@ -79,4 +79,57 @@ def _size(context: Any, builder: Any, itemsize: Any, shape: Any) -> Any:
     return total
 
 
-FUNCTIONS = {"empty": empty}
+def copy_run(target: Any, start: int, source: Any, count: int) -> None:
+    """Copy the first ``count`` elements of ``source`` to ``target`` from ``start`` on, both in C order.
+
+    As loops, a copy of a matrix is four statements and two loops, 20 to 30 ms of Numba.
+    """
+    target.reshape(-1)[start : start + count] = source.reshape(-1)[:count]
+
+
+@type_callable(copy_run)
+def _of_copy_run(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+    def result(target, start, source, count):  # type: ignore[no-untyped-def]
+        arrays = isinstance(target, types.Array) and isinstance(source, types.Array)
+        fits = arrays and target.layout == source.layout == "C" and target.dtype == source.dtype
+        return types.none if fits else None
+
+    return result
+
+
+@lower_builtin(copy_run, types.Array, types.Integer, types.Array, types.Integer)
+def _copied(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    target_type, _, source_type, _ = signature.args
+    target = make_array(target_type)(context, builder, args[0])
+    source = make_array(source_type)(context, builder, args[2])
+    start, count = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 3))
+    itemsize = context.get_abi_sizeof(context.get_data_type(target_type.dtype))
+    place = builder.gep(target.data, [start])
+    cgutils.raw_memcpy(builder, place, source.data, count, itemsize)
+    return context.get_dummy_value()
+
+
+def fill(a: Any, element: Any) -> None:
+    """Write ``element`` to each place of ``a``, in C order."""
+    a[...] = element
+
+
+@type_callable(fill)
+def _of_fill(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+    def result(a, element):  # type: ignore[no-untyped-def]
+        return types.none if isinstance(a, types.Array) and a.layout == "C" else None
+
+    return result
+
+
+@lower_builtin(fill, types.Array, types.Any)
+def _filled(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    kind, element_type = signature.args
+    a = make_array(kind)(context, builder, args[0])
+    element = context.cast(builder, args[1], element_type, kind.dtype)
+    with cgutils.for_range(builder, a.nitems) as loop:
+        context.pack_value(builder, kind.dtype, element, builder.gep(a.data, [loop.index]))
+    return context.get_dummy_value()
+
+
+FUNCTIONS = {f.__name__: f for f in (empty, copy_run, fill)}

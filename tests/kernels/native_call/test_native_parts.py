@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -71,6 +72,12 @@ def test_by_cost_a_step_of_large_arrays_stays_with_xla() -> None:
     fast = loopax.native(f, loops="auto")
     assert kernels(fast, jnp.ones((300, 300))) == (0, 1)
     assert "us as JAX's operations" in str(loopax.explain(fast))
+
+
+def test_explain_names_a_function_without_a_name() -> None:
+    """A model with its data is often a ``functools.partial``, numpyro's potential for one."""
+    fast = loopax.native(functools.partial(running_sum), loops="native")
+    assert "loops of running_sum" in str(loopax.explain(fast, XS))
 
 
 def test_explain_before_a_call() -> None:
