@@ -71,15 +71,15 @@ def _is_of_entries(graph: FunctionGraph, v: Any) -> bool:
         return False
     may_repeat = not isinstance(node.op, IncSubtensor) and node.op.set_instead_of_inc
     is_plain = not getattr(node.op, "ignore_duplicates", False) and not node.op.inplace
-    return is_plain and not may_repeat and _is_zero(node.inputs[0])
+    return is_plain and not may_repeat and is_zero(node.inputs[0])
 
 
-def _is_zero(v: Any) -> bool:
+def is_zero(v: Any) -> bool:
     """Whether ``v`` is an array of zeros by its form."""
     if isinstance(v, Constant):
         return not np.any(v.data)
     is_filled = v.owner is not None and isinstance(v.owner.op, Alloc | DimShuffle)
-    return is_filled and _is_zero(v.owner.inputs[0])
+    return is_filled and is_zero(v.owner.inputs[0])
 
 
 def _adding(op: Any) -> Any:

@@ -12,6 +12,7 @@ from loopax.numba_backend.emit.axes import Axes
 from loopax.numba_backend.emit.expressions import (
     Dim,
     Expr,
+    as_element,
     call,
     dtype_name,
     literal,
@@ -22,6 +23,7 @@ from loopax.numba_backend.emit.values import (
     Array,
     At,
     Position,
+    Run,
     Small,
     Value,
     Virtual,
@@ -41,7 +43,7 @@ class Storage(Axes):
     def reads_at_positions(self, value: Value) -> bool:
         """Whether an element of ``value`` can be read at a `Position`."""
         if isinstance(value, Virtual):
-            return value.reads_at_positions
+            return value.reads_at_positions or value.run is not None
         return isinstance(value, Array) and value.compact
 
     def is_worth_coalescing(self, value: Value) -> bool:
@@ -58,10 +60,11 @@ class Storage(Axes):
 
     def read(self, value: Value, at: At) -> Expr:
         """The element of ``value`` at an index, as a local or a literal."""
+        if isinstance(at, Position) and (run := self.run_of(value)) is not None:
+            position = at.index if run.start == 0 else self.number(at.index + run.start)
+            return self.temp(self._in_line(run.name)[position])
         if isinstance(value, Virtual):
             return value.at(at)
-        if isinstance(at, Position):
-            return self.temp(self._in_line(value)[at.index])
         if isinstance(value, Array):
             element = value.name[at]
             # LLVM would load it at each step: it cannot prove that stores go to another array.
@@ -74,12 +77,12 @@ class Storage(Axes):
             return self.read(self.dense(value), at)
         return value.elements[tuple(at)]
 
-    def _in_line(self, value: Any) -> Expr:
-        """A view of the array ``value`` with one axis, assigned in front of the innermost loop.
+    def _in_line(self, name: Expr) -> Expr:
+        """A view of the array ``name`` with one axis, assigned in front of the innermost loop.
 
         Each loop has its own view, since the array of a state may change between steps.
         """
-        view = call("in_line", value.name)
+        view = call("in_line", name)
         loop = next(scope for scope in reversed(self.scopes.open) if scope.index is not None)
         if view not in loop.local_of:
             loop.local_of[view] = self.local("line")
@@ -148,24 +151,32 @@ class Storage(Axes):
             for at in np.ndindex(*value.elements.shape):
                 self.set(name[at], value.elements[at])
             return
-        if (run := self.run_of(value)) is not None:
-            self.do("copy_run", name, literal(0, "int64"), run, literal(prod(value.shape), "int64"))
+        if self.copied_run(value, name, 0):
             return
         if self.is_worth_coalescing(value):
-            whole = Array(name, value.shape, value.dtype, compact=True)
             with self.loop_over_positions(value.shape) as position:
                 element = self.read(value, position)
-                self.set(self._in_line(whole)[position.index], element)
+                self.set(self._in_line(name)[position.index], element)
             return
         with self.loops(value.shape) as outer:
             for at in outer:
                 self.set(name[at], self.read(value, at))
 
-    def run_of(self, value: Value) -> Expr | None:
-        """An array with the elements of ``value``, of static shape, in C order; None if there is none."""
+    def run_of(self, value: Value) -> Run | None:
+        """The elements of ``value`` in an array, one after the other; None if they are in none."""
+        if isinstance(value, Virtual) and value.run is not None:
+            return value.run
         array = value.flat if isinstance(value, Virtual) else value
-        is_run = isinstance(array, Array) and array.compact and is_static(value.shape)
-        return array.name if is_run and array.dtype == value.dtype else None  # type: ignore[union-attr]
+        return Run(array.name) if isinstance(array, Array) and array.compact else None
+
+    def copied_run(self, value: Value, name: Expr, start: Dim) -> bool:
+        """Copy ``value`` as a whole to an array from ``start`` on; False if that is impossible."""
+        run = self.run_of(value)
+        if run is None or not is_static(value.shape):
+            return False
+        count = literal(prod(value.shape), "int64")
+        self.do("copy_run", name, as_element(start), run.name, as_element(run.start), count)
+        return True
 
     def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> Expr:
         """Allocate an array in C order: once for all steps where ``reuse`` and its shape allow it."""

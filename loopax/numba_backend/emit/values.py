@@ -59,17 +59,26 @@ class Array:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Elements that follow one another, in C order, in the array ``name``, from ``start`` on."""
+
+    name: Expr
+    start: Dim = 0
+
+
+@dataclass(frozen=True)
 class Virtual:
     """A deferred array: ``at(index)`` emits the computation of one element, and returns its local.
 
     ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is
     nearly free. ``empty``: an uninitialised array. ``view``: an expression for the array, in C or
     Fortran order, without a copy. ``flat``: an array with the same elements in the same order, and
-    other axes of length 1. ``element``: the local or literal that all elements equal. ``light``: to
-    recompute an element costs about as much as to load it. ``cost``: cycles of an element, where its
-    computation cannot raise. ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``:
-    an element calls a function that is slow except in vector code. ``is_gathered``: elements are read
-    out of order, so that a loop that stores them is not vectorized. No value has both of the last two.
+    other axes of length 1. ``run``: where they are in memory, if they follow one another. ``element``:
+    the local or literal that all elements equal. ``light``: to recompute an element costs about as much
+    as to load it. ``cost``: cycles of an element, where its computation cannot raise.
+    ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``: an element calls a function
+    that is slow except in vector code. ``is_gathered``: elements are read out of order, so that a loop
+    that stores them is not vectorized. No value has both of the last two.
     """
 
     shape: tuple[Dim, ...]
@@ -79,6 +88,7 @@ class Virtual:
     empty: bool = False
     view: Expr | None = None
     flat: Array | None = None
+    run: Run | None = None
     element: Expr | None = None
     light: bool = False
     cost: float | None = None

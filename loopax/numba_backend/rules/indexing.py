@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from pytensor.tensor.subtensor import (
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_element, call, expr
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
+from loopax.numba_backend.emit.values import Array, Run, Small, Value, Virtual, is_static, traits
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,12 @@ def read(site: Site, x: Value, *values: Value) -> Any:
             view = x.name[[e.first for e in entries if e.count is None]]
     declared = site.out.type.shape
     result_shape = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
-    value = Virtual(result_shape, x.dtype, at, view=view, **traits(x))
+    source, start = emit.run_of(x), _start_of_run(emit, x, entries)
+    run = None
+    if source is not None and start is not None:
+        first: Any = source.start + start if source.start != 0 else start
+        run = Run(source.name, first if isinstance(first, int) else emit.number(first))
+    value = Virtual(result_shape, x.dtype, at, view=view, run=run, **traits(x))
     if not site.snapshot:
         return site.result(value)
     is_small = not result_shape or emit.is_small(result_shape)
@@ -122,8 +126,10 @@ def written(site: Site, x: Value, y: Value, places: Places) -> Array:
     if isinstance(y, Virtual) and not y.cheap and any(spread):
         y = emit.dense(y)
     target = (_filled(site, x) if places.are_constant else None) or _target(site, x)
-    if site.op.set_instead_of_inc and y.shape == tuple(shape) and _copied(emit, target, y, places):
-        return target
+    is_copy = site.op.set_instead_of_inc and y.shape == tuple(shape) and y.dtype == x.dtype
+    if is_copy and target.compact and places.start is not None:
+        if emit.copied_run(y, target.name, places.start):
+            return target
     operator = "=" if site.op.set_instead_of_inc else "+="
     with emit.loops(shape) as indices:
         for index in indices:
@@ -139,28 +145,23 @@ READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 
 def _start_of_run(emit: Emitter, x: Value, entries: Sequence[Entry]) -> Dim | None:
-    """The first position of entries that follow one another in C order: integers, then whole axes."""
-    n_numbers = sum(e.count is None for e in entries)
-    numbers, rest = entries[:n_numbers], entries[n_numbers:]
-    is_run = all(e.count is None for e in numbers) and all(
-        isinstance(n, int) and (e.first, e.step, e.count) == (0, 1, n)
-        for e, n in zip(rest, x.shape[n_numbers:], strict=True)
+    """The first position of entries that follow one another in C order; None where they do not.
+
+    They are integers, then at most one slice, then whole axes.
+    """
+    n_numbers = next((k for k, e in enumerate(entries) if e.count is not None), len(entries))
+    whole = zip(entries[n_numbers + 1 :], x.shape[n_numbers + 1 :], strict=True)
+    is_run = (
+        n_numbers < len(entries)
+        and entries[n_numbers].step == 1
+        and all(isinstance(n, int) and (e.first, e.step, e.count) == (0, 1, n) for e, n in whole)
     )
-    if not is_run or not rest:
+    if not is_run or not is_static(x.shape[1:]):
         return None
     start: Any = 0
     for e, n in zip(entries, x.shape, strict=True):
         start = start * n + e.first
-    return emit.number(start)
-
-
-def _copied(emit: Emitter, target: Array, y: Value, places: Places) -> bool:
-    """Copy a run of elements as a whole; False where that is impossible."""
-    run = emit.run_of(y) if target.compact and target.dtype == y.dtype else None
-    if run is None or places.start is None:
-        return False
-    emit.do("copy_run", target.name, as_element(places.start), run, as_element(prod(y.shape)))
-    return True
+    return start if isinstance(start, int) else emit.number(start)
 
 
 def _target(site: Site, x: Value) -> Array:

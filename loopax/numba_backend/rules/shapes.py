@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -129,12 +130,15 @@ def dimshuffle(site: Site, x: Value) -> Any:
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
     view = base.T if is_transpose and base is not None else None
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
+    run = site.emit.run_of(x)
     if kept_axes != sorted(kept_axes):
-        flat = None
+        flat = run = None
     cost = x.cost if isinstance(x, Virtual) else None
     properties = traits(x)
     properties["is_gathered"] = properties["is_gathered"] or strided
-    return site.result(Virtual(shape, x.dtype, at, view=view, flat=flat, cost=cost, **properties))
+    return site.result(
+        Virtual(shape, x.dtype, at, view=view, flat=flat, run=run, cost=cost, **properties)
+    )
 
 
 READS_ONCE[DimShuffle] = lambda node, position: True
@@ -215,14 +219,17 @@ def join(site: Site, *values: Any) -> Any:
     # Each part is copied in turn: to select the part at each read costs more.
     name = emit.empty(shape, dtype)
     start: Dim = 0
+    is_of_runs = axis == 0 and is_static(shape[1:])
     for v in values:
-        with emit.loops(v.shape) as indices:
-            for i in indices:
-                k = emit.number(start + i[axis])
-                emit.set(name[*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
+        first = emit.number(start * prod(shape[1:])) if is_of_runs else None  # type: ignore[type-var]
+        if first is None or not emit.copied_run(v, name, first):
+            with emit.loops(v.shape) as indices:
+                for i in indices:
+                    k = emit.number(start + i[axis])
+                    emit.set(name[*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
         start = start + v.shape[axis]
         start = start if isinstance(start, int) else emit.number(call("offset", start))
-    return Array(name, tuple(shape), dtype, fresh=True)
+    return Array(name, tuple(shape), dtype, fresh=True, compact=True)
 
 
 # Each part is computed at its place in the result.

@@ -79,17 +79,18 @@ def _size(context: Any, builder: Any, itemsize: Any, shape: Any) -> Any:
     return total
 
 
-def copy_run(target: Any, start: int, source: Any, count: int) -> None:
-    """Copy the first ``count`` elements of ``source`` to ``target`` from ``start`` on, both in C order.
+def copy_run(target: Any, start: int, source: Any, source_start: int, count: int) -> None:
+    """Copy ``count`` elements from one array to another, from these positions on in C order.
 
     As loops, a copy of a matrix is four statements and two loops, 20 to 30 ms of Numba.
     """
-    target.reshape(-1)[start : start + count] = source.reshape(-1)[:count]
+    elements = source.reshape(-1)[source_start : source_start + count]
+    target.reshape(-1)[start : start + count] = elements
 
 
 @type_callable(copy_run)
 def _of_copy_run(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(target, start, source, count):  # type: ignore[no-untyped-def]
+    def result(target, start, source, source_start, count):  # type: ignore[no-untyped-def]
         arrays = isinstance(target, types.Array) and isinstance(source, types.Array)
         fits = arrays and target.layout == source.layout == "C" and target.dtype == source.dtype
         return types.none if fits else None
@@ -97,15 +98,17 @@ def _of_copy_run(context):  # type: ignore[no-untyped-def]  # Numba reads the si
     return result
 
 
-@lower_builtin(copy_run, types.Array, types.Integer, types.Array, types.Integer)
+@lower_builtin(copy_run, types.Array, types.Integer, types.Array, types.Integer, types.Integer)
 def _copied(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    target_type, _, source_type, _ = signature.args
-    target = make_array(target_type)(context, builder, args[0])
-    source = make_array(source_type)(context, builder, args[2])
-    start, count = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 3))
-    itemsize = context.get_abi_sizeof(context.get_data_type(target_type.dtype))
-    place = builder.gep(target.data, [start])
-    cgutils.raw_memcpy(builder, place, source.data, count, itemsize)
+    kinds = signature.args
+
+    def number(k: int) -> Any:
+        return context.cast(builder, args[k], kinds[k], types.intp)
+
+    target, source = (make_array(kinds[k])(context, builder, args[k]).data for k in (0, 2))
+    itemsize = context.get_abi_sizeof(context.get_data_type(kinds[0].dtype))
+    place, first = builder.gep(target, [number(1)]), builder.gep(source, [number(3)])
+    cgutils.raw_memcpy(builder, place, first, number(4), itemsize)
     return context.get_dummy_value()
 
 
