@@ -49,6 +49,7 @@ def _fold(graph: FunctionGraph, inputs: Intervals) -> bool:
             out = node.outputs[0]
             simpler = _simpler(node, known)
             if simpler is not None and simpler.type == out.type:
+                known.copy(out, simpler)
                 graph.replace(out, simpler, reason="fold_tests")
                 has_changed = True
     map_bodies(graph, fold_tests, where=lambda body: _has_tests(body) or has_bodies(body))
@@ -101,6 +102,11 @@ class Known:
                 interval = interval_of(v, self, self._length)
                 if interval is not None:
                     self._intervals[v] = interval
+
+    def copy(self, old: Variable, new: Variable) -> None:
+        """Note that ``new`` has the values of ``old``."""
+        if (interval := self._intervals.get(old)) is not None:
+            self._intervals.setdefault(new, interval)
 
     def _length(self, x: Any, axis: int) -> Interval | None:
         n = x.type.shape[axis] if isinstance(x.type, DenseTensorType) else None
