@@ -1,4 +1,4 @@
-"""docs/ops.md: a table for each family, of what became of every op in every column.
+"""docs/ops.md: a table for each family of ops, with how each op runs in every column.
 
 To write it: python -m tests.every_op, or some rows, python -m tests.every_op Cholesky LU, with each of the
 PyTensor releases that are supported. The newest has the tables; an older one has what is different there.
@@ -37,7 +37,7 @@ RELEASE = ".".join(pytensor.__version__.split(".")[:2])
 WORDS = {NATIVE: "yes", CALLBACK: "host", DISCRETE: "-", NO_DERIVATIVE: "none", NO_SHAPE: "length"}
 WORDS |= {IN_C: "C only", INEXACT: "inexact"}
 MARK = "<!-- {} -->"
-ABSENT = "Not there: "
+ABSENT = "Not in this release: "
 
 Row = dict[str, str]
 
