@@ -31,7 +31,7 @@ _written: dict[Path, float] = {}  # bytes written by this process since it liste
 def clear_cache() -> int:
     """Remove all native code and all lowered graphs from the disk; return the number of files removed.
 
-    Code that a process has loaded stays loaded.
+    A process keeps the code that it has loaded.
 
     Examples
     --------

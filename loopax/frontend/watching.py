@@ -20,22 +20,23 @@ T = TypeVar("T")
 
 
 def watch(value: T, name: str) -> T:
-    """``value``, which `loopax.watched` records under ``name``, with a row for each step.
+    """Mark ``value``, so that `loopax.watched` records it under ``name`` with a row for each step;
+    return it.
 
     ::
 
         watch :: (a, str) -> a
 
-    The program must go on with the result: ``s = watch(s, "s")``. It works in loops, branches,
-    functions, and in the steps of ``pytensor.scan``. A program that nobody watches computes nothing
-    for it.
+    The program must continue with the result: ``s = watch(s, "s")``. It works in loops, branches,
+    functions, and in the steps of ``pytensor.scan``. A program that nobody watches computes nothing for
+    it.
 
     Parameters
     ----------
     value
-        A tensor, or a pytree of tensors, whose leaves are called ``name['mean']``, ``name[0]``.
+        A tensor, or a pytree of tensors, whose leaves are named ``name['mean']``, ``name[0]``.
     name
-        The name in the record. Several values may have one name, if they are at the same depth of
+        The name in the record. Several values may share a name if they are inside the same number of
         loops.
 
     Raises
@@ -73,17 +74,17 @@ def _watched(x: Any, name: str) -> Any:
 
 
 def breakpoint_if(condition: Any, value: Any = None) -> Any:
-    """End the record of `loopax.watched` with the first step in which ``condition`` holds.
+    """End the record of `loopax.watched` at the first step in which ``condition`` holds.
 
-    So the record ends with the rows that led there. The program itself goes on. A program that nobody
-    watches computes nothing for it.
+    The last rows of the record then lead to that step. The program itself goes on. A program that
+    nobody watches computes nothing for it.
 
     Parameters
     ----------
     condition
         A bool scalar.
     value
-        A value with which the program goes on, ``s = breakpoint_if(s > 100, s)``: required in the
+        A value with which the program continues, ``s = breakpoint_if(s > 100, s)``: required in the
         step of ``pytensor.scan``, optional in steps and branches of loopax.
 
     Returns
@@ -93,7 +94,7 @@ def breakpoint_if(condition: Any, value: Any = None) -> Any:
     Raises
     ------
     LoopTypeError
-        The condition is no bool scalar, or there is no value where one is needed.
+        The condition is not a bool scalar, or a required value is missing.
 
     Examples
     --------

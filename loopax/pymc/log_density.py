@@ -99,7 +99,7 @@ class LogDensity:
         return np.concatenate([np.ravel(x) for x in values]).astype(pytensor.config.floatX)
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
-        """Invert `flatten`. Values of variables that are no floats are cast."""
+        """Invert `flatten`. Values of variables that are not floats are cast."""
         size = sum(int(np.prod(s)) for s in self._shapes)
         if np.shape(vector) != (size,):
             raise LoopTypeError(
@@ -214,9 +214,9 @@ def logp(
     jacobian: bool = True,
     **options: Unpack[BuildOptions],
 ) -> LogDensity:
-    """Convert a PyMC model to its log-density, as a function of JAX or of native code.
+    """Convert a PyMC model to its log-density, as a JAX function or as native code.
 
-    A parameter out of its domain gives minus infinity, as in PyMC, unless the model has
+    A parameter outside its domain gives minus infinity, as in PyMC, unless the model has
     ``check_bounds=False``.
 
     Parameters

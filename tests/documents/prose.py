@@ -1,8 +1,8 @@
 """``python -m tests.documents.prose``: spelling and grammar of the documents and of public docstrings.
 
 Harper checks them, offline; it comes with the extra `lint`. Words that it does not know are in words.txt,
-a word a line in the case that it has inside of a sentence; the possessive forms are added here. The project's own rules of style are in
-test_prose.py.
+one a line, in the case that a word has inside a sentence; the possessive forms are added here. The
+project's own rules of style are in test_prose.py.
 """
 
 import importlib
@@ -44,13 +44,14 @@ IGNORED = [
     "CompoundNouns",
     "DisjointPrefixes",
     "Overall",
-    # "Values that no output needs are ..." is no infinitive without its "to".
+    # "Values that no output needs are ..." does not lack a "to", nor "the rows behind" a preposition.
     "MissingTo",
+    "MissingPreposition",
 ]
 DOCUMENTED = (FunctionType, property, classmethod, staticmethod)
-# Numpydoc underlines a heading; in these sections a line that is not indented is a name.
+# Numpydoc underlines a heading; below one, a line of names is a parameter, an error or a type.
 UNDERLINE = re.compile(r"-{3,}")
-NAMING = {"Parameters", "Attributes", "Returns", "Raises", "Yields"}
+NAMES = re.compile(r"[\w.]+(, [\w.]+)*")
 
 
 def public_docstrings() -> Iterator[tuple[str, str]]:
@@ -72,7 +73,7 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def as_markdown(docstring: str) -> str:
-    """``docstring`` as Markdown: without its examples and its code, with numpydoc's sections as headings."""
+    """``docstring`` as Markdown, without examples and code blocks."""
     lines, section, is_code = [], "", False
     for line, following in zip_longest(source := docstring.splitlines(), source[1:], fillvalue=""):
         if UNDERLINE.fullmatch(line):
@@ -85,7 +86,7 @@ def as_markdown(docstring: str) -> str:
             is_code = False
         elif line.lstrip().startswith(">>>") or is_code:
             is_code = True  # up to the next empty line: what the example prints
-        elif section in NAMING and not line.startswith(" "):
+        elif section and NAMES.fullmatch(line):
             lines += ["", f"`{line}`", ""]
         elif section or not line.startswith("    "):
             lines.append(line.strip())

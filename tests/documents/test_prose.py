@@ -14,7 +14,8 @@ from tests.documents.prose import DOCUMENTS, ROOT, public_docstrings
 # By what is wrong with it; each matches a line of the left column of the style sheet.
 TURNS = {
     "a heading that nobody searches for": r"^#+ (What (?!PyTensor gets wrong)|Looking |The rest)",
-    "an opening that leans on the text before": r"^(?:[-*] +|\d+\. +)?(The same( of\b| as\b| in\b|[,.])|Those\b|That of\b)",
+    "an opening that leans on the text before": r"^(?:[-*] +|\d+\. +)?"
+    r"(The same( of\b| as\b| in\b|[,.])|Those\b|That of\b)",
     "an opening with a relative clause": r"^(?:[-*] +)?(What (?!to )[^?]*$|How (many|much)\b[^?]*$)",
     "a fraction of a time": r"\b\d?\.\d+ of (the|its|their) time\b",
     "a fraction of a time in words": r"\b(half|third|quarter|fourth|fifth|sixth|eighth|ninth|tenth) of "
