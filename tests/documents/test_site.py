@@ -164,6 +164,8 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
     assert {"gallery/garch.html", "api.html"} <= {d["location"] for d in index["docs"]}
+    api = re.sub(r"<[^>]+>", "", (tmp_path / "api.html").read_text(encoding="utf-8"))
+    assert "jaxify" in api and "_NOTHING" not in api and "**unknown" not in api
     loaded = re.compile(r'<(?:script|img|link|iframe)[^>]+(?:src|href)="(https?:)?//')
     for built in tmp_path.rglob("*.html"):
         assert not loaded.search(built.read_text(encoding="utf-8")), built.name
