@@ -28,8 +28,8 @@ _OPTIONS = tuple(BuildOptions.__annotations__)
 class LogDensity:
     """The log-density of a model on its unconstrained space, made by `logp`.
 
-    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX
-    traces its calls like those of a function from `loopax.jaxify`. Data are read at every call.
+    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX can
+    trace it like a function from `loopax.jaxify`. Data are read at every call.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ def logp(
     >>> sorted(f.gradient(point)), sorted(f.constrain(point)), f.ravel(f.flatten(point)) == f(point)
     (['size_log__', 'x'], ['size', 'x'], Array(True, dtype=bool))
 
-    `loopax.grad` and its kin take it too, as a function of a point:
+    `loopax.grad` and the other transformations take it too, as a function of a point:
 
     >>> native = loopax.pymc.logp(model, backend="numba")
     >>> loopax.grad(native)(point)["x"]

@@ -7,6 +7,7 @@ project's own rules of style are in test_prose.py.
 
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -103,10 +104,10 @@ def main() -> int:
         for name, text in public_docstrings():
             docstrings.append(Path(folder, f"{name}.md"))
             docstrings[-1].write_text(text + "\n", encoding="utf-8")
-        command = [str(Path(sys.executable).with_name("harper")), "lint", "--quiet", "--no-color"]
+        command = [sys.executable, "-m", "harper", "lint", "--quiet", "--no-color"]
         command += ["--format", "compact", "--dialect", "us", "--ignore", ",".join(IGNORED)]
         command += ["--user-dict-path", str(dictionary), *map(str, [*DOCUMENTS, *docstrings])]
-        return subprocess.run(command).returncode
+        return subprocess.run(command, env={**os.environ, "RUST_BACKTRACE": "0"}).returncode
 
 
 if __name__ == "__main__":
