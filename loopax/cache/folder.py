@@ -140,8 +140,8 @@ def _limit() -> float:
         megabytes = -1.0
     if not megabytes >= 0:
         raise ValueError(
-            "LOOPAX_CACHE_MB, how many megabytes loopax may keep on disk, is to be a number such as 1024, "
-            f"without a unit. It is {setting!r}."
+            "LOOPAX_CACHE_MB, the megabytes that loopax may keep on disk, must be a number such as "
+            f"1024, without a unit. It is {setting!r}."
         )
     return megabytes * 2**20
 

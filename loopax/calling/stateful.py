@@ -75,7 +75,7 @@ class StatefulFunction:
     def context(self, context: SharedContext) -> None:
         if self._live:
             raise StatefulFunctionError(
-                f"{self.__name__} is live: its values are those of the shared variables. Set them with "
+                f"{self.__name__} is live: the shared variables hold its values. Set them with "
                 "variable.set_value(...), or use stateful() without live=True."
             )
         if not isinstance(context, SharedContext):

@@ -68,7 +68,7 @@ def _watched(x: Any, name: str) -> Any:
     v = as_variable(x, name)
     if not isinstance(v.type, DenseTensorType):
         raise LoopTypeError(
-            f"'{name}' is {v.type}: what is watched is a tensor, watch(x.sum(), 'total') say."
+            f"'{name}' is {v.type}: only tensors can be watched, for example watch(x.sum(), 'total')."
         )
     return Watch(name)(v)
 
@@ -114,8 +114,8 @@ def breakpoint_if(condition: Any, value: Any = None) -> Any:
         return Breakpoint()(as_variable(value, "value"), flag)
     if not _open.stack:
         raise LoopTypeError(
-            "breakpoint_if is called outside of the steps and branches of loopax: there is nothing that it "
-            "is a part of. Give it a value that the program goes on with, s = breakpoint_if(s > 100, s)."
+            "breakpoint_if is called outside the steps and branches of loopax, so it belongs to no "
+            "program. Give it a value with which the program continues, s = breakpoint_if(s > 100, s)."
         )
     _open.stack[-1].append(flag)
     return None

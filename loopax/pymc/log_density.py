@@ -127,7 +127,7 @@ class LogDensity:
         if len(extra) > 1 or min(extra, default=0) < 0:
             shapes = {n: np.shape(x) for n, x in zip(self.names, values, strict=True)}
             raise LoopTypeError(
-                f"Draws have equal leading axes, before those of each variable; got {shapes}, where a "
+                f"Draws have equal leading axes, before the axes of each variable; got {shapes}, while a "
                 f"point has {dict(zip(self.names, self._shapes, strict=True))}."
             )
         n = extra.pop() if extra else 0

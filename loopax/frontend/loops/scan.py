@@ -237,17 +237,17 @@ def _refuse_in_parallel(result: Result, label: str) -> None:
     """Raise where a loop cannot take all steps at once."""
     if result.stopped is not None:
         raise LoopTypeError(
-            f"{label} has parallel='newton' and a step that returns a stop flag: how many steps there are "
-            "is not known before they are taken. Leave the flag out, and give the number of steps, or "
+            f"{label} has parallel='newton' and a step that returns a stop flag: the number of steps is "
+            "not known before they are taken. Leave the flag out, and give the number of steps, or "
             "leave out parallel."
         )
     leaves, _ = flatten(result.final)
     for leaf, name in zip(leaves, leaf_names(result.final), strict=True):
         if not isinstance(leaf.type, DenseTensorType):
             raise LoopTypeError(
-                f"{label} has parallel='newton', and carry{name} is no array but {describe(leaf)}: it "
-                "cannot be known before the steps are taken. Give a loop of its own to what is no array, "
-                "random draws for instance, and its rows to this one as xs."
+                f"{label} has parallel='newton', and carry{name} is not an array but {describe(leaf)}: "
+                "it cannot be known before the steps are taken. Compute values that are not arrays, for "
+                "example random draws, in a separate loop, and pass its rows to this one as xs."
             )
 
 
