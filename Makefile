@@ -60,10 +60,11 @@ gallery: $(VENV)/.installed-docs ## the pictures and times that come with the co
 docs-check: $(READY) ## run every code block of README.md and docs/
 	$(PYTEST) tests/documents/test_documents.py $(ARGS)
 
-lint: $(VENV)/.installed-lint ## style, format, and types
+lint: $(VENV)/.installed-lint ## style, format, types, and the prose of documents
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) -m tests.documents.prose
 
 format: $(VENV)/.installed-lint ## put the code into the form that lint asks for
 	$(PY) -m ruff check --fix .

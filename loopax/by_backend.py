@@ -122,8 +122,8 @@ def program_of(f: Any) -> Any:
     if program.updates:
         names = ", ".join(program.shared_names[k] for k in program.updates)
         raise StatefulFunctionError(
-            f"{program.name} updates the shared variables {names}, and what updates something has neither "
-            "a derivative nor a batch. Make a function of the outputs alone: jaxify([x], y)."
+            f"{program.name} updates the shared variables {names}, so it has neither a derivative nor a "
+            "batch. Make a function of the outputs alone: jaxify([x], y)."
         )
     return program
 

@@ -43,9 +43,10 @@ _LONGEST = 20.0  # seconds for the program in single precision
 def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
     """Compare a program in all its forms, with its derivatives and in single precision, for one call.
 
-    Run it before you trust a program, and add it to a report of an error: it compares values as JAX's
-    operations, as native code in JAX and alone, with the ops' own Python code; gradients and second
-    derivatives in these forms with one another and with finite differences; float32 with float64.
+    Run it before you trust a program, and include it in bug reports. It compares the values of JAX's
+    operations, of native code in JAX and of native code alone with the ops' own Python code. It
+    compares gradients and second derivatives in these forms with one another and with finite
+    differences, and float32 with float64.
 
     Parameters
     ----------
@@ -58,18 +59,18 @@ def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
     Returns
     -------
     A table with the largest relative difference of each pair, and the op, line and step of the first
-    difference. ``ok`` says whether everything agrees.
+    difference. ``ok`` is true if everything agrees.
 
     Raises
     ------
     TypeError
-        ``fn`` is none of these.
+        ``fn`` is not such a function.
 
     Notes
     -----
-    Derivatives are taken of the sum of all float outputs. At a kink, a maximum of equal numbers say,
-    forms may differ, and finite differences do not exist. Random numbers are not compared: JAX draws
-    others.
+    Derivatives are taken of the sum of all float outputs. At a kink, for example a maximum of equal
+    numbers, forms may differ, and finite differences do not exist. Random numbers are not compared,
+    because JAX draws different ones.
 
     Examples
     --------

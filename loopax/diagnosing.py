@@ -37,17 +37,17 @@ def diagnose(
     Parameters
     ----------
     fn
-        Anything that `loopax.jaxify` takes or returns, a log-density of `loopax.pymc.logp`, a compiled
-        function of PyTensor, or `loopax.vmap` or `loopax.grad` of a function that `jaxify` returned. A
-        PyMC model goes to `loopax.pymc.diagnose`.
+        Anything that `loopax.jaxify` takes or returns, a log-density from `loopax.pymc.logp`, a
+        compiled PyTensor function, or `loopax.vmap` or `loopax.grad` of a function that `jaxify`
+        returned. A PyMC model goes to `loopax.pymc.diagnose`.
     args, kwargs
         The arguments of the call.
     grad
-        Whether to examine, where all values are finite, the gradient of the sum of all float outputs by
-        every float input.
+        Whether to examine the gradient of the sum of all float outputs by every float input, if all
+        values are finite.
     within
         Bounds for the values of variables, by name, ``{"h": (0, np.inf)}``: the first value outside is
-        a finding too. In loops the names are those of variables of the step.
+        a finding, too. In loops they apply to the variables of the step.
 
     Returns
     -------
@@ -57,9 +57,9 @@ def diagnose(
     Raises
     ------
     TypeError
-        ``fn`` is none of these.
+        ``fn`` is not such a function.
     MissingInputError
-        The arguments do not fit.
+        The arguments do not match the inputs.
 
     Examples
     --------

@@ -35,22 +35,23 @@ def explain(fn: NativeFunction, /, *args: Any, **kwargs: Any) -> NativeLoops: ..
 @overload
 def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation: ...
 def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation | NativeLoops:
-    """The program that ``fn`` is, before the first pass and after each that changed something.
+    """Show the program of ``fn`` before the first pass and after each pass that changed it.
 
     ``print`` the result, or write it as a page with the loops drawn: ``explain(f).to_html("f.html")``.
     A notebook shows that page. A program of more than 150 ops opens with a summary and folds the rest:
-    ``explain(f).full`` is all of its text.
+    ``explain(f).full`` is the full text.
 
     Parameters
     ----------
     fn
-        What `loopax.jaxify` takes, a PyMC model too, or what it returned. The passes are those of its
-        backend, JAX where there is none yet. What `loopax.native` returned is explained by `NativeLoops`:
-        what became of its loops in the calls so far, and in one with ``args`` and ``kwargs``.
+        An argument of `loopax.jaxify`, a PyMC model too, or a function that it returned. loopax runs
+        the passes of its backend; without a backend it runs JAX's. For a function from `loopax.native`
+        the result is a `NativeLoops`: the forms of its loops in the calls so far, and in a call with
+        ``args`` and ``kwargs``.
     args, kwargs
         With a list of inputs: ``outputs``, and ``updates``, ``givens`` and ``name``, as for `jaxify`.
-        With a Python function, jaxified or not: the arguments of a call, of which only structure,
-        dtype and rank matter. With anything else: nothing.
+        With a Python function, decorated by `jaxify` or not: the arguments of a call, of which only
+        structure, dtype and rank matter. With anything else: nothing.
 
     Raises
     ------
@@ -110,8 +111,9 @@ def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
     ]
     if needed:
         raise TypeError(
-            "What a Python function computes follows from the types of its arguments. Give explain those "
-            f"of a call, for {', '.join(needed)}: explain(f, np.ones(3)). Only their structure, dtype and "
+            "The program of a Python function follows from the types of its arguments. Pass the "
+            f"arguments of a call to explain, for {', '.join(needed)}: explain(f, np.ones(3)). Only "
+            "their structure, dtype and "
             "rank matter."
         )
 

@@ -43,8 +43,8 @@ def unwrapped(fn: Any) -> Any:
         if hasattr(fn, "lower"):  # jax.jit
             return unwrapped(inner)
         raise TypeError(
-            f"{fn!r} was made by a transformation of JAX, which does not say of what. Diagnose what it was "
-            "made from: loopax.diagnose(f, *args, grad=True) looks at gradients, and "
+            f"{fn!r} was made by a JAX transformation, which hides the original function. Diagnose that "
+            "function: loopax.diagnose(f, *args, grad=True) looks at gradients, and "
             "loopax.diagnose(loopax.vmap(f), *args) at batches."
         )
     return fn

@@ -18,39 +18,42 @@ def jacobian(
     sparse: bool = False,
     lazy: bool = True,
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of ``f``, as ``jax.jacobian``.
+    """Return a function that computes the Jacobian of ``f``, like ``jax.jacobian``.
 
     Parameters
     ----------
     f
-        A function of PyTensor variables, in pytrees, that returns float tensors, in a pytree; or what
-        `loopax.jaxify` returns: of JAX it is what ``jax.jacobian`` makes of it, of native code one of the
-        same kind, compiled anew.
+        A function of PyTensor variables, in pytrees, that returns float tensors, in a pytree; or a
+        function from `loopax.jaxify`. For a JAX function the result is ``jax.jacobian(f)``; for native
+        code it is another native function, compiled separately.
     argnums
-        The argument to differentiate with respect to, or several. What is given by name is constant.
+        The argument to differentiate with respect to, or several. Arguments passed by name are
+        constant.
     sparse
         Whether to find on the graph, through its loops too, which element of the result may depend on
-        which of the argument, and to compute no more products with the Jacobian than columns (or rows,
-        where that is fewer) have colours: two have one colour where no row has an entry in both
-        (Gebremedhin, Manne and Pothen, What Color Is Your Jacobian?, SIAM Review 47, 2005). Where all
-        depends on all, that is one for each column or row, as without it.
+        which element of the argument, and to color the columns (or the rows, if that takes fewer
+        colors). Two columns may share a color if no row has an entry in both (Gebremedhin, Manne and
+        Pothen, What Color Is Your Jacobian?, SIAM Review 47, 2005). Each color takes one product with
+        the Jacobian. If every element depends on every other, each column or row takes one product, as
+        without this option.
 
     lazy
-        As for `loopax.grad`; a sparse one is always taken at once.
+        As for `loopax.grad`; a sparse Jacobian is always taken at once.
 
     Returns
     -------
-    A function like ``f``, whose result has in the place of each tensor the Jacobian with respect to the
-    argument, in its structure: an array of the shapes of both, one behind the other. With ``sparse``, a
-    matrix in CSR form, with a row for each element of the one and a column for each of the other, both in
-    C order, and an entry wherever there may be one: a sparse variable of PyTensor, or of a `jaxify`
-    function ``scipy.sparse`` or JAX's ``BCOO``.
+    A function like ``f``, whose result has in place of each tensor its Jacobian with respect to the
+    argument, in the argument's structure: an array whose shape is the tensor's shape followed by the
+    argument's. With ``sparse`` it is a matrix in CSR form, with a row for each element of the tensor
+    and a column for each element of the argument, both in C order, and an entry wherever one is
+    possible. It is a sparse PyTensor variable; for a `jaxify` function it is a ``scipy.sparse`` matrix
+    or JAX's ``BCOO``.
 
     Raises
     ------
     LoopTypeError
-        The function returns no floats, or such an argument is no float; with ``sparse``, a length of it
-        is not known.
+        The function does not return floats, or an argument to differentiate is not a float; with
+        ``sparse``, one of its lengths is unknown.
 
     Examples
     --------
@@ -74,25 +77,26 @@ def hessian(
     sparse: bool = False,
     lazy: bool = True,
 ) -> Callable[..., Any]:
-    """A function that returns the Hessian of ``f``, a float scalar, as ``jax.hessian``.
+    """Return a function that computes the Hessian of ``f``, which returns a float scalar, like
+    ``jax.hessian``.
 
     Parameters
     ----------
     f, argnums
         As for `loopax.grad`.
     sparse
-        As for `jacobian`; the Hessian is symmetric, so that a star colouring does: two neighbours have two
-        colours, and a path of four has three. It needs as many Hessian-vector products as there are
-        colours, three for a random walk of any length with a likelihood at each step.
+        As for `jacobian`. The Hessian is symmetric, so a star coloring is enough: two neighbors have
+        two colors, and a path of four has three. It takes one Hessian-vector product for each color:
+        three for a random walk of any length with a likelihood at each step.
 
     lazy
         As for `jacobian`.
 
     Returns
     -------
-    A function of the same arguments. With respect to one tensor it returns an array of its shape twice, one
-    behind the other, or with ``sparse`` a matrix in CSR form with a row and a column for each element; with
-    respect to several, a block for each two of them, in their structure, nested.
+    A function of the same arguments. For one tensor it returns an array whose shape is the tensor's
+    shape twice, or with ``sparse`` a matrix in CSR form with a row and a column for each element. For
+    several tensors it returns a block for each pair, nested in their structure.
 
     Raises
     ------

@@ -18,30 +18,31 @@ from loopax.jax_backend import JaxOp
 
 
 def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, a function of JAX, as a function of PyTensor variables.
+    """Convert ``f``, a JAX function, to a function of PyTensor variables.
 
-    `loopax.jaxify` inlines it, and so does PyTensor's mode JAX; in all other modes, and in native code, JAX
-    runs it, compiled, as an op of its own. It has derivatives of any order, by PyTensor and by JAX, and
-    batches, which are ``jax.vmap``.
+    `loopax.jaxify` inlines it, and so does PyTensor's mode JAX; in all other modes, and in native code,
+    JAX runs it, compiled, as one op. It has derivatives of any order, by PyTensor and by JAX, and
+    batches by ``jax.vmap``.
 
     Parameters
     ----------
     f
-        A pure function of arrays in pytrees, to arrays in pytrees, that ``jax.jit`` takes. A solver of
-        differential equations, a neural network, an optimiser with an implicit derivative.
+        A pure function of arrays in pytrees, to arrays in pytrees, that ``jax.jit`` takes. Examples are
+        a solver of differential equations, a neural network and an optimizer with an implicit
+        derivative.
 
     Returns
     -------
-    A function of the same arguments. Variables and arrays in them are arguments of ``f``; anything else,
-    such as numbers, words or functions, goes into it as it is. It returns variables in the structure of
-    what ``f`` returns, whose types follow by abstract evaluation: static lengths where all lengths are
-    known.
+    A function of the same arguments. Variables and arrays in them are arguments of ``f``; anything
+    else, such as numbers, strings or functions, is passed to ``f`` as it is. It returns variables in
+    the structure of the result of ``f``. Their types follow by abstract evaluation: lengths are static
+    if all lengths are known.
 
     Raises
     ------
     LoopTypeError
-        From the new function: a variable is no tensor, JAX would make it narrower, or ``f`` takes none of
-        the lengths that were tried for those that are not known.
+        Raised by the new function: a variable is not a tensor, JAX would make it narrower, or ``f``
+        accepts none of the lengths tried for an unknown length.
 
     Examples
     --------

@@ -24,38 +24,40 @@ def native(f: F, *, loops: Loops | None = None) -> F: ...
 @overload
 def native(*, loops: Loops | None = None) -> Callable[[F], F]: ...
 def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
-    """``f``, any function of JAX, with its loops as native code on the CPU.
+    """Run the loops of ``f``, any JAX function, as native code on the CPU.
 
     XLA takes tens of nanoseconds for each operation of a ``jax.lax.scan`` or ``while_loop`` of small steps,
-    native code one. The function that this returns computes what ``f`` computes, to rounding, and JAX
-    transforms it as it does ``f``: ``jit``, ``grad``, ``jvp``, ``vmap``, ``hessian``, ``checkpoint``, in
-    any order. Derivatives are JAX's own, and what native code runs is the program that JAX made of them.
+    native code about one. The returned function computes the results of ``f`` up to rounding, and takes
+    every JAX transformation in any order: ``jit``, ``grad``, ``jvp``, ``vmap``, ``hessian``,
+    ``checkpoint``. Derivatives are JAX's own: JAX transforms the program before loopax compiles it
+    natively.
 
     Parameters
     ----------
     f
-        A function that ``jax.jit`` takes: of pytrees to pytrees, with keywords, a method too. It is traced
-        as by ``jax.jit``, once for each structure, shape and dtype. Leaves that are neither arrays nor
-        numbers are static: words, functions. Without ``f`` it is a decorator:
-        ``@native(loops="native")``.
+        A function that ``jax.jit`` takes: from pytrees to pytrees, with keywords; methods, too. It is
+        traced as by ``jax.jit``, once for each structure, shape and dtype. Leaves that are neither
+        arrays nor numbers, such as strings and functions, are static. Without ``f``, `native` is a
+        decorator: ``@native(loops="native")``.
     loops
-        ``"auto"``: a loop is native where that is faster. ``"native"``: wherever there is native code for
-        all that its step does. ``"xla"``: never, which is ``jax.jit(f)``. The environment's
-        ``LOOPAX_LOOPS`` says which is the default, else it is ``"auto"``. On other platforms than the CPU,
-        and where the function is exported, all loops are JAX's.
+        ``"auto"``: a loop is native if that is faster. ``"native"``: a loop is native if every
+        primitive in its step has native code. ``"xla"``: no loop is, which is ``jax.jit(f)``. The
+        environment variable ``LOOPAX_LOOPS`` sets the default, otherwise ``"auto"``. On platforms other
+        than the CPU, and in exported functions, all loops are JAX's.
 
     Returns
     -------
-    A function of the arguments of ``f``, whose results have the structure, the dtypes and the weak types of
-    those of ``f``. `loopax.explain` says of each loop what it runs as, and which primitive of JAX has kept
-    it from being native: what has no native code is never an error, and its loop stays JAX's.
+    A function with the arguments of ``f``. Its results have the structure, the dtypes and the weak
+    types of the results of ``f``. `loopax.explain` says how each loop runs, and which JAX primitive
+    keeps it from being native. A primitive without native code is never an error: its loop stays a JAX
+    loop.
 
     Raises
     ------
     TypeError
-        ``f`` is no function.
+        ``f`` is not a function.
     ValueError
-        ``loops`` is none of the above.
+        The value of ``loops`` is unknown.
 
     Examples
     --------

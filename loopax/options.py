@@ -111,12 +111,12 @@ def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Do
     if asked and not backend_named(backend).donates:
         raise ValueError(
             f"donate={donate!r} goes with backend={DEFAULT!r}: with backend={backend!r} a call leaves its "
-            "arguments as they are, and their memory is free when the last array of yours that has it is "
-            "gone. Leave donate out."
+            "arguments as they are, and their memory is freed with your last reference to it. Leave "
+            "donate out."
         )
     if asked and not jit:
         raise ValueError(
             f"donate={donate!r} goes with jit=True: only a compiled program takes the memory of its "
-            "arguments. Under a jax.jit of yours: jax.jit(f, donate_argnums=...)."
+            "arguments. Under your own jax.jit: jax.jit(f, donate_argnums=...)."
         )
     return asked

@@ -25,28 +25,29 @@ def jvp(
     *,
     lazy: bool = True,
 ) -> tuple[Any, Any]:
-    """The value of ``f`` and its derivative along ``tangents``, as ``jax.jvp``: by forward mode.
+    """Compute the value of ``f`` and its derivative along ``tangents`` by forward mode, like
+    ``jax.jvp``.
 
     Parameters
     ----------
     f
-        A function of PyTensor variables, in pytrees; or what `loopax.jaxify` returns: of JAX it is
-        ``jax.jvp`` of it, of native code a native function, compiled at the first call.
+        A function of PyTensor variables, in pytrees; or a function from `loopax.jaxify`. A JAX function
+        goes to ``jax.jvp``; for native code it is a native function, compiled at the first call.
     primals
         The arguments, as a tuple.
     tangents
-        For each argument a direction of its structure, shapes and dtypes, or None where it is constant.
+        For each argument a direction with its structure, shapes and dtypes, or None if it is constant.
     lazy
         As for `loopax.grad`.
 
     Returns
     -------
-    The value, and the derivative in its structure, shapes and dtypes; what is no float has zeros.
+    The value, and the derivative in its structure, shapes and dtypes, with zeros for integers.
 
     Raises
     ------
     LoopTypeError
-        An argument with a tangent is no float, or has another structure or rank than its tangent.
+        An argument with a tangent is not a float, or has another structure or rank than its tangent.
 
     Examples
     --------
@@ -66,20 +67,19 @@ def hvp(
     *,
     lazy: bool = True,
 ) -> Any:
-    """The Hessian of ``f`` times ``tangents``: the derivative of its gradient along them, one pass each
-    way.
+    """Compute the Hessian of ``f`` times ``tangents`` in one forward and one reverse pass.
 
     Parameters
     ----------
     f
         As for `loopax.grad`.
     primals, tangents, lazy
-        As for `jvp`. The Hessian is that with respect to the arguments that have a tangent.
+        As for `jvp`. The Hessian is with respect to the arguments that have a tangent.
 
     Returns
     -------
-    The product, in the structure of the argument, if there is one alone; else a tuple with an entry for
-    each argument that has a tangent.
+    The product, in the structure of the argument, if only one has a tangent; otherwise a tuple with an
+    entry for each argument that has a tangent.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def hvp(
 def vjp(
     f: Callable[..., Any], *primals: Any, lazy: bool = True
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """The value of ``f`` and its pullback, as ``jax.vjp``: by reverse mode.
+    """Compute the value of ``f`` and its pullback by reverse mode, like ``jax.vjp``.
 
     Parameters
     ----------
@@ -112,14 +112,14 @@ def vjp(
 
     Returns
     -------
-    The value, and a function that takes a cotangent of the value's structure, shapes and dtypes, and
-    returns a tuple with the cotangent of each argument: the transposed Jacobian times it. Of an argument
-    with something in it that is no float it is None.
+    The value, and a function that takes a cotangent with the value's structure, shapes and dtypes, and
+    returns a tuple with the cotangent of each argument: the transposed Jacobian times the given
+    cotangent. It is None for an argument with a leaf that is not a float.
 
     Raises
     ------
     LoopTypeError
-        The pullback is given a cotangent of another structure or rank.
+        The pullback gets a cotangent of another structure or rank.
 
     Examples
     --------

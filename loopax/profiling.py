@@ -40,8 +40,8 @@ _KINDS = {
 def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
     """Measure how long each loop, and each kind of op, of a program takes in each form, for one call.
 
-    Each part runs as a program of its own, on its values in the call: as JAX's operations and as native
-    code. The table has the expected shares of `loopax.explain` beside the measured times.
+    Each part runs as a separate program, on its values in the call: as JAX's operations and as native
+    code. The table lists the expected shares of `loopax.explain` with the measured times.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
     Raises
     ------
     TypeError
-        ``fn`` is no function with a program.
+        ``fn`` is not a function with a program.
 
     Examples
     --------

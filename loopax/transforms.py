@@ -21,38 +21,38 @@ def vmap(
     batch_size: int | None = None,
     progress: bool | Progress = False,
 ) -> Callable[..., Any]:
-    """``f`` over a new axis of its arguments, as ``jax.vmap``.
+    """Return a function that maps ``f`` over a new axis of its arguments, like ``jax.vmap``.
 
     Parameters
     ----------
     f
-        A function of PyTensor variables, in pytrees; or what `loopax.jaxify` returns: of JAX it is what
-        ``jax.vmap`` makes of it, of native code one of the same kind, compiled anew. A loop in it becomes
-        one loop over batched states: rows that stop after different numbers of steps stop on their own.
-        What has no form for a batch, rows of lengths that follow from values, lists or sparse matrices, is
-        a loop over the rows.
+        A function of PyTensor variables, in pytrees; or a function from `loopax.jaxify`. For a JAX
+        function the result is ``jax.vmap(f)``; for native code it is another native function, compiled
+        separately. A loop in it becomes one loop over batched states: rows that stop after different
+        numbers of steps stop on their own. Rows that cannot be batched, because their lengths depend on
+        values, or because they are lists or sparse matrices, run in a loop over the rows.
     in_axes, out_axes
-        Which axis of each argument, and of each result, is the new one: a number, None for what is the
-        same for all rows, or a pytree of these that the arguments (results) begin with. Of what is given
-        by name the first axis is.
+        The new axis of each argument, and of each result: a number, None for a value that is shared by
+        all rows, or a prefix of the arguments' (results') pytree with such entries. For arguments
+        passed by name it is the first axis.
     batch_size
-        Of what `loopax.jaxify` returns: how many rows are computed at once. One batch after another is,
-        in JAX by a ``lax.scan`` over them, so that memory is that of one, and of the results. The rows
-        beyond a multiple of it are a smaller batch. None: all at once.
+        For a function from `loopax.jaxify`: the number of rows computed at once. Batches run one after
+        another, in JAX by a ``lax.scan``, so memory holds one batch and the results. The remaining rows
+        form a smaller batch. None: all rows at once.
     progress
-        With ``batch_size``, whether a line on stderr says how many rows are done; or a function
-        ``progress(done, total)`` that is told, in JAX on a thread of its own.
+        With ``batch_size``: whether a line on stderr shows the number of rows done; or a function
+        ``progress(done, total)`` to call, in JAX on a separate thread.
 
     Returns
     -------
-    A function like ``f`` with an axis more. A result that is the same for all rows is repeated.
+    A function like ``f`` with one more axis. A result that is equal for all rows is repeated.
 
     Raises
     ------
     LoopTypeError
-        An axis that is not there, or none at all.
+        An axis does not exist, or no argument has one.
     ValueError
-        A batch size that is no positive number, or of a function of variables.
+        The batch size is not a positive number, or is passed with a function of variables.
 
     Examples
     --------
@@ -90,28 +90,30 @@ def value_and_grad(
     *,
     lazy: bool = True,
 ) -> Callable[..., Any]:
-    """A function that returns ``f``'s value and its gradient, as ``jax.value_and_grad``.
+    """Return a function that computes the value and the gradient of ``f``, like ``jax.value_and_grad``.
 
     Parameters
     ----------
     f
-        A function of PyTensor variables, in pytrees, that returns a float scalar; or what
-        `loopax.jaxify` returns: of JAX it is what ``jax.value_and_grad`` makes of it, of native code one
-        of the same kind, with the same names of arguments, compiled anew.
+        A function of PyTensor variables, in pytrees, that returns a float scalar; or a function from
+        `loopax.jaxify`. For a JAX function the result is ``jax.value_and_grad(f)``; for native code it
+        is another native function, with the same argument names, compiled separately.
     argnums
-        The argument to differentiate with respect to, or several. What is given by name is constant.
+        The argument to differentiate with respect to, or several. Arguments passed by name are
+        constant.
     has_aux
-        Whether ``f`` returns ``(value, aux)``; so does then the new function in the place of the value.
+        Whether ``f`` returns ``(value, aux)``; the new function then returns both in place of the
+        value.
     lazy
-        Of a function of variables, whether the gradient is left in the graph as an op, `loopax.ir.Grad`,
-        that holds the function: rewrites see that, and the gradient is taken of what they leave. `jaxify`
-        and PyTensor's modes take it. With False it is taken at once, as `pytensor.grad` takes it, of the
-        function as it was written.
+        For a function of variables: whether the gradient stays in the graph as an op, `loopax.ir.Grad`,
+        that holds the function. Rewrites then see the function, and the rewritten function is
+        differentiated. `jaxify` and PyTensor's modes take it. With False the gradient is taken at once,
+        of the function as you wrote it, as by `pytensor.grad`.
 
     Raises
     ------
     LoopTypeError
-        The function returns no float scalar, or such an argument is no float.
+        The function does not return a float scalar, or an argument to differentiate is not a float.
 
     Examples
     --------
@@ -135,7 +137,7 @@ def grad(
     *,
     lazy: bool = True,
 ) -> Callable[..., Any]:
-    """A function that returns the gradient of ``f``, as ``jax.grad``; see `value_and_grad`.
+    """Return a function that computes the gradient of ``f``, like ``jax.grad``; see `value_and_grad`.
 
     With ``has_aux`` it returns ``(gradient, aux)``.
 

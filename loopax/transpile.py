@@ -98,77 +98,78 @@ def jaxify(
     name: str | None = None,
     **unknown: Any,
 ) -> Any:
-    """Turn a PyTensor program into a pure callable: of JAX, or of native code.
+    """Turn a PyTensor program into a pure JAX function, or into native code.
 
     Parameters
     ----------
     fn
-        One of: a list of input variables (or ``In``, or pytrees of variables, which the callable takes as
-        such), followed by ``outputs``; a plain Python function of PyTensor variables, traced on its first
-        call for each structure, dtype and rank, in a class a method, which is traced anew where what its
-        instance holds has changed; a compiled ``pytensor.function``, read as its mode's rewrites left it; a
-        ``FunctionGraph``; a PyMC model, of which it gives the log-density, as `loopax.pymc.logp` does; what
-        `jaxify` has returned, which is built anew with the options of this call.
-        Without it, and without ``outputs``, `jaxify` is a decorator: ``@jaxify(backend="numba")``.
+        The program, in one of six forms. A list of input variables (or ``In``, or pytrees of variables,
+        which the callable takes in that structure), followed by ``outputs``. A plain Python function of
+        PyTensor variables, traced on its first call for each structure, dtype and rank; in a class it
+        is a method, traced again if the state of its instance has changed. A compiled
+        ``pytensor.function``, read as its mode's rewrites left it. A ``FunctionGraph``. A PyMC model,
+        which gives its log-density, as by `loopax.pymc.logp`. A function that `jaxify` returned, which
+        is built again with the options of this call. Without ``fn`` and ``outputs``, `jaxify` is a
+        decorator: ``@jaxify(backend="numba")``.
     outputs
         With a list of inputs: one variable, or a list, tuple or dict of them, nested as you like. The
         callable returns arrays in the same structure.
     updates, givens
-        As ``pytensor.function`` takes them, with a list of inputs.
+        As in ``pytensor.function``, with a list of inputs.
     backend
         ``"jax"``: a `JaxFunction`, which JAX's transformations take. ``"numba"``: a `NumbaFunction`, one
         native function on the CPU, compiled at its first call.
     jit
-        In JAX, whether a direct call is compiled. Inside a ``jax.jit`` of yours it makes no difference.
+        In JAX, whether a direct call is compiled. Inside your own ``jax.jit`` it makes no difference.
     on_missing
         ``"callback"`` runs an Op without a conversion to the backend through its ``perform``, with
         one warning that names it; ``"raise"`` refuses it.
     checks
-        What becomes of an ``Assert`` or ``CheckAndRaise`` that is about values which JAX only knows when
-        the program runs. ``"auto"``, the default: of a direct call its exception is raised; under a
-        transformation of yours it is as with ``"checkify"``: ``jax.experimental.checkify`` sees it, and
-        it is skipped without, with one warning; that costs nothing. ``"raise"``: its exception is raised,
-        at a direct call as it is, under a transformation of yours as one of JAX that has its message in it.
-        ``"ignore"``: it is left out. ``"nan"``: as ``"raise"``, and a `NonFiniteError` is raised where a
-        state, a row of a trace or an output is nan or infinite. In native code a check that is not ignored
-        raises, and with ``backend="numba"`` there are ``"raise"``, the default, and ``"nan"``.
+        The treatment of an ``Assert`` or ``CheckAndRaise`` on values known only when the program runs.
+        ``"auto"``, the default: a direct call raises its exception; under your own transformation it
+        acts as ``"checkify"``. ``"checkify"``: ``jax.experimental.checkify`` reports it; otherwise it
+        is skipped, with one warning, and costs nothing. ``"raise"``: it raises its exception, under
+        your own transformation as a JAX exception that contains its message. ``"ignore"``: it is left
+        out. ``"nan"``: as ``"raise"``, and a `NonFiniteError` is raised if a state, a row of a trace or
+        an output is NaN or infinite. In native code a check that is not ignored raises;
+        ``backend="numba"`` accepts ``"raise"``, the default, and ``"nan"``.
     loops
-        In JAX, what a program of arrays runs as on the CPU. ``"xla"``: JAX's operations, with its loops as
-        ``lax.scan`` and ``lax.while_loop``. ``"native"``: one call of native code, compiled by Numba, which
-        JAX's transformations take all the same. ``"auto"``, the default: native where there are loops whose
-        steps are small, so that it is faster, and no check that only ``checkify`` is to see. On other
-        platforms, where the function is exported, and where nothing native is known for an op, it is JAX's
-        operations whatever is asked for. The environment's ``LOOPAX_LOOPS`` is another default.
+        In JAX, the form of a program of arrays on the CPU. ``"xla"``: JAX's operations, with loops as
+        ``lax.scan`` and ``lax.while_loop``. ``"native"``: one call of native code, compiled by Numba,
+        which JAX's transformations take as well. ``"auto"``, the default: native if an estimate says
+        that it is faster, as for loops with small steps, and no check is for ``checkify`` only. On
+        other platforms, in exported functions, and for ops without native code, the form is always
+        JAX's operations. The environment variable ``LOOPAX_LOOPS`` sets another default.
     parallel
-        In JAX, whether a loop whose step is affine in the states (autoregressions, smoothing, the variance
-        of a GARCH model, linear state spaces, discounted sums) takes all its steps at once, in blocks; so
-        do its derivatives. ``"auto"``, the default: on an accelerator, where it is long and its states are
-        few; on a CPU the steps are faster one by one, and nothing changes. ``True``: wherever a part of a
-        loop is affine, or linear with ``logsumexp``, ``max`` or ``min`` in the place of sums, as forward
-        passes of hidden Markov models and Viterbi's algorithm are, normalised or not; nothing of the
-        program is then native code. ``False``: never. `loopax.explain` says
-        which, after a call; with ``True`` a loop that cannot warns. In native code the steps are taken one
-        by one, whatever is asked for.
+        In JAX, whether a loop whose step is affine in the states (autoregressive models, smoothing, the
+        variance of a GARCH model, linear state spaces, discounted sums) takes all its steps at once, in
+        blocks; so do its derivatives. ``"auto"``, the default: on an accelerator, if the loop is long
+        and has few states; on a CPU single steps are faster, and nothing changes. ``True``: wherever a
+        part of a loop is affine, or linear with ``logsumexp``, ``max`` or ``min`` in place of sums,
+        like forward passes of hidden Markov models and Viterbi's algorithm, normalized or not; the
+        program then has no native code. ``False``: never. After a call `loopax.explain` says which
+        loops ran in parallel; with ``True`` a loop that cannot gives a warning. Native code always
+        takes the steps one by one.
     optimize
-        ``"none"``, the default, or ``"egraph"``: equations of algebra, indexing and linear algebra are
-        used in all orders at once, and the cheapest of all equal programs is taken. Values may differ
-        in their last digits. It needs the package egglog: ``pip install 'loopax[egraph]'``.
+        ``"none"``, the default, or ``"egraph"``: apply equations of algebra, indexing and linear
+        algebra in all orders at once, and take the cheapest of all equal programs. Values may differ in
+        their last digits. It needs the package egglog: ``pip install 'loopax[egraph]'``.
     donate
-        In JAX, the inputs that a direct call gives away, as ``donate_argnums`` of ``jax.jit`` does: their
-        memory may be used for results, and arrays of JAX whose memory is are deleted. One input or
-        several, each a variable, a name or a number; of an argument that is a pytree all leaves. Arguments
-        that are converted are not touched, nor are NumPy's. Under a transformation of yours, ``jax.grad``
-        and ``jax.vmap`` too, nothing is given away: what is, says the outermost ``jax.jit``,
-        ``jax.jit(f, donate_argnums=0)``, which is where to ask for the values of shared variables, too:
-        ``jax.jit(f.apply, donate_argnums=0)``.
+        In JAX, the inputs that a direct call donates, like ``donate_argnums`` of ``jax.jit``: results
+        may use their memory, and JAX arrays whose memory is used are deleted. One input or several,
+        each a variable, a name or a number; for a pytree, all its leaves. Converted arguments and NumPy
+        arrays are never affected. Under your own transformation, ``jax.grad`` and ``jax.vmap``
+        included, nothing is donated: only the outermost ``jax.jit`` can donate, by
+        ``jax.jit(f, donate_argnums=0)``, or ``jax.jit(f.apply, donate_argnums=0)`` for the values of
+        shared variables.
     static_argnames
-        With a Python function: the names of arguments that are values to it, words or numbers that choose
-        what is computed, as ``jax.jit`` has them. It is traced once for each.
+        With a Python function: the names of arguments that it uses as plain Python values, for example
+        a string that selects a computation, as in ``jax.jit``. It is traced once for each value.
     broadcasting
-        Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
-        PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
-        of arguments as well, which are declared for each call as its arguments have them; the program is
-        made anew for each pattern.
+        The axes of length 1 that are broadcast. ``"strict"``, the default: axes that a type declares,
+        by PyTensor's rule, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs:
+        also axes of arguments that have length 1 in a call; the program is made once for each pattern
+        of such axes.
     name
         The ``__name__`` of the callable.
 
@@ -177,14 +178,14 @@ def jaxify(
     UnsupportedOpError
         The program has ops that the backend cannot run; all of them are listed.
     MissingInputError
-        The outputs need variables that are not inputs, or ``donate`` has something that is no input.
+        The outputs need variables that are not inputs, or an entry of ``donate`` is not an input.
     ImportError
         ``optimize="egraph"`` without egglog; or an extension of loopax is not in this installation.
     TypeError
-        ``fn`` is none of the above, or there is no such option.
+        ``fn`` has none of these forms, or an option does not exist.
     ValueError
-        An option has another value than those above, or ``donate`` is asked of a backend or with an option
-        that has nothing to give away.
+        The value of an option is unknown, or ``donate`` is used with a backend or an option that does
+        not donate.
 
     Examples
     --------

@@ -21,28 +21,28 @@ from loopax.transpile import jaxify
 
 
 def watched(f: Callable[..., Any], last: int | None = None) -> Any:
-    """``f``, which returns a record of what is watched in it beside its outputs: ``(outputs, record)``.
+    """Return a function that computes ``f`` and a record of its watched values: ``(outputs, record)``.
 
     Parameters
     ----------
     f
-        What `loopax.jaxify` returns; a Python function of variables is what `jaxify` makes of it. It is
-        built anew, with the same backend and options.
+        A function from `loopax.jaxify`, or a Python function of variables, which goes through `jaxify`.
+        It is built again, with the same backend and options.
     last
-        How many rows of each value are kept, the last ones; None: those of all steps.
+        The number of last rows to keep of each value; None: all rows.
 
     Returns
     -------
-    A function of the same kind, so that ``jax.vmap`` takes it, ``jax.jit``, and ``jax.grad`` with
-    ``has_aux=True``. ``record["s"]`` is what `loopax.watch` has the name ``"s"`` for, or a
-    ``pytensor.printing.Print("s")``, which is recorded and does not print: ``record["s"].values`` has a row
-    for each time that it was made, ``record["s"].steps`` the numbers of the steps, one column for each loop
-    if there are several, the outermost first. Steps of a branch that was not taken have no row.
+    A function of the same kind, so ``jax.vmap``, ``jax.jit``, and ``jax.grad`` with ``has_aux=True``
+    take it. ``record["s"]`` is the value that `loopax.watch` named ``"s"``, or that a
+    ``pytensor.printing.Print("s")`` marks, which then does not print. ``record["s"].values`` has a row
+    for each evaluation, ``record["s"].steps`` the numbers of the steps, with one column for each of
+    several loops, the outermost first. Steps of a branch that was not taken have no row.
 
     Raises
     ------
     LoopTypeError
-        ``last`` is no number of rows; one name is given to values in different numbers of loops.
+        ``last`` is not a number of rows, or values inside different numbers of loops share a name.
 
     Examples
     --------

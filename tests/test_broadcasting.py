@@ -161,7 +161,7 @@ def test_what_goes_with_the_broadcasting_of_numpy():
     rows = pytensor.scan(lambda r, y: r * y, [x], non_sequences=[y], return_updates=False)
     f = jaxify([x, y], rows, broadcasting="numpy")
     assert f(X, X).shape == (4, 4)
-    with pytest.raises(LoopTypeError, match="The step of a loop has types of its own"):
+    with pytest.raises(LoopTypeError, match="The step of a loop has its own types"):
         f(X, VECTOR)
     with pytest.raises(ValueError, match="broadcasting must be one of"):
         jaxify([x], x, broadcasting="loose")

@@ -174,7 +174,7 @@ def test_lengths_that_it_takes():
     even = from_jax(lambda x: x.reshape(-1, 2))(x)
     assert even.type.shape == (None, None)
     nine = from_jax(lambda x: jnp.dot(x, jnp.ones(9)))
-    with pytest.raises(LoopTypeError, match=r"specify_shape.*it said: "):
+    with pytest.raises(LoopTypeError, match=r"specify_shape.*it raised: "):
         nine(x)
     assert nine(pt.specify_shape(x, (9,))).type.ndim == 0
     both = from_jax(lambda m, x: m @ x)(m, x)

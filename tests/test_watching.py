@@ -324,7 +324,7 @@ def test_with_checks():
 def test_refusals():
     with pytest.raises(LoopTypeError, match="takes a name second"):
         watch(x, 3)
-    with pytest.raises(LoopTypeError, match="outside of the steps"):
+    with pytest.raises(LoopTypeError, match="outside the steps"):
         breakpoint_if(x > 0)
     with pytest.raises(LoopTypeError, match="last is 0"):
         watched(jaxify([x], x), last=0)

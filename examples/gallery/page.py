@@ -65,9 +65,9 @@ def page(name):
     for kind, content in found:
         lines += [content, ""] if kind == "text" else ["```python", content, "```", ""]
     record = read_record(name)
-    lines += ["## What it prints", "", "```text", record["printed"].rstrip(), "```", ""]
+    lines += ["## Output", "", "```text", record["printed"].rstrip(), "```", ""]
     lines += [f"On {record['machine']}. {OF_TIMES}", ""]
-    return "\n".join([*lines, f"The script: `examples/gallery/{name}.py`.", ""])
+    return "\n".join([*lines, f"Source: `examples/gallery/{name}.py`.", ""])
 
 
 OF_TIMES = (
@@ -87,7 +87,7 @@ def index():
     for name, what in EXAMPLES.items():
         title, _ = cells(script(name).read_text(encoding="utf-8"))
         cards.append(
-            f"-   [![]({name}.png)]({name}.md)\n\n    **[{title}]({name}.md)**\n\n    {what}.\n"
+            f"-   [![{title}]({name}.png)]({name}.md)\n\n    **[{title}]({name}.md)**\n\n    {what}.\n"
         )
     return "\n".join(
         [OPENING, '<div class="grid cards" markdown>', "", *cards, "</div>", "", table()]

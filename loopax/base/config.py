@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 @dataclass
 class Config:
-    """Options of a process, as ``loopax.config``. They affect no result.
+    """Options of a process, available as ``loopax.config``. They do not affect results.
 
     Parameters
     ----------
     progress
         Whether a status line appears while passes, tracing or native compilation take more than two
-        seconds. None: in a notebook, and in a terminal, by rich if that is installed; elsewhere as
-        records of the logger ``loopax``, if it takes level INFO. True: on stderr also where there is
-        neither. False: nowhere.
+        seconds. None: in a notebook, and in a terminal, by rich if it is installed; elsewhere as
+        records of the logger ``loopax``, if it takes level INFO. True: elsewhere on stderr, too. False:
+        nowhere.
 
     Examples
     --------

@@ -13,11 +13,11 @@ from pytensor.graph.basic import Variable
 
 
 class LoopaxError(Exception):
-    """Base of every error that loopax raises on purpose."""
+    """The base class of every error that loopax raises on purpose."""
 
 
 class UnsupportedOpError(LoopaxError, NotImplementedError):
-    """The program has ops that the backend cannot run; the message lists every one of them.
+    """The program has ops that the backend cannot run; the message lists each of them.
 
     ``ops`` has one line for each.
     """
@@ -28,7 +28,7 @@ class UnsupportedOpError(LoopaxError, NotImplementedError):
 
 
 class DynamicShapeError(LoopaxError):
-    """A shape, length or index needs a value that is only known when the program runs."""
+    """A shape, length or index needs a value that is known only when the program runs."""
 
 
 class LoopTypeError(LoopaxError, TypeError):
@@ -44,12 +44,12 @@ class ConvergenceError(LoopaxError, ArithmeticError):
 
 
 class NonFiniteError(LoopaxError, FloatingPointError):
-    """A value of a running program is nan or infinite; see ``jaxify(..., checks="nan")``.
+    """A value of a running program is NaN or infinite; see ``jaxify(..., checks="nan")``.
 
     Parameters
     ----------
     program
-        Its name.
+        The name of the program.
     said
         A sentence that names the value and the place that computes it.
     steps
@@ -69,7 +69,7 @@ class NonFiniteError(LoopaxError, FloatingPointError):
         return f"{self.program}: {f'In row {rows} of the batch: ' if rows else ''}{self.said}"
 
     def after(self, rows: int) -> NonFiniteError:
-        """The error of a batch whose first ``rows`` rows stand before those of this error."""
+        """The error of a batch with ``rows`` more rows before the rows of this error."""
         row = (self.row[0] + rows, *self.row[1:]) if self.row else ()
         return NonFiniteError(self.program, self.said, self.steps, row)
 
@@ -83,7 +83,7 @@ class TimeLimitExceeded(LoopaxError, TimeoutError):
 
 
 class MissingInputError(LoopaxError, TypeError):
-    """An input was not given, given twice, or given under a name the function does not have."""
+    """An input is missing, passed twice, or passed under a name that the function does not have."""
 
 
 class VerifyError(LoopaxError):

@@ -34,22 +34,22 @@ def address_of_words() -> int:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """A block in which native loops of this thread end after so many seconds.
+    """Limit the time of native loops in a block, for this thread.
 
-    Of nested blocks the one that ends first counts. A loop stops some hundredths of a second after
-    the limit, and its program has no effect, as if it had not been called. Other threads continue.
+    In nested blocks the earliest limit counts. A loop stops some hundredths of a second after the
+    limit, and its program has no effect, as if it had not been called. Other threads continue.
 
     Parameters
     ----------
     seconds
-        The limit, from the beginning of the block.
+        The limit, from the start of the block.
 
     Raises
     ------
     TimeLimitExceeded
-        Raised in a native loop, or else at the end of the block: XLA's own operations, BLAS, Python
-        code and loops in XLA's own threads cannot be stopped. Then the block is late, and raises
-        after these have ended.
+        Raised in a native loop, or otherwise at the end of the block. XLA's own operations, BLAS,
+        Python code and loops in XLA's own threads cannot be stopped, so the block raises after they
+        have ended.
 
     Examples
     --------

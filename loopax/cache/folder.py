@@ -31,7 +31,7 @@ _written: dict[Path, float] = {}  # bytes written by this process since it liste
 def clear_cache() -> int:
     """Remove all native code and all lowered graphs from the disk; return the number of files removed.
 
-    Code that a process has loaded stays loaded.
+    A process keeps the code that it has loaded.
 
     Examples
     --------
@@ -140,8 +140,8 @@ def _limit() -> float:
         megabytes = -1.0
     if not megabytes >= 0:
         raise ValueError(
-            "LOOPAX_CACHE_MB, how many megabytes loopax may keep on disk, is to be a number such as 1024, "
-            f"without a unit. It is {setting!r}."
+            "LOOPAX_CACHE_MB, the megabytes that loopax may keep on disk, must be a number such as "
+            f"1024, without a unit. It is {setting!r}."
         )
     return megabytes * 2**20
 

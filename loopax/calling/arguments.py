@@ -50,7 +50,7 @@ class Arguments:
             if not crosses(v.type) or isinstance(v.type, SliceType):
                 raise UnsupportedOpError(
                     f"Output {describe(v)} has the type {v.type}, which {target} cannot return. Return "
-                    "what it is made of: the start, stop and step of a slice."
+                    "its parts, such as the start, stop and step of a slice."
                 )
         self.types = [i.variable.type for i in self.inputs]
         self.labels = [

@@ -42,8 +42,8 @@ class BackendFunction:
         def __getattr__(self, name: str) -> Any:
             if name in ("owner", "type"):  # attributes of variables
                 raise AttributeError(
-                    f"{self!r} is a function, and no variable of PyTensor: it has no {name!r}. Its "
-                    "gradient is loopax.grad(f), and jax.grad(f) in JAX; that of a variable is "
+                    f"{self!r} is a function, not a PyTensor variable: it has no {name!r}. Its "
+                    "gradient is loopax.grad(f), and jax.grad(f) in JAX; the gradient of a variable is "
                     "pytensor.grad(y, x)."
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -37,7 +37,7 @@ class SharedContext(Mapping[str, Any]):
     Raises
     ------
     TypeError
-        A key is no shared variable.
+        A key is not a shared variable.
     LoopTypeError
         A variable's type cannot hold its value.
 
@@ -69,13 +69,13 @@ class SharedContext(Mapping[str, Any]):
 
     @classmethod
     def of(cls, *functions: Any) -> SharedContext:
-        """A context for several functions: a variable that they share has one value.
+        """A context for several functions; a variable that they share has one value.
 
         Parameters
         ----------
         functions
-            Functions from `loopax.jaxify`, compiled ``pytensor.function``s, or shared variables. The
-            first function of loopax determines the backend.
+            Functions from `loopax.jaxify`, compiled PyTensor functions, or shared variables. The first
+            function of loopax determines the backend.
         """
         kinds = [f.context_class for f in functions if hasattr(f, "context_class")]
         entries = {id(s.storage): s for f in functions for s in _shared_by(f)}
@@ -83,7 +83,7 @@ class SharedContext(Mapping[str, Any]):
         return (kinds[0] if kinds else kind).holding([*entries.values()])
 
     def to(self, backend: str) -> SharedContext:
-        """The context in the form of that backend; this context where it has that form.
+        """The context in the form of that backend; this context itself if it has that form.
 
         A NumPy generator becomes a key derived from its state, and a key a generator seeded with it:
         the two draw different numbers.
@@ -143,7 +143,7 @@ class SharedContext(Mapping[str, Any]):
         return f"{type(self).__name__}({', '.join(f'{n}: {self._kind(x)}' for n, x in values)})"
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a shared variable, or of that name; ``default`` where there is none."""
+        """The value of a shared variable or a name; ``default`` if there is none."""
         try:
             return self[key]
         except KeyError:
@@ -175,7 +175,7 @@ class SharedContext(Mapping[str, Any]):
 
     @abstractmethod
     def replicate(self, n: int) -> Any:
-        """``n`` contexts, each with generators of its own."""
+        """``n`` contexts, each with its own generators."""
 
     def including(self, program: Program) -> Self:
         """The context with the current values of a program's variables that this context lacks."""
@@ -244,12 +244,12 @@ class SharedContext(Mapping[str, Any]):
         write_arrays(file, self._arrays())
 
     def restore(self, file: str | os.PathLike[str] | Any) -> Self:
-        """A context of the structure of this one, with the values that `save` wrote.
+        """A context with this structure and the values that `save` wrote.
 
         Raises
         ------
         LoopTypeError
-            The file has other variables, or one of another dtype or rank.
+            The variables in the file, their dtypes or their ranks differ from the context.
         """
         return self._with_arrays(read_arrays(file))
 

@@ -36,8 +36,8 @@ class ProgramFunction(BackendFunction):
         refuse_arguments(self, args, kwargs)
         if self.program.as_read is None:
             raise TypeError(
-                f"{self!r} was not made by jaxify and has its program as the passes left it only. Explain "
-                "what it was made from: explain([x], y)."
+                f"{self!r} was not made by jaxify and has only the program after the passes. Explain the "
+                "original program: explain([x], y)."
             )
         return FunctionGraph(*self.program.as_read, clone=True)
 
@@ -103,6 +103,6 @@ def refuse_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """Raise where arguments are passed to a function whose program depends on none."""
     if args or kwargs:
         raise TypeError(
-            f"A {type(function).__name__} has its own inputs and outputs, and what the passes do depends "
-            "on no arguments: explain(f)."
+            f"A {type(function).__name__} has its own inputs and outputs, and the passes do not depend "
+            "on arguments: explain(f)."
         )

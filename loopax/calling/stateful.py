@@ -16,14 +16,14 @@ free_in_children(_LIVE)
 
 
 class StatefulFunction:
-    """A function that keeps its shared variables and updates them, call after call.
+    """A function that keeps its shared variables and updates them from call to call.
 
-    ``f.stateful()`` makes one with a context of its own, which starts from what the shared variables
-    hold then, so that the variables stay as they are. With ``live=True`` it reads and writes the
+    ``f.stateful()`` makes one with its own context, which starts from the current values of the shared
+    variables; the variables themselves do not change. With ``live=True`` it reads and writes the
     variables themselves, as PyTensor's function does.
 
-    Calls from several threads come one after the other, of all live functions together. For threads that
-    do not wait for one another, give each a copy that is not live. It is no pure function: under a
+    Calls from several threads run one after the other; so do calls of all live functions. Threads that
+    must not wait for one another each need a copy that is not live. It is not a pure function: under a
     transformation use ``f.apply``.
 
     >>> import numpy as np, pytensor
@@ -64,7 +64,7 @@ class StatefulFunction:
 
     @property
     def context(self) -> SharedContext:
-        """The current values. It can be set, to go on from others."""
+        """The current values. Assign a context to continue from other values."""
         return (
             self._function.context_class.holding([*self._read.values()])
             if self._live
@@ -75,7 +75,7 @@ class StatefulFunction:
     def context(self, context: SharedContext) -> None:
         if self._live:
             raise StatefulFunctionError(
-                f"{self.__name__} is live: its values are those of the shared variables. Set them with "
+                f"{self.__name__} is live: the shared variables hold its values. Set them with "
                 "variable.set_value(...), or use stateful() without live=True."
             )
         if not isinstance(context, SharedContext):

@@ -51,12 +51,12 @@ class Builder(Protocol):
 class TracedFunction(BackendFunction, Generic[P]):
     """A plain Python function of PyTensor variables, traced when it is called with arrays.
 
-    It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves
-    like `loopax.jaxify`'s function for the graph of that trace. Static arguments are plain values for
-    the function, and part of the signature.
+    It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves like
+    the result of `loopax.jaxify` for the graph of that trace. Static arguments are plain values for the
+    function, and part of the signature.
 
-    In a class it is a method, traced with the state of its instance, and traced anew after that has
-    changed; see `loopax.calling.instance_state`.
+    In a class it is a method, traced with the state of its instance, and traced again after that state
+    has changed; see `loopax.calling.instance_state`.
 
     >>> import numpy as np
     >>> from loopax import jaxify

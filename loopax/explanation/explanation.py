@@ -40,12 +40,12 @@ class Explanation:
         ``(name, before, after, counts)`` for each pass that changed the program, in order: two graphs,
         and the numbers of loops and other ops in the second.
     part
-        The program in two parts, where one depends on shared variables alone: ``part.early`` runs once
-        for each value of these, ``part.rest`` at each call.
+        The program in two parts, if one depends on shared variables alone: ``part.early`` runs once for
+        each of their values, ``part.rest`` at each call.
     notes
         Notes of the passes: the rules that ``optimize="egraph"`` used, a line each.
     remarks
-        Remarks of the backend on the calls so far: what ran natively inside of JAX, and why.
+        Remarks of the backend on the calls so far: which programs ran natively inside JAX, and why.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Explanation:
     ) -> Explanation:
         """Run the passes on ``graph``, a program in the IR, in place, and record their changes.
 
-        The default passes are those of `lower`.
+        The default passes are the passes of `lower`.
         """
         as_read = thaw(graph)
         with collected() as notes:

@@ -36,8 +36,8 @@ class Part:
 class Profile:
     """The result of `loopax.profile`.
 
-    ``seconds`` has the time of a whole call by form, ``parts`` the times of its parts. A form fuses ops
-    across parts, so that the parts may take more together than the whole; the overhead of a call, some
+    ``seconds`` has the time of a whole call by form, ``parts`` the times of its parts. Each form fuses
+    ops across parts, so the parts may take longer together than the whole; the overhead of a call, some
     microseconds in JAX, counts in each part.
     """
 

@@ -84,8 +84,8 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *args: Any, **kwargs: Any) 
 def _no_meaning(name: str) -> LoopTypeError:
     return LoopTypeError(
         f"np.{name} takes arrays, and one of its arguments is a PyTensor variable, whose numbers are known "
-        "only when the program runs. Write it with functions of PyTensor, pt.sum(x) or x[::-1] say; or "
-        f"take JAX's, if it has the function: loopax.from_jax(jnp.{name})(x)."
+        "only when the program runs. Use PyTensor functions, for example pt.sum(x) or x[::-1]; or "
+        f"JAX's, if it has the function: loopax.from_jax(jnp.{name})(x)."
     )
 
 

@@ -20,22 +20,23 @@ T = TypeVar("T")
 
 
 def watch(value: T, name: str) -> T:
-    """``value``, which `loopax.watched` records under ``name``, with a row for each step.
+    """Mark ``value``, so that `loopax.watched` records it under ``name`` with a row for each step;
+    return it.
 
     ::
 
         watch :: (a, str) -> a
 
-    The program must go on with the result: ``s = watch(s, "s")``. It works in loops, branches,
-    functions, and in the steps of ``pytensor.scan``. A program that nobody watches computes nothing
-    for it.
+    The program must continue with the result: ``s = watch(s, "s")``. It works in loops, branches,
+    functions, and in the steps of ``pytensor.scan``. A program that nobody watches computes nothing for
+    it.
 
     Parameters
     ----------
     value
-        A tensor, or a pytree of tensors, whose leaves are called ``name['mean']``, ``name[0]``.
+        A tensor, or a pytree of tensors, whose leaves are named ``name['mean']``, ``name[0]``.
     name
-        The name in the record. Several values may have one name, if they are at the same depth of
+        The name in the record. Several values may share a name if they are inside the same number of
         loops.
 
     Raises
@@ -67,23 +68,23 @@ def _watched(x: Any, name: str) -> Any:
     v = as_variable(x, name)
     if not isinstance(v.type, DenseTensorType):
         raise LoopTypeError(
-            f"'{name}' is {v.type}: what is watched is a tensor, watch(x.sum(), 'total') say."
+            f"'{name}' is {v.type}: only tensors can be watched, for example watch(x.sum(), 'total')."
         )
     return Watch(name)(v)
 
 
 def breakpoint_if(condition: Any, value: Any = None) -> Any:
-    """End the record of `loopax.watched` with the first step in which ``condition`` holds.
+    """End the record of `loopax.watched` at the first step in which ``condition`` holds.
 
-    So the record ends with the rows that led there. The program itself goes on. A program that nobody
-    watches computes nothing for it.
+    The last rows of the record then lead to that step. The program itself goes on. A program that
+    nobody watches computes nothing for it.
 
     Parameters
     ----------
     condition
         A bool scalar.
     value
-        A value with which the program goes on, ``s = breakpoint_if(s > 100, s)``: required in the
+        A value with which the program continues, ``s = breakpoint_if(s > 100, s)``: required in the
         step of ``pytensor.scan``, optional in steps and branches of loopax.
 
     Returns
@@ -93,7 +94,7 @@ def breakpoint_if(condition: Any, value: Any = None) -> Any:
     Raises
     ------
     LoopTypeError
-        The condition is no bool scalar, or there is no value where one is needed.
+        The condition is not a bool scalar, or a required value is missing.
 
     Examples
     --------
@@ -113,8 +114,8 @@ def breakpoint_if(condition: Any, value: Any = None) -> Any:
         return Breakpoint()(as_variable(value, "value"), flag)
     if not _open.stack:
         raise LoopTypeError(
-            "breakpoint_if is called outside of the steps and branches of loopax: there is nothing that it "
-            "is a part of. Give it a value that the program goes on with, s = breakpoint_if(s > 100, s)."
+            "breakpoint_if is called outside the steps and branches of loopax, so it belongs to no "
+            "program. Give it a value with which the program continues, s = breakpoint_if(s > 100, s)."
         )
     _open.stack[-1].append(flag)
     return None

@@ -71,9 +71,9 @@ def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
 
     Returns
     -------
-    A report like that of `loopax.diagnose`: the terms that are not finite, each traced to an op, a line
-    and operands; where all are finite, the variables whose slope is not finite, is 0, or has another
-    scale than the others.
+    A report as by `loopax.diagnose`: the terms that are not finite, each traced to an op, a line and
+    operands; if all are finite, the variables whose slope is not finite, is 0, or has a different scale
+    from the others.
 
     Examples
     --------

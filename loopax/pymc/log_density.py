@@ -28,8 +28,8 @@ _OPTIONS = tuple(BuildOptions.__annotations__)
 class LogDensity:
     """The log-density of a model on its unconstrained space, made by `logp`.
 
-    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX
-    traces its calls like those of a function from `loopax.jaxify`. Data are read at every call.
+    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX can
+    trace it like a function from `loopax.jaxify`. Data are read at every call.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class LogDensity:
         return np.concatenate([np.ravel(x) for x in values]).astype(pytensor.config.floatX)
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
-        """Invert `flatten`. Values of variables that are no floats are cast."""
+        """Invert `flatten`. Values of variables that are not floats are cast."""
         size = sum(int(np.prod(s)) for s in self._shapes)
         if np.shape(vector) != (size,):
             raise LoopTypeError(
@@ -127,7 +127,7 @@ class LogDensity:
         if len(extra) > 1 or min(extra, default=0) < 0:
             shapes = {n: np.shape(x) for n, x in zip(self.names, values, strict=True)}
             raise LoopTypeError(
-                f"Draws have equal leading axes, before those of each variable; got {shapes}, where a "
+                f"Draws have equal leading axes, before the axes of each variable; got {shapes}, while a "
                 f"point has {dict(zip(self.names, self._shapes, strict=True))}."
             )
         n = extra.pop() if extra else 0
@@ -214,9 +214,9 @@ def logp(
     jacobian: bool = True,
     **options: Unpack[BuildOptions],
 ) -> LogDensity:
-    """Convert a PyMC model to its log-density, as a function of JAX or of native code.
+    """Convert a PyMC model to its log-density, as a JAX function or as native code.
 
-    A parameter out of its domain gives minus infinity, as in PyMC, unless the model has
+    A parameter outside its domain gives minus infinity, as in PyMC, unless the model has
     ``check_bounds=False``.
 
     Parameters
@@ -249,7 +249,7 @@ def logp(
     >>> sorted(f.gradient(point)), sorted(f.constrain(point)), f.ravel(f.flatten(point)) == f(point)
     (['size_log__', 'x'], ['size', 'x'], Array(True, dtype=bool))
 
-    `loopax.grad` and its kin take it too, as a function of a point:
+    `loopax.grad` and the other transformations take it too, as a function of a point:
 
     >>> native = loopax.pymc.logp(model, backend="numba")
     >>> loopax.grad(native)(point)["x"]

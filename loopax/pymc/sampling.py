@@ -45,21 +45,22 @@ def sample(
 ) -> Any:
     """Draw from the posterior of a PyMC model by ``pm.sample``, with its functions compiled by loopax.
 
-    Every argument of ``pm.sample`` keeps its name and meaning, the number of draws in the first place
-    too: replace ``pm.`` by ``loopax.pymc.``.
+    Every argument of ``pm.sample`` keeps its name and meaning, and the number of draws may come first:
+    replace ``pm.`` by ``loopax.pymc.``.
 
     Parameters
     ----------
     model
         The model; the default is the model of the enclosing ``with`` block.
     sampler
-        ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the
-        only sampler with steps other than NUTS, for discrete variables say. None is nutpie where it is
-        installed and supports the call, else PyMC's own. Another name for ``nuts_sampler``.
+        ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed separately; or ``"pymc"``,
+        the only sampler with steps other than NUTS, for example for discrete variables. None is nutpie
+        if it is installed and supports the call, otherwise PyMC's own sampler. Another name for
+        ``nuts_sampler``.
     backend
-        ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as
-        an operation of JAX. ``"jax"``: the default of numpyro and blackjax, and possible for PyMC's
-        own.
+        ``"numba"``, native code: the default of nutpie and of PyMC's own sampler; NumPyro and BlackJAX
+        use it in the form of a JAX operation. ``"jax"``: the default of NumPyro and BlackJAX, and
+        possible for PyMC's own sampler.
     draws, tune, chains
         The numbers of draws, of tuning steps and of chains, as in ``pm.sample``.
     seed
@@ -69,7 +70,7 @@ def sample(
     log_likelihood
         Whether to add the log-likelihood of each observation.
     options
-        More arguments of ``pm.sample``. Chains of numpyro and blackjax run side by side in one program,
+        More arguments of ``pm.sample``. Chains of NumPyro and BlackJAX run in parallel in one program,
         unless ``nuts={"chain_method": ...}`` says otherwise.
 
     Returns
@@ -84,7 +85,7 @@ def sample(
     ValueError
         The sampler is unknown, does not take the backend, or lacks a step that the model needs.
     TypeError
-        There is no model, or an argument is given under both of its names.
+        There is no model, or an argument is passed under both of its names.
     pymc.exceptions.SamplingError
         The log-density is not finite at the start of sampling; the message lists the terms of the
         model.
@@ -146,7 +147,7 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
     """Compile a model for ``nutpie.sample``: log-density, gradient and stored variables as C functions.
 
     They are compiled as with ``backend="numba"``. ``.with_data(x=...)`` of the result replaces the data
-    without another compilation. A parameter out of its domain makes a rejected step; sampling goes on.
+    without another compilation. A parameter outside its domain rejects the step; sampling goes on.
 
     Parameters
     ----------

@@ -230,8 +230,8 @@ def test_closures_are_the_same_for_all_rows():
         (lambda: vmap(rolled, (None, -3))(s, m), r"axis -3 of args\[1\]"),
         (lambda: vmap(rolled, (None, "0"))(s, m), r"in_axes has '0' for args\[1\]"),
         (lambda: vmap(rolled, 0.5)(s, m), r"in_axes has 0.5 for args\[0\]"),
-        (lambda: vmap(rolled, (None, (0, 0)))(s, m), "in_axes is .* no prefix of"),
-        (lambda: vmap(rolled, (None, 0), (0, 0, 0))(s, m), "out_axes is .* no prefix of"),
+        (lambda: vmap(rolled, (None, (0, 0)))(s, m), "in_axes is .* not a prefix of"),
+        (lambda: vmap(rolled, (None, 0), (0, 0, 0))(s, m), "out_axes is .* not a prefix of"),
         (lambda: vmap(rolled, (None, 0), (0, 3))(s, m), r"out_axes has 3 for a result of rank 2"),
         (
             lambda: vmap(rolled, (None, 0), (0, 1.5))(s, m),
@@ -543,6 +543,6 @@ def test_what_updates_has_no_derivative():
     f = jaxify([s], s * n, updates={n: n + 1}, backend="numba")
     for transform in (grad, value_and_grad, vmap):
         with pytest.raises(
-            StatefulFunctionError, match="updates the shared variables n, and what updates"
+            StatefulFunctionError, match="updates the shared variables n, so it has neither"
         ):
             transform(f)

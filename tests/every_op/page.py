@@ -1,4 +1,4 @@
-"""docs/ops.md: a table for each family, of what became of every op in every column.
+"""docs/ops.md: a table for each family of ops, with how each op runs in every column.
 
 To write it: python -m tests.every_op, or some rows, python -m tests.every_op Cholesky LU, with each of the
 PyTensor releases that are supported. The newest has the tables; an older one has what is different there.
@@ -37,7 +37,9 @@ RELEASE = ".".join(pytensor.__version__.split(".")[:2])
 WORDS = {NATIVE: "yes", CALLBACK: "host", DISCRETE: "-", NO_DERIVATIVE: "none", NO_SHAPE: "length"}
 WORDS |= {IN_C: "C only", INEXACT: "inexact"}
 MARK = "<!-- {} -->"
-ABSENT = "Not there: "
+# The columns as headings: names of functions are code.
+HEADINGS = " | ".join(f"`{column}`" if "." in column else column for column in COLUMNS)
+ABSENT = "Not in this release: "
 
 Row = dict[str, str]
 
@@ -93,7 +95,7 @@ def tables(names: Collection[str] = (), known: Any = None) -> dict[str, dict[str
 
 
 def _lines(rows: Mapping[str, Row]) -> Iterator[str]:
-    yield f"| op | {' | '.join(COLUMNS)} |"
+    yield f"| op | {HEADINGS} |"
     yield "|---" * (len(COLUMNS) + 1) + "|"
     for name in sorted(rows, key=str.lower):
         yield f"| `{name}` | {' | '.join(rows[name][c] for c in COLUMNS)} |"
@@ -183,7 +185,7 @@ def write(names: Collection[str] = ()) -> None:
 def summary(found: Mapping[str, Mapping[str, Row]]) -> str:
     """How many ops each column has of each word."""
     rows: list[Any] = [row for family in found.values() for row in family.values()]
-    lines = [f"| of {len(rows)} ops | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    lines = [f"| of {len(rows)} ops | {HEADINGS} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for word in WORDS.values():
         counts = [str(sum(row[c] == word for row in rows)) for c in COLUMNS]
         lines.append(f"| {word} | {' | '.join(counts)} |")

@@ -127,7 +127,7 @@ def test_shared_variables_and_updates():
         (lambda: ([x, s],), "without outputs"),
         (lambda: (jaxify([x, s], FINAL), np.ones(3)), r"JaxFunction has its own .* explain\(f\)"),
         (lambda: (FunctionGraph([s], [s + 1]), 1.0), "FunctionGraph has its own"),
-        (lambda: (loopax.grad(jaxify([s], s**2)),), "transformation of JAX"),
+        (lambda: (loopax.grad(jaxify([s], s**2)),), "JAX transformation"),
     ],
 )
 def test_what_it_does_not_take(args, match):

@@ -107,7 +107,7 @@ def _loop(scan: Scan, operands: Sequence[Known]) -> list[Known]:
     if n * len(nodes) > _MANY:
         raise UnknownStructure(f"{scan}, which takes too many steps to go through one by one")
     if not all(isinstance(v.type, DenseTensorType) for v in scan.outs.ys):
-        raise UnknownStructure(f"{scan}, which makes rows that are no tensors")
+        raise UnknownStructure(f"{scan}, which makes rows that are not tensors")
     states, rows = list(args.states), []
     sequences = [_rows(x, n) for x in args.sequences]
     order = range(n)

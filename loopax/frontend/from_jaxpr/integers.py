@@ -22,7 +22,7 @@ def _shift_count(eqn: Any, n: Any) -> int:
     while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
         n = n.owner.inputs[0]
     if not isinstance(n, Constant) or n.data.size == 0 or np.ptp(n.data):
-        raise refuse(eqn, "by a number of places that is no constant")
+        raise refuse(eqn, "by a number of bits that is not constant")
     return int(n.data.flat[0])
 
 
@@ -58,7 +58,7 @@ def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
 def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
     count = _shift_count(eqn, n)
     if x.type.dtype.startswith("uint"):
-        raise refuse(eqn, "of an integer without a sign")
+        raise refuse(eqn, "of an unsigned integer")
     if not 0 <= count < _bits(x) - 1:  # all bits become the sign bit
         return -pt.lt(x, 0).astype(x.type.dtype)
     return x // np.array(2**count, dtype=x.type.dtype) if count else x

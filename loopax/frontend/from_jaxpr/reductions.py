@@ -36,7 +36,7 @@ def _extremum(eqn: Any, x: Any, reduce: Any, of_two: Any, largest: bool) -> Any:
     if dtype.startswith("complex"):
         raise refuse(eqn, "of complex numbers")
     if 0 in x.type.shape:
-        raise refuse(eqn, "of no elements")
+        raise refuse(eqn, "of an empty array")
     if dtype == "bool":
         return (pt.any if largest else pt.all)(x, axis=axes)
     return reduce(x, axis=axes) if axes else x
@@ -57,7 +57,7 @@ def _arg(eqn: Any, x: Any) -> Any:
     if x.type.dtype == "bool" or x.type.dtype.startswith("complex"):
         raise refuse(eqn, f"of {x.type.dtype}")
     if not x.type.shape[axis]:
-        raise refuse(eqn, "of no elements")
+        raise refuse(eqn, "of an empty array")
     if not largest:  # the complement of an integer is in the reverse order, and never overflows
         x = -x if x.type.dtype.startswith("float") else pt.invert(x)
     return pt.argmax(x, axis=axis).astype(out_dtype(eqn))

@@ -47,7 +47,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     if math.prod(p.batch) == 1:
         return _one_window(eqn, x, reshaped(updates, sizes), p, is_dropped)
     if name in _COMBINED:
-        raise refuse(eqn, "at several places")
+        raise refuse(eqn, "at several positions")
     return _windows(eqn, x, updates, p, window_axes, is_dropped)
 
 

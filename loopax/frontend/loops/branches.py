@@ -47,7 +47,7 @@ def cond(
     *operands: Any,
     name: str | None = None,
 ) -> Any:
-    """One of two branches; only the chosen one is computed.
+    """Compute one of two branches, chosen by ``pred``.
 
     ::
 
@@ -62,21 +62,21 @@ def cond(
         A bool scalar.
     true_fn, false_fn
         Functions from the operands to pytrees of one structure. Each is called once, with symbols.
-        Values created in a branch are computed only where it is taken; variables that it uses from
-        outside are captured automatically, and computed in any case.
+        Values created in a branch are computed only if it is taken; variables that it uses from outside
+        are captured automatically, and always computed.
 
-        The leaves of the two have the same types, by the rules for the carry of a `scan`: a constant
-        takes the type of the other leaf where that holds it exactly, floats take the wider type, and
-        static shapes that differ become unknown. The shapes themselves may differ.
+        The leaves of both have the same types, by the rules for the carry of a `scan`. A constant takes
+        the type of the other leaf if that holds it exactly, floats take the wider type, and static
+        shapes that differ become unknown. The shapes themselves may differ.
     operands
         Pytrees of variables, arrays and numbers.
     name
-        For printing and for messages.
+        A name for printing and for messages.
 
     Raises
     ------
     LoopTypeError
-        ``pred`` is no bool scalar, or the branches return different structures or types.
+        ``pred`` is not a bool scalar, or the branches return different structures or types.
 
     Examples
     --------

@@ -145,6 +145,6 @@ def refuse_captures(outer: Sequence[Variable], label: str) -> None:
         lines = "\n".join(f"  - {describe(v)}" for v in outer)
         raise LoopaxError(
             f"The step of {label} is strict, but it uses variables that are not given to it:\n{lines}\n"
-            "Pass them through the carry or through xs, or leave strict=True away: what a step "
-            "closes over is found by itself."
+            "Pass them through the carry or through xs, or leave out strict=True: a step captures "
+            "variables automatically."
         )

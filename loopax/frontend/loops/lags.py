@@ -42,7 +42,7 @@ class Lead:
 
 
 def lag(x0: Any, lags: Sequence[int]) -> Any:
-    """Past values as part of a loop's carry.
+    """Give a step past values of a state, as a leaf of the carry.
 
     ::
 
@@ -54,21 +54,21 @@ def lag(x0: Any, lags: Sequence[int]) -> Any:
         The values before the first step, the oldest first: a tensor with a leading axis of
         ``max(lags)`` rows.
     lags
-        The past values that the step gets, in this order: 1 is the value of the previous step, 12 of
-        twelve steps before. They are counted in steps: in a loop with ``reverse=True`` the previous
+        The past values that the step gets, in this order: 1 is the value of the previous step, 12 the
+        value of twelve steps before. Lags count steps: in a loop with ``reverse=True`` the previous
         step has the next row of ``xs``, and ``x0`` ends with the value after the last row.
 
     Returns
     -------
     Lag
-        A leaf for ``init``. The final carry has in its place an array of the last ``max(lags)``
-        values, the oldest first, which `lag` takes again to continue.
+        A leaf for ``init``. In the final carry it is an array of the last ``max(lags)`` values, the
+        oldest first; pass it to `lag` to continue.
 
     Raises
     ------
     LoopTypeError
         ``lags`` is empty or has a number below 1; ``x0`` has another number of rows than ``max(lags)``
-        (where that is only known when the program runs, an AssertionError then).
+        (an AssertionError, if that is known only when the program runs).
 
     Examples
     --------
@@ -89,7 +89,7 @@ def lag(x0: Any, lags: Sequence[int]) -> Any:
 
 
 def lead(xs: Any, offsets: Sequence[int]) -> Any:
-    """Rows ahead as part of a loop's sequences.
+    """Give a step several rows of a sequence, as a leaf of ``xs``.
 
     ::
 
@@ -100,9 +100,9 @@ def lead(xs: Any, offsets: Sequence[int]) -> Any:
     xs
         A tensor with a leading axis (or a typed list).
     offsets
-        The rows that step ``t`` gets, in this order: 0 is ``xs[t]``, 1 is ``xs[t + 1]``. They are
-        counted in rows, whatever the direction of the loop. The sequence then has ``max(offsets)``
-        fewer steps than rows, but at least 0.
+        The rows that step ``t`` gets, in this order: 0 is ``xs[t]``, 1 is ``xs[t + 1]``. Offsets count
+        rows, whatever the direction of the loop. The sequence then has ``max(offsets)`` fewer steps
+        than rows, but at least 0.
 
     Raises
     ------

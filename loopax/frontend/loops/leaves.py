@@ -57,8 +57,8 @@ def as_variable(x: Any, path: str) -> Variable:
     except (NotImplementedError, TypeError):
         raise LoopTypeError(
             f"{path} is {x!r} of type {type(x).__name__}: a leaf is a PyTensor variable, an array or a "
-            "number. What is none of these, a name or a flag say, belongs into the closure of the step, "
-            "or into a field that is declared static, jax.tree_util.register_dataclass(..., "
+            "number. Anything else, for example a name or a flag, belongs in the closure of the step, "
+            "or in a field that is declared static, jax.tree_util.register_dataclass(..., "
             "meta_fields=[...])."
         ) from None
 

@@ -50,8 +50,8 @@ class Rows:
                 static_lengths = [("length", length), *static_lengths]
         elif not self.leaves:
             raise LoopTypeError(
-                f"{self.label} has neither xs nor length, so nothing says how many steps to take: give it "
-                "xs, sequences with a leading axis, or length, a number of steps."
+                f"{self.label} has neither xs nor length, so the number of steps is unknown: give it xs, "
+                "sequences with a leading axis, or length, a number of steps."
             )
         if len({n for _, n in static_lengths}) > 1:
             lines = [f"  - {name}: {n}" for name, n in static_lengths]
@@ -143,8 +143,8 @@ class _Leaf:
             raise LoopTypeError(
                 f"{name} is {describe(self.x)}: {label} takes one row of it at each step, so it must be a "
                 "tensor with a leading axis, or a typed list. (A Python list is a tree of sequences: "
-                "np.array(...) of it is one sequence. What every step needs whole is used in the step "
-                "as it is: it is captured by itself.)"
+                "np.array(...) of it is one sequence. A value that every step needs as a whole can be "
+                "used in the step: it is captured automatically.)"
             )
         n = None if is_list else self.x.type.shape[0]
         ahead = max(self.offsets)

@@ -59,7 +59,7 @@ def scan(
     max_iters: int | None = None,
     otherwise: Literal["raise", "sequential"] | None = None,
 ) -> R:
-    """A loop that carries a state through the rows of ``xs`` and collects what each step emits.
+    """Carry a state through the rows of ``xs``, and stack the values that the steps emit.
 
     ::
 
@@ -88,69 +88,68 @@ def scan(
         tuples, lists, dicts, named tuples, dataclasses, None) whose leaves are variables of any type,
         shared variables, arrays or numbers; see also `lag`.
 
-        The carry has one type throughout. A constant takes the type that the step returns, where
-        that holds it exactly; a float variable takes a wider one, with a warning; a static shape that
-        changes becomes unknown. A Python int is an int64, a Python float has ``pytensor.config.floatX``.
+        The carry has one type throughout. A constant takes the type that the step returns, if that
+        holds it exactly; a float variable takes a wider one, with a warning; a static shape that
+        changes becomes unknown. A Python int is an int64, a Python float has
+        ``pytensor.config.floatX``.
     xs
         Sequences: tensors with a leading axis, or typed lists; see also `lead`.
     length
-        The number of steps, an integer or an integer scalar variable. Without it ``xs`` determines
-        it; a step with a stop flag needs neither: the loop goes on until the flag is raised. (In JAX
-        ``ys`` must then not be read: their number has no bound.) Every sequence has exactly that many
-        rows.
+        The number of steps, an integer or an integer scalar variable. Without it ``xs`` determines the
+        number; a step with a stop flag needs neither: the loop goes on until the flag is raised. (In
+        JAX ``ys`` must then not be read: their number has no bound.) Every sequence has exactly that
+        many rows.
     reverse
         Whether to go from the last row to the first.
     unroll
         The number of steps that a backend may unroll in one iteration of its loop.
     checkpoint
-        The states that reverse mode keeps: None leaves it to the backend; ``k`` keeps the states
-        before every ``k`` th step and computes the others again; ``"sqrt"`` takes the root of the
-        number of steps. A tuple has several levels: ``(10_000, 100)`` keeps every 10,000th state, and
-        while it goes back through those steps every 100th of them; each level costs one more run
-        forward.
+        The states that reverse mode keeps: None leaves it to the backend; ``k`` keeps one state for
+        each ``k`` steps and computes the others again; ``"sqrt"`` uses the square root of the number of
+        steps. A tuple has several levels: ``(10_000, 100)`` keeps every 10,000th state, and every 100th
+        state while it goes back through those steps. Each level costs one more forward run.
     truncate_gradient
         The number of last steps through which a gradient goes; -1 for all.
     all_carries
-        Whether to return, in the place of the final carry, the carry before each step and behind them the
-        final one: each leaf has an axis of one row more than there are steps, the first of them ``init``.
-        With ``reverse`` the rows line up with those of ``xs``: ``init`` is the last one. A `lag` has all
-        of its values there, those of ``x0`` before those of the steps.
+        Whether to return, in place of the final carry, the carry before each step followed by the final
+        one: each leaf has a leading axis with one row more than the number of steps, and ``init``
+        first. With ``reverse`` the rows line up with ``xs``, and ``init`` is last. A `lag` has all of
+        its values there, ``x0`` before the values of the steps.
     strict
         Whether to refuse a step that captures variables.
     name
-        For printing and for messages.
+        A name for printing and for messages.
     parallel
-        ``"newton"``: in JAX, find the carries of all steps at once by Newton's method, each iteration of
-        which is one affine recurrence in parallel (Lim et al., 2024; Gonzalez et al., 2024). That is for
-        long loops that forget where they began, on an accelerator; gradients are by the implicit
-        function theorem. Native code takes the steps one by one. None leaves it to
-        ``jaxify(..., parallel=)``.
+        ``"newton"``: in JAX, find the carries of all steps at once by Newton's method, each iteration
+        of which is one affine recurrence in parallel (Lim et al., 2024; Gonzalez et al., 2024). It
+        suits long loops that forget their start, on an accelerator; gradients use the implicit function
+        theorem. Native code takes the steps one by one. None leaves it to ``jaxify(..., parallel=)``.
     tol, max_iters, otherwise
-        With ``parallel="newton"``: the greatest change of the carries in the last iteration, relative
-        to 1 plus the largest number among them (1e-10; 1e-4 where they are float32); the greatest
-        number of iterations (100); and the action without convergence: ``"raise"``, the default, or
-        ``"sequential"``, which takes the steps one by one.
+        With ``parallel="newton"``: the largest allowed change of the carries in the last iteration,
+        relative to 1 plus the largest number among them (1e-10; 1e-4 for float32); the maximum number
+        of iterations (100); and the action without convergence. The action is ``"raise"``, the default,
+        or ``"sequential"``, which takes the steps one by one.
 
     Returns
     -------
     final, ys
-        The carry after the last step, and what the steps emitted: each leaf that is a tensor stacked
-        along a new leading axis, any other leaf as a typed list. With no steps ``final`` is ``init``,
-        and ``ys`` has no rows, of the right trailing shape.
+        The carry after the last step, and the emitted values: each leaf that is a tensor stacked along
+        a new leading axis, any other leaf as a typed list. With no steps ``final`` is ``init``, and
+        ``ys`` has no rows, of the right trailing shape.
     stopped
-        Only where the step returns a stop flag: whether one was raised. The step that raises it is
-        counted, and its ``y`` is kept.
+        Only if the step returns a stop flag: whether one was raised. The step that raises it counts,
+        and its ``y`` is kept.
 
     Raises
     ------
     LoopTypeError
-        The step returns something else than ``(carry, y)`` or ``(carry, y, stop)``, or a carry of
-        another structure or type than it got; there is neither ``xs`` nor ``length`` nor a stop flag,
-        or they differ (where that is only known when the program runs, a ValueError then).
+        The step does not return ``(carry, y)`` or ``(carry, y, stop)``, or its carry has another
+        structure or type than ``init``. Or ``xs``, ``length`` and a stop flag are all missing, or the
+        lengths differ (a ValueError, if that is known only when the program runs).
     StatefulFunctionError
         The step draws from a generator that it would have to carry.
     ConvergenceError
-        When a program of JAX runs: Newton's method did not converge.
+        Raised when a JAX program runs: Newton's method did not converge.
     LoopaxError
         ``strict`` is set, and the step captures variables.
 
@@ -238,17 +237,17 @@ def _refuse_in_parallel(result: Result, label: str) -> None:
     """Raise where a loop cannot take all steps at once."""
     if result.stopped is not None:
         raise LoopTypeError(
-            f"{label} has parallel='newton' and a step that returns a stop flag: how many steps there are "
-            "is not known before they are taken. Leave the flag out, and give the number of steps, or "
+            f"{label} has parallel='newton' and a step that returns a stop flag: the number of steps is "
+            "not known before they are taken. Leave the flag out, and give the number of steps, or "
             "leave out parallel."
         )
     leaves, _ = flatten(result.final)
     for leaf, name in zip(leaves, leaf_names(result.final), strict=True):
         if not isinstance(leaf.type, DenseTensorType):
             raise LoopTypeError(
-                f"{label} has parallel='newton', and carry{name} is no array but {describe(leaf)}: it "
-                "cannot be known before the steps are taken. Give a loop of its own to what is no array, "
-                "random draws for instance, and its rows to this one as xs."
+                f"{label} has parallel='newton', and carry{name} is not an array but {describe(leaf)}: "
+                "it cannot be known before the steps are taken. Compute values that are not arrays, for "
+                "example random draws, in a separate loop, and pass its rows to this one as xs."
             )
 
 

@@ -199,6 +199,6 @@ def match_prefix(prefix: Any, tree: Any, label: str) -> list[Any]:
         subtrees = treedef.flatten_up_to(tree)
     except ValueError as error:
         raise LoopTypeError(
-            f"{label} is {prefix!r}, which is no prefix of {tree!r}: {error}"
+            f"{label} is {prefix!r}, which is not a prefix of {tree!r}: {error}"
         ) from None
     return [a for a, sub in zip(tops, subtrees, strict=True) for _ in flatten(sub)[0]]

@@ -40,7 +40,7 @@ def map(
     strict: bool = False,
     name: str | None = None,
 ) -> Y:
-    """``f`` of each row.
+    """Apply ``f`` to each row.
 
     ::
 
@@ -95,7 +95,7 @@ def reduce(
     strict: bool = False,
     name: str | None = None,
 ) -> C:
-    """The carry after the last row.
+    """Fold the rows into a carry; return the carry after the last row.
 
     ::
 
@@ -143,7 +143,7 @@ def reduce(
 def filter(
     pred: Callable[[Any], Any], xs: Any, *, strict: bool = False, name: str | None = None
 ) -> Any:
-    """The rows for which ``pred`` is true.
+    """Select the rows for which ``pred`` is true.
 
     ::
 
@@ -152,8 +152,8 @@ def filter(
         def filter(pred, xs):
             return stack([x for x in xs if pred(x)])
 
-    How many these are is known when the program runs. There are as many in PyTensor, in native code and in
-    a direct call of a JAX function; under ``jax.jit`` they are a `PaddedArray`.
+    Their number is known only when the program runs. PyTensor, native code and a direct call of a JAX
+    function return an array of that length; under ``jax.jit`` the result is a `PaddedArray`.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def filter(
     Raises
     ------
     LoopTypeError
-        ``pred`` gives anything but a bool scalar, or ``xs`` has a `lead` in it; and as in `scan`.
+        ``pred`` does not return a bool scalar, or ``xs`` contains a `lead`; and as in `scan`.
     StatefulFunctionError, LoopaxError
         As in `scan`.
 
@@ -221,7 +221,7 @@ def fori_loop(
     strict: bool = False,
     name: str | None = None,
 ) -> C:
-    """A loop over the integers from ``lo`` to ``hi - 1``.
+    """Loop over the integers from ``lo`` to ``hi - 1``.
 
     ::
 
@@ -235,22 +235,22 @@ def fori_loop(
     Parameters
     ----------
     lo, hi
-        Integers or integer scalar variables; there is no step where ``hi <= lo``.
+        Integers or integer scalar variables; there is no step if ``hi <= lo``.
     body
         From the index, an int64 scalar, and a carry to a carry.
     max_steps
-        A bound on the number of steps, an integer or an integer scalar variable. Reverse mode in
-        JAX's operations (``jaxify(..., loops="xla")``, a GPU) needs it where ``hi - lo`` is known
-        only when the program runs, and nothing in the program says how large it can be: it makes room
-        for the root of ``max_steps`` states, and takes time in proportion to the steps taken. The
-        index of a loop around has a bound of its own, and so has ``pt.minimum(n, 100)``.
+        A bound on the number of steps, an integer or an integer scalar variable. Reverse mode in JAX's
+        operations (``jaxify(..., loops="xla")``, a GPU) needs it if ``hi - lo`` is known only when the
+        program runs, and nothing in the program limits it. Reverse mode stores about the square root of
+        ``max_steps`` states, and takes time in proportion to the steps taken. The index of an enclosing
+        loop has its own bound, and so has ``pt.minimum(n, 100)``.
     init, unroll, checkpoint, truncate_gradient, strict, name
         As in `scan`.
 
     Raises
     ------
     LoopTypeError
-        A bound is no integer scalar; and as in `scan`.
+        A bound is not an integer scalar; and as in `scan`.
     StatefulFunctionError, LoopaxError
         As in `scan`.
 
@@ -318,7 +318,7 @@ def while_loop(
     strict: bool = False,
     name: str | None = None,
 ) -> C:
-    """A loop that goes on as long as ``cond`` of its carry holds.
+    """Loop while ``cond`` of the carry holds.
 
     ::
 
@@ -346,7 +346,7 @@ def while_loop(
     Raises
     ------
     LoopTypeError
-        ``cond`` gives anything but a bool scalar; and as in `scan`.
+        ``cond`` does not return a bool scalar; and as in `scan`.
     StatefulFunctionError, LoopaxError
         As in `scan`.
 

@@ -39,7 +39,7 @@ def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callab
         except (TypeError, ValueError) as error:
             raise LoopTypeError(
                 f"An op cannot take an axis that has length 1 in this call: {error}. The step of a loop "
-                "has types of its own: what it reads is declared where the loop is written, with "
+                "has its own types: declare what it reads where you write the loop, with "
                 "pt.specify_broadcastable(x, axis)."
             ) from error
 

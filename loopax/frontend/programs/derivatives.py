@@ -194,7 +194,8 @@ def _checked(values: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -
         x = as_variable(x, name)
         if getattr(x.type, "ndim", None) != v.type.ndim:
             raise LoopTypeError(
-                f"{name} is {x.type}, and what it belongs to is {v.type}: they have one shape and dtype."
+                f"{name} is {x.type}, and its argument is {v.type}: both must have the same shape and "
+                "dtype."
             )
         variables.append(v.type.filter_variable(x.astype(v.type.dtype)))
     return variables

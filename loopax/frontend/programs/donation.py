@@ -38,9 +38,8 @@ def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
             positions = [k for k, v in enumerate(variables) if v is entry]
             if not positions:
                 raise MissingInputError(
-                    f"donate has the variable {entry}, which is no input of its own. It takes inputs "
-                    "of the list that comes first, their names or their numbers: jaxify([x, y], z, "
-                    "donate=x)."
+                    f"donate has the variable {entry}, which is not an entry of the inputs. It takes "
+                    "entries of that list, their names or their numbers: jaxify([x, y], z, donate=x)."
                 )
             arguments += positions
         elif isinstance(entry, int | str) and not isinstance(entry, bool):
@@ -121,8 +120,8 @@ def _numbers(arguments: Sequence[Any], names: Sequence[str | None], label: str) 
             listed = ", ".join(f"{name!r} ({k})" for k, name in enumerate(names)) or "none"
             twice = ", more than once" if x in names else ""
             raise MissingInputError(
-                f"donate has {x!r}, which is no input of {label}{twice}. By name and number these are "
-                f"{listed}. Shared variables are given away with their context: "
+                f"donate has {x!r}, which is not an input of {label}{twice}. By name and number the "
+                f"inputs are {listed}. Shared variables are donated with their context: "
                 "jax.jit(f.apply, donate_argnums=0)."
             )
         numbers.add(names.index(x) if isinstance(x, str) else x % len(names))

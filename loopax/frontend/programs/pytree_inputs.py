@@ -96,15 +96,15 @@ class PytreeInputs:
             return tree.leaves_of(values)
         except (ValueError, AttributeError) as error:
             raise LoopTypeError(
-                f"The arguments of {self.__name__} have the structure {tree.treedef}, those of the call "
-                f"{flatten(values)[1].treedef}: {error}"
+                f"The arguments of {self.__name__} have the structure {tree.treedef}, the arguments of "
+                f"the call {flatten(values)[1].treedef}: {error}"
             ) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.updates:
             raise StatefulFunctionError(
-                f"{self.__name__} updates shared variables, and what updates something has neither a "
-                "derivative nor a batch. Make a function of the outputs alone: jaxify(inputs, y)."
+                f"{self.__name__} updates shared variables, so it has neither a derivative nor a batch. "
+                "Make a function of the outputs alone: jaxify(inputs, y)."
             )
         variables, _ = self._flat
         replaced = {

@@ -44,7 +44,8 @@ def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple
             kind is None and not takes_any
         ):
             raise MissingInputError(
-                f"static_argnames has {name!r}, which is no argument of {name_of(fn)}{signature(fn)}."
+                f"static_argnames has {name!r}, which is not an argument of "
+                f"{name_of(fn)}{signature(fn)}."
             )
     return names
 

@@ -127,7 +127,7 @@ class Symbols:
             if not is_float(v):
                 raise LoopTypeError(
                     f"{label} of {name}, which is {v.type}: only tensors of floats have derivatives. "
-                    "Convert it, y.astype('float64'), or return it from a function of its own."
+                    "Convert it, y.astype('float64'), or return it from a separate function."
                 )
         return outs, tree
 

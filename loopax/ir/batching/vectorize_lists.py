@@ -17,8 +17,8 @@ def vectorize_list_op(op: Any, node: Apply, *inputs: Any) -> Sequence[Variable]:
     ranks = [getattr(v.type, "ndim", 0) for v in node.inputs]
     if any(getattr(x.type, "ndim", 0) > n for x, n in zip(inputs, ranks, strict=True)):
         raise NotImplementedError(
-            f"{op} of a batch: a typed list has no batch axes. Stack the rows, pt.stack(rows), or take "
-            "the list out of what is vectorized."
+            f"{op} of a batch: a typed list has no batch axes. Stack the rows, pt.stack(rows), or keep "
+            "the list out of the vectorized part."
         )
     return op.make_node(*inputs).outputs
 

@@ -112,5 +112,5 @@ def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[An
     batches = [np.broadcast_to(x, (*batch, *x.shape[n:])) for x in inputs]
     rows = [of_node(core, [np.array(x[index]) for x in batches]) for index in np.ndindex(*batch)]
     if not rows:
-        raise NotImplementedError(f"{op} of no rows: what shape a row would have nobody knows.")
+        raise NotImplementedError(f"{op} of no rows: the shape of a row is unknown.")
     return [np.stack(outs).reshape(*batch, *outs[0].shape) for outs in zip(*rows, strict=True)]

@@ -37,42 +37,42 @@ from loopax.lowering.finiteness import Finiteness
 class JaxFunction(Stages, ProgramFunction):
     """A pure function of JAX arrays, made by `loopax.jaxify`.
 
-    It takes the program's inputs by position or by name and returns what the program returns, in its
-    structure. ``jax.jit``, ``grad``, ``value_and_grad``, ``vmap``, ``jvp``, ``hessian``,
-    ``make_jaxpr`` and ``jax.export.export`` take it as it is. A direct call is compiled by a
-    ``jax.jit`` of its own.
+    It takes the program's inputs by position or by name and returns the program's outputs, in their
+    structure. ``jax.jit``, ``grad``, ``value_and_grad``, ``vmap``, ``jvp``, ``hessian``, ``make_jaxpr``
+    and ``jax.export.export`` take it as it is. A direct call is compiled by a ``jax.jit`` of its own.
 
     Shared variables are read at every direct call, and passed to the compiled program as arguments.
-    Under a transformation of the caller's, their values are captured when that trace is made.
+    Under the caller's own transformation, their values are captured when JAX traces.
 
-    An input whose *value* makes a shape is found at the first call and becomes static: the program is
-    compiled once for each of its values. Where a tracer arrives for such an input, there is no value,
-    and `DynamicShapeError` says what to do.
+    An input whose *value* sets a shape is detected at the first call and becomes static: the program is
+    compiled once for each of its values. A tracer has no value, so for such an input it raises a
+    `DynamicShapeError` that says what to do.
 
-    What has a length that only the run tells, the places of a mask or the steps of a loop that stops, is
-    a `PaddedArray` under a transformation of the caller's, and an array of the rows that there are in a
-    direct call, which is compiled once where a bound for their number is known.
+    A result may have a length that is known only when the program runs, for example the positions in a
+    mask or the steps of a loop that stops. A direct call returns it as an array of the actual rows, and
+    is compiled once if their number has a known bound. Under the caller's own transformation it is a
+    `PaddedArray`.
 
-    Inputs that are donated are given away by a direct call, as by a jitted function with
-    ``donate_argnums``, and under no transformation of the caller's.
+    A direct call donates inputs as a jitted function with ``donate_argnums`` does. Under the caller's
+    own transformation nothing is donated.
 
     Parameters
     ----------
     program
-        In the IR, lowered.
+        A program in the IR, lowered.
     jit
         Whether a direct call is compiled.
     on_missing
-        ``"callback"`` or ``"raise"``: what becomes of ops without a JAX conversion.
+        ``"callback"`` or ``"raise"``: the treatment of ops without a JAX conversion.
     checks
-        One of `CHECKS`: what becomes of assertions about values that are traced. With ``"nan"`` they raise,
-        as does a value that is not finite; the program has a flag for that.
+        One of `CHECKS`: the treatment of assertions about traced values. With ``"nan"`` they raise, and
+        so does a value that is not finite; the program has a flag for that.
     loops
-        One of `LOOPS`: whether the program is native code on the CPU, where it can be.
+        One of `LOOPS`: whether the program is native code on the CPU, if possible.
     parallel
-        One of `PARALLEL`: whether its loops take all steps at once, where they can.
+        One of `PARALLEL`: whether its loops take all steps at once, if possible.
     optimize
-        One of `loopax.lowering.OPTIMIZERS`: what its passes were, and those of its native code are.
+        One of `loopax.lowering.OPTIMIZERS`: the optimizer of the program, and of its native code.
     """
 
     # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
@@ -126,7 +126,7 @@ class JaxFunction(Stages, ProgramFunction):
 
     @property
     def remarks(self) -> list[str]:
-        """What it ran as in the calls so far, and why, where there was a choice."""
+        """The forms in which it ran in the calls so far, and why, if there was a choice."""
         forms = [self._whole] if self._rest is None else [self._whole, self._rest]
         context = self._contexts[False, True]
         return [*(line for form in forms for line in form.remarks), *context.remarks]
@@ -210,9 +210,9 @@ class JaxFunction(Stages, ProgramFunction):
     ) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
 
-        Shared variables are read from ``context``, and the context returned has their next values. It
-        is what ``jax.jit``, ``grad`` and ``vmap`` take where a program keeps something, and
-        ``jax.lax.scan`` takes it as a body, with the context as the carry.
+        Shared variables are read from ``context``, and the context returned has their next values.
+        ``jax.jit``, ``grad`` and ``vmap`` take this form of a program with state, and ``jax.lax.scan``
+        takes it as a body, with the context as the carry.
 
         Raises
         ------

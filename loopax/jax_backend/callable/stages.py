@@ -68,8 +68,8 @@ class Transformed(Stages):
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
         raise TypeError(
-            f"{self!r} was made by a transformation of JAX and has no PyTensor program. Explain what it "
-            "was made from, explain(f), or transform variables: explain([x], pytensor.grad(y, x))."
+            f"{self!r} was made by a JAX transformation and has no PyTensor program. Explain the "
+            "original function, explain(f), or transform variables: explain([x], pytensor.grad(y, x))."
         )
 
 

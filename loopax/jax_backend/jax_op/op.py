@@ -131,12 +131,12 @@ def _refuse_narrower(v: Any) -> None:
     """Raise where JAX has no arrays of the type of ``v``, or only ones with fewer bits."""
     if not isinstance(v.type, TensorType):
         raise LoopTypeError(
-            f"A function of JAX takes tensors; got {describe(v)}. Of a random generator give the draws "
-            "that it needs, of a sparse matrix its dense form."
+            f"A JAX function takes tensors; got {describe(v)}. Pass the draws instead of a random "
+            "generator, and the dense form of a sparse matrix."
         )
     has = str(jax.dtypes.canonicalize_dtype(v.type.dtype))
     if has != v.type.dtype:
         raise LoopTypeError(
-            f"A function of JAX is given {describe(v)}, and JAX is in 32-bit mode, where it would be "
+            f"A JAX function gets {describe(v)}, and JAX is in 32-bit mode, where it would be "
             f"{has}. Call jax.config.update('jax_enable_x64', True) first, or cast it: x.astype({has!r})."
         )

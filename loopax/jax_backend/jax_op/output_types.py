@@ -45,9 +45,10 @@ def output_types(
     if not seen:
         listed = ", ".join(describe(v) for v in inputs)
         raise LoopTypeError(
-            f"What {name} returns follows from the lengths of its arguments, and it took none that were "
-            f"tried. They are {listed}. Say what lengths they have: pt.specify_shape(x, (5, None)), or "
-            f"pt.vector('x', shape=(5,)). With lengths that were tried it said: {first}"
+            f"The result of {name} depends on the lengths of its arguments, and it accepted none of the "
+            f"lengths tried. They are {listed}. Declare their lengths: pt.specify_shape(x, (5, None)), "
+            "or "
+            f"pt.vector('x', shape=(5,)). With the lengths tried it raised: {first}"
         )
     if len({tuple((x.ndim, x.dtype) for x in outs) for outs in seen}) > 1:
         raise LoopTypeError(

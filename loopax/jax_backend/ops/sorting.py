@@ -46,7 +46,7 @@ def permute_rows(site: Site, x: Any, order: Any) -> Any:
     ):
         if m != n and not (m == a == 1 or n == b == 1):
             raise ValueError(
-                f"{describe(site.out)} permutes rows of the shape {x.shape} by those of the shape "
+                f"{describe(site.out)} permutes rows of the shape {x.shape} by indices of the shape "
                 f"{order.shape}: a length must be the same, or 1 in the type of the variable."
             )
     shape = np.broadcast_shapes(x.shape, order.shape)

@@ -75,8 +75,8 @@ def with_pullback(
                 return _by_unit_vectors(pulled_back, shapes, tangents)
             except (NotImplementedError, AssertionError) as error:
                 raise UnsupportedOpError(
-                    "A pullback that is not linear in the cotangents, as one that clips them, is no "
-                    "derivative: there is reverse mode, jax.grad and jax.vjp, and no forward mode."
+                    "A pullback that is not linear in the cotangents, like one that clips them, is not "
+                    "a derivative: there is reverse mode, jax.grad and jax.vjp, and no forward mode."
                 ) from error
 
         return Linear(forward, transpose, forward, shapes)([*inputs, *outs], tangents)

@@ -58,7 +58,7 @@ def refuse_wrapped(frame: Frame, node: Apply) -> None:
     raise LoopTypeError(
         f"The program multiplies integers of 64 bits, for {describe(out)}, but JAX is in 32-bit mode, "
         "where the product would wrap around. Call jax.config.update('jax_enable_x64', True) first, "
-        "compute in floats, x.astype('float32'), or say that 32 bits do: x.astype('int32')."
+        "compute in floats, x.astype('float32'), or declare that 32 bits are enough: x.astype('int32')."
     )
 
 

@@ -24,11 +24,11 @@ from loopax.jax_backend.values.x64 import as_declared
 
 @jax.tree_util.register_pytree_node_class
 class StackedList(Sequence[Any]):
-    """A list of rows of one shape: ``data`` has them along its leading axis.
+    """A list of rows of one shape, stacked along the leading axis of ``data``.
 
     It is a sequence (``len``, indices, slices, iteration), ``np.asarray`` of it is the stacked array,
-    and as a pytree it has the leaves of ``data``. Of sparse matrices ``data`` is a ``BCOO`` with a leading
-    batch axis, and a row a ``BCOO``.
+    and as a pytree it has the leaves of ``data``. For sparse matrices ``data`` is a ``BCOO`` with a
+    leading batch axis, and a row is a ``BCOO``.
 
     >>> rows = StackedList(np.array([[1.0, 2.0], [3.0, 4.0]]))
     >>> len(rows), rows[-1], np.asarray(rows).shape

@@ -41,19 +41,19 @@ class FlatPositions:
 
 @jax.tree_util.register_pytree_node_class
 class PaddedArray:
-    """The rows that a loop made before it stopped: of ``data`` the first ``length`` along ``axis``.
+    """An array of unknown length: the first ``length`` rows of ``data`` along ``axis``.
 
     ``np.asarray(trace)`` has these rows, ``len(trace)`` is their number. It is a pytree of ``data`` and
     ``length``, so ``jax.jit``, ``vmap`` and ``lax.scan`` take and return it. In a batch each member has
-    a length of its own: take one out with ``trace.member(k)``.
+    its own length: select one with ``trace.member(k)``.
 
-    The rows behind the end repeat the last one, so that what is computed of all rows, their logarithm
-    say, is as well defined as of those that count, and its derivative too.
+    The rows past the end repeat the last one. So a function of all rows, for example their logarithm,
+    is as well defined as on the actual rows, and so is its derivative.
 
     Parameters
     ----------
     data
-        An array, or a pytree of arrays: the rows, and room behind them.
+        An array, or a pytree of arrays: the rows, and padding past the end.
     length
         An integer scalar.
     axis
@@ -80,7 +80,7 @@ class PaddedArray:
 
     @property
     def bound(self) -> int:
-        """How many rows there is room for."""
+        """The number of rows that it can hold."""
         return int(jax.tree.leaves(self.data)[0].shape[self.axis])
 
     @property
@@ -96,11 +96,11 @@ class PaddedArray:
         return jax.tree.map(lambda x: x[k], self)
 
     def rows(self) -> Any:
-        """The rows that count. Outside of transformations only, where their number is known."""
+        """The actual rows. Only outside transformations, where their number is known."""
         if np.ndim(self.length):
             raise ValueError(
-                f"This is a batch of {np.shape(self.length)[0]} traces, each of a length of its own: "
-                "take one with trace.member(k)."
+                f"This is a batch of {np.shape(self.length)[0]} traces, each with its own length: take "
+                "one with trace.member(k)."
             )
         cut = (*[slice(None)] * self.axis, slice(int(self.length)))
         return jax.tree.map(lambda x: x[cut], self.data)
@@ -115,17 +115,17 @@ class PaddedArray:
         return f"PaddedArray({self.data!r}, length={self.length!r})"
 
     def with_data(self, data: Any) -> PaddedArray:
-        """The rows of other ``data``, as many, along the same axis."""
+        """An array of the same length and axis with other ``data``."""
         return PaddedArray(data, self.length, self.axis)
 
     def masked(self, value: Any) -> Any:
-        """``data`` with ``value`` behind the end."""
+        """``data`` with ``value`` past the end."""
         there = jnp.arange(self.bound) < self.length
         there = there.reshape(-1, *[1] * (self.ndim - self.axis - 1))
         return jnp.where(there, self.data, jnp.asarray(value, self.dtype))
 
     def positions(self, axes: Sequence[int] | None = None) -> FlatPositions:
-        """Flat positions in ``axes``, in that order, the one of the rows among them; by default in all."""
+        """Flat positions in ``axes``, in that order; the axis of the rows is one of these."""
         axes = range(self.ndim) if axes is None else axes
         inner = [self.data.shape[k] for k in list(axes)[list(axes).index(self.axis) + 1 :]]
         return FlatPositions(self.length, self.bound, int(np.prod(inner, dtype=int)))
@@ -149,18 +149,18 @@ class PaddedArray:
         return PaddedArray(jnp.take(self.data, order, axis=self.axis), length, self.axis)
 
     def cotangent(self, of_data: Any) -> PaddedArray:
-        """The cotangent of the rows, from that of ``data``; what is behind the end is the last row's."""
+        """The cotangent of the rows; the cotangents of ``data`` past the end add to the last row."""
         order = jnp.minimum(jnp.arange(self.bound), jnp.maximum(self.length - 1, 0))
         by_row = jnp.moveaxis(of_data, self.axis, 0)
         rows = jnp.moveaxis(jnp.zeros_like(by_row).at[order].add(by_row), 0, self.axis)
         return PaddedArray(rows, self.length, self.axis).repeated()
 
     def fitted(self, bound: int) -> PaddedArray:
-        """With room for ``bound`` rows."""
+        """An array of these rows that can hold ``bound`` rows."""
         return self if bound == self.bound else self.rows_at(jnp.arange(bound), self.length)
 
     def repeated(self) -> PaddedArray:
-        """With the last row behind the end, where anything may be."""
+        """An array of these rows with the last one repeated past the end."""
         return self.rows_at(jnp.arange(self.bound), self.length)
 
 

@@ -250,7 +250,7 @@ def _check_values(data: Any, minor: np.ndarray, length: int, what: str) -> None:
     if minor.size and (minor.min() < 0 or minor.max() >= length):
         raise LoopTypeError(
             f"{what} has entries at the indices {minor.min()} to {minor.max()} of an axis of length "
-            f"{length}: its `indices` are not those of a matrix of its shape. Make it again, with "
+            f"{length}: its `indices` do not fit a matrix of its shape. Build it again, with "
             "scipy.sparse.csr_matrix((data, (rows, columns)), shape=shape)."
         )
     if data is not None:

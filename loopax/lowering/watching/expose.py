@@ -96,8 +96,8 @@ def _of_identity(node: Apply) -> Exposed:
     value = node.inputs[0]
     if not isinstance(value.type, DenseTensorType):
         raise LoopTypeError(
-            f"'{name}' is {describe(value)}: what is watched is a tensor. Watch what is made of it, "
-            "watch(x.sum(), 'total') say."
+            f"'{name}' is {describe(value)}: only tensors can be watched. Watch a value computed from "
+            "it, for example watch(x.sum(), 'total')."
         )
     return Exposed(name, value)
 
@@ -127,7 +127,8 @@ def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
             names = ", ".join(repr(item.name) for item in items if item.name is not None)
             raise LoopTypeError(
                 f"{names or 'A breakpoint'} is in a loop whose number of steps changes from step to step "
-                f"of the loop around it ({loop.options.origin.line}), so that all rows are no array. Watch "
+                f"of the loop around it ({loop.options.origin.line}), so its rows do not form an array. "
+                "Watch "
                 "the last ones, loopax.watched(f, last=100), without breakpoints, which need all."
             )
     emitted = [[Y(x) for x in [loop.i, *item.flat()]] for item in items]
@@ -197,7 +198,8 @@ def _shape_before(loop: OpenLoop, rows: Any) -> list[Any]:
     if not set(inputs).isdisjoint(ancestors(found)):
         raise LoopTypeError(
             "The shape of a watched value is only known in each step of a loop whose number of steps is "
-            f"not known either ({loop.options.origin.line}). Watch what has a fixed shape, a sum say."
+            f"not known either ({loop.options.origin.line}). Watch a value with a fixed shape, for "
+            "example a sum."
         )
     return found
 

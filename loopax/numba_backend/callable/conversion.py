@@ -93,7 +93,7 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
         if isinstance(x, np.ma.MaskedArray):
             raise LoopTypeError(
                 f"{what} is a masked array, and a program has no masks. Fill it, x.filled(0.0) for "
-                "instance, and give the mask as an argument of its own."
+                "instance, and pass the mask as a separate argument."
             )
         if hasattr(x, "__array__") and not isinstance(x, np.generic):
             x = np.asarray(x)  # an array of JAX, say; its dtype counts

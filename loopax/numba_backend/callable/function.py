@@ -29,12 +29,12 @@ class NumbaFunction(ProgramFunction):
     """A function of NumPy arrays that runs as one native function, made by `loopax.jaxify`.
 
     It takes the program's inputs by position or by name and returns the program's outputs, in their
-    structure, in new arrays; a tensor without axes is a 0-d array. It changes none of its arguments:
+    structure, in new arrays; a tensor without axes is a 0-d array. It does not change its arguments:
     the next state of a generator is in the result, if the program returns it. Shared variables are read
     at every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
 
     The source is written at construction, which raises all errors of conversion, and compiled at the
-    first call. An unpickled function is compiled again.
+    first call. A function loaded by pickle is compiled again.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class NumbaFunction(ProgramFunction):
     on_missing
         ``"callback"`` runs ops without a conversion to Numba as Python, ``"raise"`` refuses them.
     checks
-        One of `CHECKS`: ``"nan"`` raises where a state, a row of a trace or an output is not finite;
-        the program has a flag for that.
+        One of `CHECKS`: ``"nan"`` raises if a state, a row of a trace or an output is not finite; the
+        program has a flag for that.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: the optimizer of the program, and of its derivatives.
 
@@ -115,8 +115,8 @@ class NumbaFunction(ProgramFunction):
     def source(self) -> str:
         """The program as text: the Python source that Numba compiles.
 
-        It is written anew at the first call with other small lengths that its loops use; this is the
-        latest text.
+        loopax writes it again at the first call with other small lengths that its loops use; this is
+        the latest text.
         """
         return self._native.source
 
@@ -192,9 +192,9 @@ class NumbaFunction(ProgramFunction):
         return context.written(self.program, outs[n:]), self.program.build(outs[:n])
 
     def as_jax(self) -> Any:
-        """Convert the program to JAX, whose transformations take it; it stays native on the CPU.
+        """Convert the program to a JAX function, which stays native on the CPU.
 
-        On other devices, and where no native form exists, it runs as JAX's operations; see
+        On other devices, and for programs without a native form, it runs as JAX's operations; see
         `loopax.jaxify`.
 
         Returns

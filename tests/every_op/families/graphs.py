@@ -18,9 +18,9 @@ from tests.every_op.record import A, B, Example, U, V
 TITLE = "Programs, checks, derivatives"
 SLOW: set[tuple[str, str]] = set()
 REASONS = [
-    "`FromFunctionOp`: a Python function of the user's, which says nothing of a derivative.",
-    "`PdbBreakpoint`, `Print`: what they are for happens on the host.",
-    "`UndefinedGrad`: that is what it is for.",
+    "`FromFunctionOp`: your own Python function, without a derivative.",
+    "`PdbBreakpoint`, `Print`: they act on the host by design.",
+    "`UndefinedGrad`: it marks a missing derivative by design.",
 ]
 BASES = {
     **dict.fromkeys(

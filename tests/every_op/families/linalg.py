@@ -28,7 +28,7 @@ SLOW = {
 }
 REASONS = [
     "`QZ`, `SolveDiscreteARE`: JAX has no generalized Schur decomposition.",
-    "`Schur`: JAX has no derivative of it, and PyTensor none.",
+    "`Schur`: neither JAX nor PyTensor has its derivative.",
 ]
 BASES = dict.fromkeys(["BaseBlockDiagonal", "SolveBase"], "a base class")
 D = given([4.0, 3.0, 5.0, 4.5], "d")

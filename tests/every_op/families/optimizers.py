@@ -4,10 +4,10 @@ from typing import Any
 
 from tests.every_op.record import A, B, given
 
-TITLE = "Optimisers"
+TITLE = "Optimizers"
 SLOW = {(name, c) for name in ("MinimizeOp", "RootOp") for c in ("second", "loopax.grad")}
 REASONS = [
-    "`MinimizeOp`, `MinimizeScalarOp`, `RootOp`, `RootScalarOp`: the algorithms are SciPy's.",
+    "`MinimizeOp`, `MinimizeScalarOp`, `RootOp`, `RootScalarOp`: SciPy's algorithms run on the host.",
 ]
 BASES = dict.fromkeys(
     ["ScipyScalarWrapperOp", "ScipyVectorWrapperOp", "ScipyWrapperOp"], "a base class"

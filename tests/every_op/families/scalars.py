@@ -16,7 +16,7 @@ HEAVY = "BetaInc", "GammaInc", "GammaIncC", "Hyp2F1", "BetaIncInv", "GammaIncInv
 SLOW = {(name, c) for name in (*HEAVY, "Grad2F1Loop") for c in ("second", "vmap", "loopax.grad")}
 REASONS = [
     "`Ive`, `Jv`, `Kve`: JAX has no Bessel functions of real orders.",
-    "`Hyp2F1`: on the host where an element is one that its series does not sum soon.",
+    "`Hyp2F1`: runs on the host if its series converges too slowly for an element.",
 ]
 WHOLE, OTHERS = given([6, 3, 9], "i"), given([2, 5, 4], "j")
 ABOVE, BELOW = given([1.3, 2.5, 4.0], "above"), given([-0.4, -1.5, -3.0], "below")

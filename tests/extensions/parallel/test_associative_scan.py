@@ -92,5 +92,7 @@ def test_a_batch_of_them():
 
 
 def test_elements_of_another_type_than_they_were():
-    with pytest.raises(LoopTypeError, match="part 0 is of type.*It must give what it takes"):
+    with pytest.raises(
+        LoopTypeError, match="part 0 is of type.*It must return the type that it takes"
+    ):
         AssociativeScan.of(lambda e, f: [e[0][0] * f[0][0]], [a])

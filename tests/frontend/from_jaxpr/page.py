@@ -16,44 +16,44 @@ from loopax.frontend.from_jaxpr.reading import RULES
 
 PAGE = Path(__file__).parents[3] / "docs" / "primitives.md"
 OPENING = """\
-# Primitives of JAX that are native
+# JAX primitives with native code
 
-`loopax.native` reads the jaxpr of a loop's step. A loop can be native code if its step has only
-primitives of this table; otherwise it stays JAX's, and `loopax.explain(f)` names the primitive. Nothing
-is refused.
+`loopax.native` reads the jaxpr of a loop's step. A loop can run as native code if its step has only
+primitives from this table, outside the exceptions in the second column. Any other loop stays a JAX loop,
+and `loopax.explain(f)` names the primitive; loopax refuses nothing.
 
-`python -m tests.frontend.from_jaxpr.page` makes this page. `tests/frontend/from_jaxpr/test_primitives.py`
+`python -m tests.frontend.from_jaxpr.page` writes this page. `tests/frontend/from_jaxpr/test_primitives.py`
 compares each primitive with XLA, in the IR and as native code.
 
-| primitives | stay JAX's |
+| primitives | exceptions, which stay in JAX |
 |---|---|
 """
 CLOSING = """
-## Left to JAX
+## Primitives without native code
 
-These primitives of JAX {version} have no native form:
+These primitives of JAX {version} always stay in JAX:
 
 {names}
 """
 FAMILIES = {
     "elementwise": "Elementwise functions",
-    "integers": "Shifts",
+    "integers": "Bit shifts",
     "conversions": "Conversions",
-    "shapes": "Shapes and positions",
-    "indexing": "Reads at indices",
-    "scattering": "Writes at indices",
+    "shapes": "Shapes and layout",
+    "indexing": "Indexing, reads",
+    "scattering": "Indexing, writes",
     "reductions": "Reductions",
-    "cumulative": "Along an axis",
-    "ordering": "Order",
+    "cumulative": "Cumulative functions",
+    "ordering": "Sorting",
     "contractions": "Products",
     "linalg": "Linear algebra",
     "random": "Random bits",
     "loops": "Loops and branches",
     "calls": "Calls",
 }
-# Of JAX's own machinery: no compiled step of a loop has them.
+# Internal to JAX: no compiled step of a loop has them.
 _INTERNAL = {"call", "create_token", "after_all", "get", "swap", "axis_index"}
-_OF_JAXPRS = {"without a jaxpr", "with other arguments"}  # which no program of JAX's is
+_OF_JAXPRS = {"without a jaxpr", "with other arguments"}  # JAX never makes such a program
 
 
 def page() -> str:

@@ -443,7 +443,7 @@ def test_exceptions_of_a_step_pass_through():
         (x, -1, "length of scan is -1"),
         (x, a, "length of scan is 'a' of type Scalar"),
         (x, x, "length of scan is 'x' of type Vector"),
-        (a, None, r"xs is 'a' of type Scalar.*leading axis.*captured by itself"),
+        (a, None, r"xs is 'a' of type Scalar.*leading axis.*captured automatically"),
         ([1, 2], None, r"xs\[0\] is .*np.array\(...\) of it is one sequence"),
     ],
 )

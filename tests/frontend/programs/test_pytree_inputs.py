@@ -101,7 +101,9 @@ def test_givens():
 
 def test_another_structure():
     f = jaxify([{"a": a}, x], FINAL)
-    with pytest.raises(LoopTypeError, match=r"have the structure .*'a'.*those of the call .*'b'"):
+    with pytest.raises(
+        LoopTypeError, match=r"have the structure .*'a'.*the arguments of the call .*'b'"
+    ):
         f({"b": 1.0}, X)
     with pytest.raises(TypeError, match="missing"):
         f({"a": 1.0})

@@ -73,7 +73,7 @@ def test_what_has_no_hash_or_is_no_argument():
     with pytest.raises(LoopTypeError, match="static.*not the variable kind"):
         f(XS, pt.scalar("kind"))
     with pytest.raises(
-        MissingInputError, match=r"static_argnames has 'mode'.*no argument of .*\(x\)"
+        MissingInputError, match=r"static_argnames has 'mode'.*not an argument of .*\(x\)"
     ):
         jaxify(lambda x: x, static_argnames="mode")
     with pytest.raises(MissingInputError, match="static_argnames has 'xs'"):

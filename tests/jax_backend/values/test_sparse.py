@@ -485,9 +485,7 @@ def test_a_choice_between_matrices() -> None:
 def test_arrays_whose_length_is_the_number_of_nonzeros_are_refused(make: Any) -> None:
     d = pt.dmatrix("d")
     f = jaxify([d], make(d))
-    with pytest.raises(
-        DynamicShapeError, match="how many there are is only known when the program"
-    ):
+    with pytest.raises(DynamicShapeError, match="whose number is known only when the program"):
         f(DENSE)
 
 

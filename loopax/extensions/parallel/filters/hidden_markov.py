@@ -19,14 +19,14 @@ from loopax.extensions.parallel.filters.steps import (
 
 
 class HmmForward(NamedTuple):
-    """What `hmm_forward` returns, for ``T`` steps and ``K`` states: tensor variables."""
+    """The result of `hmm_forward` for ``T`` steps and ``K`` states, as tensor variables."""
 
     log_filtered: Variable  # (T, K) log probabilities of the states, given the observations so far
     log_likelihood: Variable  # () log density of all observations
 
 
 class HmmSmoother(NamedTuple):
-    """What `hmm_smoother` returns, for ``T`` steps and ``K`` states: tensor variables."""
+    """The result of `hmm_smoother` for ``T`` steps and ``K`` states, as tensor variables."""
 
     log_smoothed: Variable  # (T, K) log probabilities of the states, given all observations
     log_likelihood: Variable  # () log density of all observations
@@ -35,22 +35,23 @@ class HmmSmoother(NamedTuple):
 def hmm_forward(
     log_initial: Any, log_transition: Any, log_likelihoods: Any, *, parallel: bool = False
 ) -> HmmForward:
-    """The filtered states and the log-likelihood of a hidden Markov model.
+    """Compute the filtered states and the log-likelihood of a hidden Markov model.
 
     Parameters
     ----------
     log_initial
-        ``(K,)``: log probabilities of the first state; minus infinity for one where it cannot begin.
+        ``(K,)``: log probabilities of the first state; minus infinity for a state in which it cannot
+        begin.
     log_transition
-        ``(K, K)``, or ``(T, K, K)`` where they change; then those of step 0 are not used. Rows are the
-        state before, columns the one that follows; minus infinity where it cannot.
+        ``(K, K)``, or ``(T, K, K)`` if they change over time; the matrix of step 0 is then not used.
+        Rows are the current state, columns the next one; minus infinity for an impossible transition.
     log_likelihoods
-        ``(T, K)``: the log density of each observation, given each state; ``T`` 1 or more. Zeros for an
-        observation that is missing.
+        ``(T, K)``: the log density of each observation, given each state; ``T`` is at least 1. Use
+        zeros for a missing observation.
     parallel
-        Whether all steps are taken at once, as an associative scan, in about ``log T`` steps one after
-        another and about ``K`` times the work: for long series on an accelerator. Native code has it as a
-        loop over elements, which takes several times as long.
+        Whether to take all steps at once, as an associative scan, in about ``log T`` sequential steps
+        and about ``K`` times the work: for long series on an accelerator. Native code runs it as a loop
+        over elements, which takes several times as long.
 
     Returns
     -------
@@ -60,14 +61,15 @@ def hmm_forward(
     Raises
     ------
     LoopTypeError
-        An argument has another rank than those above.
+        An argument has another rank than described above.
 
     Notes
     -----
-    The parallel form is that of Hassan, Särkkä and García-Fernández (2021), "Temporal parallelization of
-    inference in hidden Markov models", IEEE Transactions on Signal Processing 69. Its elements are scaled
-    probabilities: a state that, many steps on, is 1e308 times less probable than another has probability
-    0 there, before the observation of the step is seen. The loop is in logarithms throughout.
+    The parallel form follows Hassan, Särkkä and García-Fernández (2021), "Temporal parallelization of
+    inference in hidden Markov models", IEEE Transactions on Signal Processing 69. Its elements are
+    scaled probabilities: a state that, many steps on, is 1e308 times less probable than another has
+    probability 0 there, before the observation of the step is seen. The loop is in logarithms
+    throughout.
 
     Examples
     --------
@@ -86,12 +88,13 @@ def hmm_forward(
 def hmm_smoother(
     log_initial: Any, log_transition: Any, log_likelihoods: Any, *, parallel: bool = False
 ) -> HmmSmoother:
-    """The smoothed states, or posterior marginals, of a hidden Markov model: forward and backward.
+    """Compute the smoothed states, or posterior marginals, of a hidden Markov model, forward and
+    backward.
 
     Parameters
     ----------
     log_initial, log_transition, log_likelihoods, parallel
-        As for `hmm_forward`. The associative scans of both directions are over the same elements.
+        As for `hmm_forward`. The associative scans of both directions use the same elements.
 
     Returns
     -------
@@ -101,7 +104,7 @@ def hmm_smoother(
     Raises
     ------
     LoopTypeError
-        An argument has another rank than those of `hmm_forward`.
+        An argument has another rank than in `hmm_forward`.
 
     Examples
     --------

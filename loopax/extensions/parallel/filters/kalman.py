@@ -21,11 +21,11 @@ from loopax.extensions.parallel.filters.steps import for_all_steps, with_first
 
 
 class KalmanFilter(NamedTuple):
-    """What `kalman_filter` returns, for ``T`` steps, ``d`` states and ``p`` observations: tensor variables.
+    """The result of `kalman_filter` for ``T`` steps, ``d`` states and ``p`` observations, as variables.
 
-    A diffuse covariance is what grows beyond all bounds with the variance of the start: the covariance of
-    a state is ``k * diffuse + finite`` for a start of variance ``k`` that goes to infinity. It is 0 once
-    the observations say where the state is, and always where no state starts diffuse.
+    A diffuse covariance is the part that grows without bound with the variance of the start: the
+    covariance of a state is ``k * diffuse + finite`` for a start of variance ``k`` that goes to
+    infinity. It is 0 once the observations determine the state, and always if no state starts diffuse.
     """
 
     means: Variable  # (T, d) means of the states, given the observations up to each
@@ -54,7 +54,7 @@ def kalman_filter(
     diffuse: bool | Sequence[bool] = False,
     parallel: bool = False,
 ) -> KalmanFilter:
-    """The filtered states and the log-likelihood of a linear Gaussian state space model.
+    """Compute the filtered states and the log-likelihood of a linear Gaussian state space model.
 
     ::
 
@@ -65,49 +65,49 @@ def kalman_filter(
     Parameters
     ----------
     observations
-        ``y``, of shape ``(T, p)``, ``T`` 1 or more. An entry that is nan is missing: it counts nothing, and
-        a step without any is predicted only.
+        ``y``, of shape ``(T, p)``, with ``T`` at least 1. A NaN is a missing entry: it contributes
+        nothing, and a step without any entries is only predicted.
     transition, transition_covariance
-        ``(d, d)``, or ``(T, d, d)`` where they change; then those of step 0 are not used. The covariance
-        may be singular.
+        ``(d, d)``, or ``(T, d, d)`` if they change over time; the matrices of step 0 are then not used.
+        The covariance may be singular.
     observation
         ``(p, d)`` or ``(T, p, d)``.
     observation_covariance
-        ``(p, p)`` or ``(T, p, p)``. It may be singular, or 0, where the covariance of the innovation,
-        ``observation C observation.T + observation_covariance``, is positive definite. With ``parallel``
-        that must be so with ``transition_covariance`` in the place of ``C``. Elsewhere the results are
-        nan from that step on, and so is the log-likelihood; `diagnose` names the step.
+        ``(p, p)`` or ``(T, p, p)``. It may be singular, or 0, if the covariance of the innovation,
+        ``observation C observation.T + observation_covariance``, is positive definite; with
+        ``parallel`` the same must hold with ``transition_covariance`` in place of ``C``. Otherwise, the
+        results are NaN from that step on, and so is the log-likelihood; `diagnose` names the step.
     initial_mean, initial_covariance
-        ``(d,)`` and ``(d, d)``: of the first state, before its observation. With ``diffuse=True`` they
-        can be left out.
+        ``(d,)`` and ``(d, d)``: the distribution of the first state, before its observation. Optional
+        with ``diffuse=True``.
     transition_offset, observation_offset
         ``(d,)`` and ``(p,)``, or with a row for each step; zeros by default.
     diffuse
-        Of which states nothing is known at the start: True for all, or a flag for each. What
-        ``initial_covariance`` says of these is not used. This is the exact diffuse start, the limit of
-        ever greater variances, and ``log_likelihood`` the diffuse one, that of statsmodels with
-        ``use_exact_diffuse=True``. For the approximate one write ``initial_covariance=1e6 * np.eye(d)``,
-        and sum ``log_likelihoods`` without the first ones.
+        The states about which nothing is known at the start: True for all, or a flag for each. Their
+        entries of ``initial_covariance`` are not used. This is the exact diffuse start, the limit as
+        the variances go to infinity, and ``log_likelihood`` is the diffuse one, equal to statsmodels'
+        with ``use_exact_diffuse=True``. For an approximate diffuse start write
+        ``initial_covariance=1e6 * np.eye(d)``, and sum ``log_likelihoods`` without the first ones.
     parallel
-        Whether all steps are taken at once, as an associative scan, in about ``log T`` steps one after
-        another and several times the work: for long series on an accelerator. Native code has it as a
-        loop over elements, which takes several times as long, and minutes to compile with a gradient.
+        Whether to take all steps at once, as an associative scan, in about ``log T`` sequential steps
+        and several times the work: for long series on an accelerator. Native code runs it as a loop
+        over elements, which takes several times as long, and minutes to compile with a gradient.
 
     Returns
     -------
     KalmanFilter
-        What is not read of it is not computed.
+        Fields that nothing reads are not computed.
 
     Raises
     ------
     LoopTypeError
-        An argument has another rank than those above, or a size that does not fit; a covariance has
-        a negative eigenvalue and is known before the program runs.
+        An argument has another rank than described above, or a size that does not match; or a
+        covariance known before the program runs has a negative eigenvalue.
 
     Notes
     -----
-    The parallel form is that of Särkkä and García-Fernández (2021), "Temporal parallelization of Bayesian
-    smoothers", IEEE Transactions on Automatic Control 66, the diffuse start that of de Jong (1991), "The
+    The parallel form follows Särkkä and García-Fernández (2021), "Temporal parallelization of Bayesian
+    smoothers", IEEE Transactions on Automatic Control 66, the diffuse start de Jong (1991), "The
     diffuse Kalman filter", Annals of Statistics 19. The log-likelihood is computed from the filtered
     states by the same lines in both forms, and has the same gradients.
 

@@ -30,7 +30,7 @@ from loopax.extensions.parallel.filters.steps import for_all_steps, one_by_one
 
 
 class KalmanSmoother(NamedTuple):
-    """What `kalman_smoother` returns, for ``T`` steps and ``d`` states: tensor variables."""
+    """The result of `kalman_smoother` for ``T`` steps and ``d`` states, as tensor variables."""
 
     means: Variable  # (T, d) means of the states, given all observations
     covariances: Variable  # (T, d, d)
@@ -54,12 +54,12 @@ def kalman_smoother(
     diffuse: bool | Sequence[bool] = False,
     parallel: bool = False,
 ) -> KalmanSmoother:
-    """The smoothed states and the log-likelihood of a linear Gaussian state space model.
+    """Compute the smoothed states and the log-likelihood of a linear Gaussian state space model.
 
     Parameters
     ----------
     observations, transition, transition_covariance, observation, observation_covariance
-        As for `kalman_filter`, of the same shapes.
+        As for `kalman_filter`, with the same shapes.
     initial_mean, initial_covariance, transition_offset, observation_offset, diffuse
         As for `kalman_filter`.
     parallel
@@ -68,19 +68,19 @@ def kalman_smoother(
     Returns
     -------
     KalmanSmoother
-        What is not read of it is not computed.
+        Fields that nothing reads are not computed.
 
     Raises
     ------
     LoopTypeError
-        As by `kalman_filter`.
+        As for `kalman_filter`.
 
     Notes
     -----
-    The parallel form is that of Särkkä and García-Fernández (2021), "Temporal parallelization of Bayesian
+    The parallel form follows Särkkä and García-Fernández (2021), "Temporal parallelization of Bayesian
     smoothers", IEEE Transactions on Automatic Control 66, with the backward pass of de Jong (1989),
-    "Smoothing and interpolation with the state-space model", JASA 84. It inverts no covariance of states,
-    and these may be singular.
+    "Smoothing and interpolation with the state-space model", JASA 84. It inverts no covariance of
+    states, so these may be singular.
 
     Examples
     --------

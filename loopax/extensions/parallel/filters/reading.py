@@ -57,7 +57,7 @@ def read_state_space(
     if flags is not True and (initial_mean is None or initial_covariance is None):
         raise LoopTypeError(
             f"{what} takes initial_mean and initial_covariance, of the first state before its observation. "
-            "Leave them out only with diffuse=True, where nothing is known of any state."
+            "Leave them out only with diffuse=True, if nothing is known about any state."
         )
     args = {
         "transition": f,
@@ -113,7 +113,7 @@ def _flags(what: str, diffuse: Any, d: int | None) -> Any:
     if flags.dtype != bool or flags.ndim > 1:
         raise LoopTypeError(
             f"{what} takes diffuse= as True, False, or a list with one of these for each state, got "
-            f"{diffuse!r}. It is part of the model, and no variable."
+            f"{diffuse!r}. It is part of the model, not a variable."
         )
     if flags.ndim == 1 and d is not None and len(flags) != d:
         raise LoopTypeError(

@@ -81,11 +81,11 @@ def _check_readers(site: Site) -> None:
     if reader is not None:
         v = site.node.inputs[0]
         raise DynamicShapeError(
-            f"{reader} needs the entries of {describe(v)}, and how many there are is only known when "
-            "the program runs: JAX must know the length of an array while it traces. Make the matrix "
+            f"{reader} needs the entries of {describe(v)}, whose number is known only when the program "
+            "runs: JAX must know the length of an array while it traces. Make the matrix "
             "an input of the program, a = pytensor.sparse.csr_matrix('a'), and call it with "
-            "scipy.sparse.csr_matrix(x), outside of jax.jit; or use what does not hang on the number "
-            "of entries, such as pytensor.sparse.dense_from_sparse(a)."
+            "scipy.sparse.csr_matrix(x), outside of jax.jit; or use an op that does not depend on the "
+            "number of entries, such as pytensor.sparse.dense_from_sparse(a)."
         )
 
 

@@ -185,7 +185,7 @@ def test_loops_that_cannot_take_all_steps_at_once():
     with pytest.raises(LoopTypeError, match="a step that returns a stop flag"):
         scan(lambda s, row: (s / 2, s, s < 0.1), START, x, parallel="newton")
     rng = pytensor.shared(np.random.default_rng(0))
-    with pytest.raises(LoopTypeError, match="carry.* is no array"):
+    with pytest.raises(LoopTypeError, match="carry.* is not an array"):
 
         def step(c, row):
             return (c[0], c[1] + row), None

@@ -1,0 +1,1 @@
+"""One adapter for each library whose internals loopax uses."""
