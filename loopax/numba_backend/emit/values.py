@@ -77,8 +77,8 @@ class Virtual:
     the local or literal that all elements equal. ``light``: to recompute an element costs about as much
     as to load it. ``cost``: cycles of an element, where its computation cannot raise.
     ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``: an element calls a function
-    that is slow except in vector code. ``is_gathered``: elements are read out of order, so that a loop
-    that stores them is not vectorized. No value has both of the last two.
+    that is slow except in vector code. ``is_gathered``: elements are read out of order, or each is a loop,
+    so that a loop that stores them is not vectorized. No value has both of the last two.
     """
 
     shape: tuple[Dim, ...]

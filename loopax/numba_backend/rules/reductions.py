@@ -81,7 +81,7 @@ def reduce(site: Site, x: Value) -> Any:
     if not emit.is_small(shape):
         x = emit.indexable(x)
         if constant is not None or not _is_faster_by_rows(x.shape, remaining_axes):
-            return site.result(Virtual(shape, out, total, cheap=False))
+            return site.result(Virtual(shape, out, total, cheap=False, is_gathered=True))
         partial = emit.empty(shape, acc, "sums")
         with emit.loops(shape) as indices:
             for at in indices:
@@ -138,7 +138,8 @@ def _is_faster_by_rows(shape: Sequence[Dim], remaining_axes: Sequence[int]) -> b
     1000 x 1000. LLVM unrolls a few rows, which need no memory for sums.
     """
     reduced = [n for k, n in enumerate(shape) if k not in remaining_axes]
-    if not remaining_axes or remaining_axes[-1] != len(shape) - 1:
+    innermost = max((k for k, n in enumerate(shape) if n != 1), default=-1)
+    if innermost not in remaining_axes:
         return False
     few = all(isinstance(n, int) for n in reduced) and np.prod(reduced, dtype=int) <= 4  # type: ignore[arg-type]
     return not few

@@ -57,7 +57,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
                 emit.set(total, call("plus", total, term) if is_float else total + term)
         return total
 
-    return site.result(Virtual(shape, dtype, at, cheap=False))
+    return site.result(Virtual(shape, dtype, at, cheap=False, is_gathered=True))
 
 
 def _written_out(site: Site, a: Small, b: Small) -> Small:
