@@ -13,6 +13,7 @@ from benchmarks.calls import COUNTS, LIMIT, call_overhead
 from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
 from benchmarks.devices import devices
+from benchmarks.jax_functions import FUNCTIONS
 from benchmarks.kernels import kernels
 from benchmarks.models_beside_pytensor import MISSING, models, pymc_is_there
 from benchmarks.models_report import MODEL, draw, models_table
@@ -20,7 +21,7 @@ from benchmarks.native import PROGRAMS as NATIVE_PROGRAMS
 from benchmarks.native import natives
 from benchmarks.native_calls import KINDS, LIMITS, native_call
 from benchmarks.native_cold import colds, growth
-from benchmarks.native_functions import native_functions
+from benchmarks.native_functions import jax_functions, native_functions
 from benchmarks.parallel import parallels
 from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
@@ -38,6 +39,7 @@ CHOICES = (
     "calls",
     "checkpoint",
     "devices",
+    "jax-functions",
     "models",
     *NATIVE,
     "native-calls",
@@ -81,7 +83,8 @@ def main(argv=None):
         "--only",
         action="append",
         metavar="NAME",
-        help="of the models, this one; may be repeated (see benchmarks/models)",
+        help="of the models or the JAX functions, this one; may be repeated (see benchmarks/models and "
+        "benchmarks/jax_functions)",
     )
     parser.add_argument(
         "--picture",
@@ -91,9 +94,11 @@ def main(argv=None):
         help="where the picture of the models goes (default: %(default)s)",
     )
     arguments = parser.parse_intermixed_args(argv)
-    if arguments.only and "models" not in (arguments.which or ["models"]):
-        parser.error("--only goes with models")
+    if arguments.only and not {"models", "jax-functions"} & {*(arguments.which or ["models"])}:
+        parser.error("--only goes with models and jax-functions")
     arguments.which = arguments.which or ["models"] * bool(arguments.only)
+    if "jax-functions" in arguments.which and (unknown := {*(arguments.only or ())} - {*FUNCTIONS}):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(FUNCTIONS)}")
     which, programs = divided(arguments.which or CHOICES)
     for given, choices in ((which, CHOICES), (programs, NATIVE_PROGRAMS)):
         unknown = set(given) - set(choices)
@@ -174,6 +179,8 @@ def measure(which, programs, arguments):
         yield checkpoints(route, pairs)
     if "devices" in which:
         yield from devices(pairs, say)
+    if "jax-functions" in which:
+        yield from jax_functions(pairs, arguments.only, say)
     if "models" in which:
         yield from models(pairs, arguments.only, say)
     if "native" in which:

@@ -1,6 +1,7 @@
 """Functions in plain JAX as `loopax.native` runs them beside ``jax.jit`` of the same functions.
 
-Value, and value and gradient, of those of `jax_hand` that have a reverse mode.
+Value, and value and gradient: of those of `jax_hand`, and of `jax_functions` with the time to the first
+result.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,13 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.jax_functions import FUNCTIONS
 from benchmarks.kernels import ATOL, HAND, RTOL, transformed
-from benchmarks.measure import repeated_calls
+from benchmarks.measure import Pairs, first, in_turns, repeated_calls
 from benchmarks.native import PROGRAMS
-from benchmarks.report import JAX_FUNCTIONS, Figure
+from benchmarks.report import JAX_FIRST, JAX_FUNCTIONS, Figure
 from loopax import native
 
 LIMITS = {"forward": 0.5, "gradient": 0.5}
+_WORST = 1.05  # of any function; half of the time is the limit of the median
+_SOON = 1.5  # seconds more to the first result
 
 
 def native_functions(pairs: int, names: Any, say: Callable[[str], None]) -> Iterator[Figure]:
@@ -30,6 +34,24 @@ def native_functions(pairs: int, names: Any, say: Callable[[str], None]) -> Iter
             f = HAND[name].value if comparison == "forward" else HAND[name].derivable
             measured = _compared(f, args, comparison, wrt, pairs)
             yield Figure(p.title, comparison, JAX_FUNCTIONS, limit, measured)
+
+
+def jax_functions(pairs: int, names: Any, say: Callable[[str], None]) -> Iterator[Figure]:
+    for name in names or FUNCTIONS:
+        p = FUNCTIONS[name]
+        args = [jnp.asarray(x) for x in p.args]
+        for comparison in LIMITS if p.is_differentiable else ("forward",):
+            say(f"jax functions, {name}, {comparison}")
+            measured = _compared(p.f, args, comparison, (0,), pairs)
+            yield Figure(name, comparison, JAX_FUNCTIONS, _WORST, measured)
+            yield Figure(name, comparison, JAX_FIRST, _SOON, _first(p.f, args, comparison, pairs))
+
+
+def _first(f: Callable, args: list[Any], comparison: str, pairs: int) -> Pairs:
+    def timed(g: Callable) -> Callable[[], float]:
+        return lambda: first(lambda: jax.jit(transformed(g(f), comparison, (0,))), args)
+
+    return in_turns(timed(native), timed(lambda f: f), min(pairs, 3))
 
 
 def _compared(

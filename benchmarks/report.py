@@ -18,6 +18,7 @@ CHECKPOINT = "checkpoint"
 NATIVE = "native"
 KERNELS = "kernels"
 JAX_FUNCTIONS = "native functions"
+JAX_FIRST = "native functions, first result"
 NATIVE_CALL = "native call"
 NATIVE_GROWTH = "native growth"
 COLD = "cold"
@@ -26,8 +27,8 @@ PARALLEL = "parallel"
 DEVICES = "devices"
 PASSES = "passes"
 GROWTH = "growth"
-CALLS = (OVERHEAD, NATIVE_CALL)
-FEW = (GROWTH, NATIVE_GROWTH, COLD)
+CALLS = (OVERHEAD, NATIVE_CALL, JAX_FIRST)
+FEW = (GROWTH, NATIVE_GROWTH, COLD, JAX_FIRST)
 
 
 class Memory(NamedTuple):
@@ -102,6 +103,8 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
             lines += ["", title, *(["", head] if head else []), *map(row, found)]
         if found and measured == NATIVE:
             lines += ["", *medians(found)]
+        if found and measured == JAX_FUNCTIONS:
+            lines += ["", *medians_of_functions(found)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -118,6 +121,13 @@ def medians(figures: list[Figure]) -> Iterator[str]:
             f"{comparison:<14}of {len(ratios)}: median {np.median(ratios):.2f} (limit {limit:g}) {holds}, "
             f"worst {max(ratios):.2f}"
         )
+
+
+def medians_of_functions(figures: list[Figure]) -> Iterator[str]:
+    """Of the ratios of JAX functions."""
+    for comparison in dict.fromkeys(f.comparison for f in figures):
+        ratios = [f.estimate.median for f in figures if f.comparison == comparison]
+        yield f"{comparison:<14}of {len(ratios)}: median {np.median(ratios):.2f}, worst {max(ratios):.2f}"
 
 
 def line(program: str, comparison: str, cells: list[str]) -> str:
@@ -169,6 +179,14 @@ def wide_row(figure: Figure) -> str:
     return f"{figure.program:<16}{figure.comparison:<20}{cell(figure)}"
 
 
+def function_row(figure: Figure) -> str:
+    return f"{figure.program:<24}{figure.comparison:<10}{cell(figure)}"
+
+
+def function_head(what: str) -> str:
+    return f"{'':<34}{HEAD}".replace("ratio", f"{what:<5}")
+
+
 def wide_head(what: str) -> str:
     return f"{'':<36}{HEAD}".replace("ratio", f"{what:<5}")
 
@@ -202,8 +220,14 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
     (
         JAX_FUNCTIONS,
         "hand-written JAX by loopax.native beside the same by jax.jit",
-        line("", "", [HEAD]),
-        row,
+        function_head("ratio"),
+        function_row,
+    ),
+    (
+        JAX_FIRST,
+        "the same, seconds more to the first result",
+        function_head("s"),
+        function_row,
     ),
     (
         NATIVE_CALL,
