@@ -260,6 +260,25 @@ def test_powers_of_zero(form):
 
 
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
+def test_powers_with_the_exponent_zero(form):
+    """The derivative by x is 0, at infinity too; by x and the exponent it is 1 / x."""
+    x, y = pt.dvectors("x", "y")
+    native = form == {"backend": NATIVE}
+    gradient = (loopax if native else jax).grad
+    bases, zeros = np.array([0.5, -2.0, 1e10, np.inf, -np.inf]), np.zeros(5)
+    for exponent in (y, pt.zeros(()), pt.cast(y, "int64"), pt.cast(y, "uint8")):
+        f = jaxify([x, y], (x**exponent + 0 * y).sum(), **form)
+        np.testing.assert_array_equal(gradient(f)(bases, zeros), 0)
+    f = jaxify([x, y], (x**y).sum(), **form)
+    positive, ones = np.array([0.5, 2.0, 1e10]), np.ones(3)
+    if native:
+        product, _ = loopax.hvp(f, (positive, zeros[:3]), (0 * ones, ones))
+    else:
+        product = jax.jacobian(jax.grad(f), 1)(positive, zeros[:3]).sum(axis=1)
+    np.testing.assert_allclose(product, 1 / positive)
+
+
+@pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_log1mexp_at_zero(form):
     """Both derivatives are minus infinity; at -1 they are those of log(1 - exp(x))."""
     f = jaxify([NUMBER], pt.log1mexp(NUMBER), **form)

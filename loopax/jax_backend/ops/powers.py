@@ -37,8 +37,16 @@ def _of_floats(x: Any, y: Any, is_traced: bool) -> Any:
 
 
 def _slope_of_base(x: Any, y: Any) -> Any:
-    choose: Any = jnp.where if isinstance(y, jax.core.Tracer | jax.Array) else np.where
-    return y * power(x, choose(y == 0, 1, y - 1).astype(jnp.result_type(y)))
+    """``y * x**(y - 1)``: 0 for the exponent 0, also where x is 0 or infinite.
+
+    Of an exponent that is traced only the base 0 is an exception: the derivative of this in the exponent 0
+    is ``1 / x`` elsewhere.
+    """
+    if isinstance(y, jax.core.Tracer | jax.Array):
+        reduced: Any = jnp.where((y == 0) & (x == 0), 1, y - 1)
+    else:
+        reduced = np.where(np.equal(y, 0), 0, y - 1)
+    return y * power(x, reduced.astype(jnp.result_type(y)))
 
 
 def _slope_of_exponent(x: Any, y: Any) -> Any:

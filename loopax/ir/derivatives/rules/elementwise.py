@@ -16,6 +16,7 @@ from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Pow
 from pytensor.scalar.math import Log1mexp
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir.derivatives.rules.broadcasting import summed
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
@@ -25,14 +26,21 @@ _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
 
 
 def _base_slope(inputs: Sequence[Any], y: Any) -> Any:
-    """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0."""
+    """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0.
+
+    Of an exponent that is differentiated itself only the base 0 is an exception: the derivative of this in
+    the exponent 0 is ``1 / x`` elsewhere.
+    """
     x, exponent = inputs
     if isinstance(exponent, Constant):
-        reduced: Any = np.where(exponent.data == 0, 1, exponent.data - 1).astype(
+        reduced: Any = np.where(exponent.data == 0, 0, exponent.data - 1).astype(
             exponent.data.dtype
         )
+    elif exponent.type.dtype in discrete_dtypes:
+        reduced = pt.switch(pt.eq(exponent, 0), 0, exponent - 1).astype(exponent.type.dtype)
     else:
-        reduced = pt.switch(pt.eq(exponent, 0), 1, exponent - 1).astype(exponent.type.dtype)
+        is_exception = pt.eq(exponent, 0) & pt.eq(x, 0)
+        reduced = pt.switch(is_exception, 1, exponent - 1).astype(exponent.type.dtype)
     return exponent * x**reduced
 
 
