@@ -25,6 +25,7 @@ from loopax.pymc.checkpoints.folder import Checkpoint, CheckpointError, Record
 from loopax.pymc.checkpoints.step_state import as_arrays, from_arrays
 
 _N_DRAWS = "draws"  # in the state: how many draws came before it, those of tuning included
+_DIVERGENCES = "divergences"  # a count that PyMC's steps keep beside their state
 _WARNING = "warning"  # a statistic whose values are objects; PyMC leaves it out of its result
 
 
@@ -43,7 +44,7 @@ def sample_with_steps(
 
     ``draws`` has those of tuning in it.
     """
-    _refuse_steps(getattr(step, "methods", [step]))
+    _refuse_steps(_parts(step))
     names = [f"chain-{k}" for k in range(len(traces))]
     writers = [_Writer(checkpoint.record(name)) for name in names]
     kept = {
@@ -67,6 +68,11 @@ def refuse_population(*_: Any, **options: Any) -> None:
         "checkpoint= keeps chains that do not look at one another, and this step draws a population of "
         "chains together: take pm.DEMetropolisZ, which needs none, or leave out checkpoint=."
     )
+
+
+def _parts(step: Any) -> list[Any]:
+    """The steps of which a compound one is made."""
+    return list(getattr(step, "methods", [step]))
 
 
 def _refuse_steps(steps: list[Any]) -> None:
@@ -209,6 +215,9 @@ class ReplayedStep:
             if done == chain.n_draws:
                 state = chain.checkpoint.record(chain.name).state
                 self._step.sampling_state = from_arrays(state, self._step.sampling_state)
+                for step, of_step in zip(_parts(self._step), stats, strict=False):
+                    if _DIVERGENCES in of_step:
+                        setattr(step, _DIVERGENCES, int(of_step[_DIVERGENCES]))
         else:
             point, values = self._step.step(point)
             stats = StatsWithState(values)
