@@ -113,7 +113,7 @@ class Record:
         state = checkpoint.read(name + _STATE)
         n_blocks = None if state is None else state.pop(_N_BLOCKS, None)
         if state is not None and (n_blocks is None or n_blocks.shape or n_blocks.dtype != int):
-            raise _damaged(checkpoint.path / name + _STATE, "it counts no blocks")
+            raise _damaged(checkpoint.path / f"{name}{_STATE}", "it counts no blocks")
         self.state: dict[str, np.ndarray] | None = state
         self.n_blocks = 0 if n_blocks is None else int(n_blocks)
 

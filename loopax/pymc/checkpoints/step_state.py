@@ -38,10 +38,10 @@ def as_arrays(state: Any) -> dict[str, np.ndarray]:
             kind = "array" if isinstance(value, np.ndarray) else "scalar"
             return {_KIND: kind, _VALUE: name}
         if is_dataclass(value):
-            parts = {
+            by_name = {
                 f.name: write(getattr(value, f.name), f"{place}.{f.name}") for f in fields(value)
             }
-            return {_KIND: type(value).__qualname__, _VALUE: parts}
+            return {_KIND: type(value).__qualname__, _VALUE: by_name}
         if isinstance(value, dict) and all(isinstance(k, str) for k in value):
             return {
                 _KIND: "dict",
