@@ -122,12 +122,17 @@ class _Writer:
     def add(self, k: int, point: Any, stats: StatsWithState) -> None:
         if k < self.n_draws + len(self._rows):
             return  # replayed
-        self._rows.append((point, stats))
+        # Copies: a step may write its next draw into the same array.
+        self._rows.append((_copied(point), [_copied(of_step) for of_step in stats]))
         if stats.state is not None:
             self.n_draws += len(self._rows)
             state = {**stats.state, _N_DRAWS: np.array(self.n_draws)}
             self._record.append(_block(self._rows), state)
             self._rows = []
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.array(x) for name, x in values.items() if name != _WARNING}
 
 
 def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
@@ -138,8 +143,7 @@ def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
             columns.setdefault(f"point/{name}", []).append(value)
         for k, of_step in enumerate(stats):
             for name, value in of_step.items():
-                if name != _WARNING:
-                    columns.setdefault(f"stats/{k}/{name}", []).append(value)
+                columns.setdefault(f"stats/{k}/{name}", []).append(value)
     block = {name: np.array(column) for name, column in columns.items()}
     for name, column in block.items():
         if column.dtype == object or len(column) != len(rows):
@@ -198,11 +202,18 @@ class ReplayedStep:
         vars(self).update(_step=step, _kept=kept, _n_steps=n_steps, _chain=None, _done=n_steps)
 
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
+        self._begin(rng)
+        self._step.setup_chain(rng, tune, draws)
+
+    def set_rng(self, rng: np.random.Generator) -> None:  # which PyMC before 6.4 calls instead
+        self._begin(rng)
+        self._step.set_rng(rng)
+
+    def _begin(self, rng: np.random.Generator) -> None:
         if self._done < self._n_steps:
             raise KeyboardInterrupt  # in the chain before, after which PyMC goes on with the next one
         _end_with_parent()
         chain = self._kept[_generator_key(rng)]
-        self._step.setup_chain(rng, tune, draws)
         vars(self).update(_chain=chain, _replay=chain.draws(), _done=0, _cadence=Cadence())
 
     def step(self, point: Any) -> tuple[Any, StatsWithState]:

@@ -1,4 +1,4 @@
-"""What the draws of a run depend on, by name: its model, its data, its arguments and versions.
+"""The parts of a run on which its draws depend, by name: model, data, arguments and versions.
 
 A part is text, equal in two processes if the part is: short values as they are written, others as a
 digest. The graph of the model is written as the cache writes it, by the code of its ops; an op or a

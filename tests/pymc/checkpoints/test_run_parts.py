@@ -1,4 +1,4 @@
-"""What tells one run from another."""
+"""Parts of runs: equal for equal runs, in any process."""
 
 import json
 import os
