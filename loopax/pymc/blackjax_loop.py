@@ -102,8 +102,8 @@ def _algorithm(
         adaptation_info_fn=import_module("blackjax.adaptation.base").get_filter_adapt_info_fn(),
         **options,
     )
-    of_adaptation = inspect.signature(blackjax.window_adaptation).parameters
-    of_steps = {k: x for k, x in options.items() if k not in of_adaptation}
+    adaptation_names = inspect.signature(blackjax.window_adaptation).parameters
+    kernel_options = {k: x for k, x in options.items() if k not in adaptation_names}
 
     def tuned(key: Any, position: Any) -> Any:
         (start, parameters), _ = adaptation.run(key, position, num_steps=tune)
@@ -111,7 +111,7 @@ def _algorithm(
 
     def draw(state: Any, keys: Any) -> Any:
         chain, parameters = state
-        step = kind(logp_fn, **parameters, **of_steps).step
+        step = kind(logp_fn, **parameters, **kernel_options).step
 
         def one_draw(state: Any, key: Any) -> Any:
             state, info = step(key, state)

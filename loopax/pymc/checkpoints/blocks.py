@@ -1,4 +1,4 @@
-"""A loop of a JAX sampler, run in blocks of steps, each of which is kept before the next one begins.
+"""A loop of a JAX sampler in blocks of steps, whose draws and state are kept after a block.
 
     advance(state, [0, ..., 24]), advance(state, [25, ..., 49]), ...
 
@@ -63,25 +63,25 @@ def run_in_blocks(
         record.append({}, _named(state, done))
     else:
         state, done = _restored(record.state, shapes)
-    kept: list[Any] = [list(block.values()) for block in record.blocks()]
-    blocks: list[list[np.ndarray]] = []
+    written: list[Any] = [list(block.values()) for block in record.blocks()]
+    pending: list[list[np.ndarray]] = []
     cadence = Cadence()
     for begin in range(done, n_steps, _STEPS):
         steps = np.arange(begin, begin + _STEPS)
         state, outputs = jax.block_until_ready(advance(state, steps))
         drawn = slice(max(n_tuning - begin, 0), min(n_steps - begin, _STEPS))
         if drawn.start < drawn.stop:
-            blocks.append([np.asarray(x)[:, drawn] for x in jax.tree.leaves(outputs)])
+            pending.append([np.asarray(x)[:, drawn] for x in jax.tree.leaves(outputs)])
         if cadence.is_due() or begin + _STEPS >= n_steps:
-            joined = _joined(blocks)
-            record.append({str(k): x for k, x in enumerate(joined)}, _named(state, begin + _STEPS))
-            kept += [joined] if joined else []
-            blocks = []
+            block = _concatenated(pending)
+            record.append({str(k): x for k, x in enumerate(block)}, _named(state, begin + _STEPS))
+            written += [block] if block else []
+            pending = []
     outputs = jax.eval_shape(lambda: advance(state, np.arange(_STEPS))[1])
-    return jax.tree.unflatten(jax.tree.structure(outputs), _joined(kept))
+    return jax.tree.unflatten(jax.tree.structure(outputs), _concatenated(written))
 
 
-def _joined(blocks: list[list[np.ndarray]]) -> list[np.ndarray]:
+def _concatenated(blocks: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [np.concatenate(xs, axis=1) for xs in zip(*blocks, strict=True)]
 
 

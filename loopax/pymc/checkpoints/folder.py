@@ -259,10 +259,10 @@ def _parts(folder: PrivateFolder, data: bytes) -> dict[str, str]:
     return parts
 
 
-def _differences(kept: Mapping[str, str], parts: Mapping[str, str]) -> list[str]:
+def _differences(old_parts: Mapping[str, str], parts: Mapping[str, str]) -> list[str]:
     lines = {}
-    for name in sorted({*kept, *parts}):
-        old, new = kept.get(name), parts.get(name)
+    for name in sorted({*old_parts, *parts}):
+        old, new = old_parts.get(name), parts.get(name)
         if old == new:
             continue
         if old is None or new is None:

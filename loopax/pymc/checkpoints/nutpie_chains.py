@@ -125,12 +125,12 @@ def _tree(chains: list[dict[str, np.ndarray]], compiled_model: Any) -> Tree:
     about = _from_bytes(chains[0].pop("about"))
     groups: dict[str, dict[str, np.ndarray]] = {}
     dims: dict[str, list[str]] = {}
-    for key, of_variable in about["variables"].items():
+    for key, description in about["variables"].items():
         parts = [chain[key] for chain in chains]
-        if of_variable["json"]:
+        if description["json"]:
             parts = [np.array(_from_bytes(x), dtype=object) for x in parts]
-        groups.setdefault(of_variable["group"], {})[of_variable["name"]] = np.concatenate(parts)
-        dims[of_variable["name"]] = of_variable["dims"]
+        groups.setdefault(description["group"], {})[description["name"]] = np.concatenate(parts)
+        dims[description["name"]] = description["dims"]
     coords: Mapping[str, Any] = compiled_model.coords or {}
     return import_module("arviz").from_dict(
         groups,

@@ -47,8 +47,8 @@ def sample_with_steps(
     _refuse_steps(_parts(step))
     names = [f"chain-{k}" for k in range(len(traces))]
     writers = [_Writer(checkpoint.record(name)) for name in names]
-    kept = {
-        _generator_key(rng): _Kept(checkpoint, name, writer.n_draws)
+    recorded = {
+        _generator_key(rng): _RecordedDraws(checkpoint, name, writer.n_draws)
         for rng, name, writer in zip(rngs, names, writers, strict=True)
     }
 
@@ -57,7 +57,7 @@ def sample_with_steps(
         if callback is not None:
             callback(trace=trace, draw=draw)
 
-    replayed = ReplayedStep(step, kept, draws)
+    replayed = ReplayedStep(step, recorded, draws)
     loop(step=replayed, draws=draws, traces=traces, rngs=rngs, callback=tell, **options)
     if any(len(trace) < draws for trace in traces):
         raise KeyboardInterrupt  # which PyMC's loop takes for the end
@@ -123,7 +123,7 @@ class _Writer:
         if k < self.n_draws + len(self._rows):
             return  # replayed
         # Copies: a step may write its next draw into the same array.
-        self._rows.append((_copied(point), [_copied(of_step) for of_step in stats]))
+        self._rows.append((_copied(point), [_copied(step_stats) for step_stats in stats]))
         if stats.state is not None:
             self.n_draws += len(self._rows)
             state = {**stats.state, _N_DRAWS: np.array(self.n_draws)}
@@ -141,8 +141,8 @@ def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
     for point, stats in rows:
         for name, value in point.items():
             columns.setdefault(f"point/{name}", []).append(value)
-        for k, of_step in enumerate(stats):
-            for name, value in of_step.items():
+        for k, step_stats in enumerate(stats):
+            for name, value in step_stats.items():
                 columns.setdefault(f"stats/{k}/{name}", []).append(value)
     block = {name: np.array(column) for name, column in columns.items()}
     for name, column in block.items():
@@ -157,8 +157,8 @@ def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
 # -- replaying ---------------------------------------------------------------------------------------
 
 
-class _Kept(NamedTuple):
-    """The kept draws of a chain. The process that draws it reads them when it begins."""
+class _RecordedDraws(NamedTuple):
+    """The recorded draws of a chain. The process that draws it reads them when it begins."""
 
     checkpoint: Checkpoint
     name: str
@@ -175,8 +175,8 @@ class _Kept(NamedTuple):
                     if kind == "point":
                         point[name] = np.array(column[k])
                     else:
-                        of_step, _, name = name.partition("/")
-                        stats[int(of_step)][name] = column[k]
+                        step_stats, _, name = name.partition("/")
+                        stats[int(step_stats)][name] = column[k]
                 yield point, stats
 
 
@@ -187,19 +187,21 @@ class StatsWithState(list[dict[str, Any]]):
 
 
 class ReplayedStep:
-    """A PyMC step that begins with the draws that are kept; in all else it is that step.
+    """A PyMC step that begins with recorded draws; in all else it is that step.
 
     Parameters
     ----------
-    kept
-        The kept draws of each chain, by the key of its generator.
+    recorded
+        The recorded draws of each chain, by the key of its generator.
     n_steps
         The number of draws of a chain, those of tuning included.
     """
 
-    def __init__(self, step: Any, kept: Mapping[str, _Kept], n_steps: int) -> None:
+    def __init__(self, step: Any, recorded: Mapping[str, _RecordedDraws], n_steps: int) -> None:
         # Not by attributes: those are the step's.
-        vars(self).update(_step=step, _kept=kept, _n_steps=n_steps, _chain=None, _done=n_steps)
+        vars(self).update(
+            _step=step, _recorded=recorded, _n_steps=n_steps, _chain=None, _done=n_steps
+        )
 
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
         self._begin(rng)
@@ -213,7 +215,7 @@ class ReplayedStep:
         if self._done < self._n_steps:
             raise KeyboardInterrupt  # in the chain before, after which PyMC goes on with the next one
         _end_with_parent()
-        chain = self._kept[_generator_key(rng)]
+        chain = self._recorded[_generator_key(rng)]
         vars(self).update(_chain=chain, _replay=chain.draws(), _done=0, _cadence=Cadence())
 
     def step(self, point: Any) -> tuple[Any, StatsWithState]:
@@ -221,14 +223,14 @@ class ReplayedStep:
         if done <= chain.n_draws:
             point, values = next(self._replay)
             stats = StatsWithState(values)
-            for of_step, dtypes in zip(stats, self._step.stats_dtypes, strict=False):
-                of_step.update({_WARNING: None} if _WARNING in dtypes else {})
+            for step_stats, dtypes in zip(stats, self._step.stats_dtypes, strict=False):
+                step_stats.update({_WARNING: None} if _WARNING in dtypes else {})
             if done == chain.n_draws:
                 state = chain.checkpoint.record(chain.name).state
                 self._step.sampling_state = from_arrays(state, self._step.sampling_state)
-                for step, of_step in zip(_parts(self._step), stats, strict=False):
-                    if _DIVERGENCES in of_step:
-                        setattr(step, _DIVERGENCES, int(of_step[_DIVERGENCES]))
+                for step, step_stats in zip(_parts(self._step), stats, strict=False):
+                    if _DIVERGENCES in step_stats:
+                        setattr(step, _DIVERGENCES, int(step_stats[_DIVERGENCES]))
         else:
             point, values = self._step.step(point)
             stats = StatsWithState(values)

@@ -35,28 +35,28 @@ def resumable(
         this call.
     """
     _refuse_options(options)
-    with checkpoint(path, run_parts(model, backend, options)) as kept:
+    with checkpoint(path, run_parts(model, backend, options)) as folder:
         seed = options.get("random_seed")
-        seed = kept.entropy % 2**32 if seed is None else seed
+        seed = folder.entropy % 2**32 if seed is None else seed
         try:
-            with patched(_patches(kept, options["nuts_sampler"])):
+            with patched(_patches(folder, options["nuts_sampler"])):
                 yield {**options, "random_seed": seed}
         except BaseException as error:
-            if kept.has_draws:
+            if folder.has_draws and not isinstance(error, CheckpointError):
                 error.add_note(
-                    f"The draws until then are in {str(kept.path)!r}: the same call of "
+                    f"The draws until then are in {str(folder.path)!r}: the same call of "
                     "loopax.pymc.sample goes on there."
                 )
             raise
 
 
-def _patches(kept: Checkpoint, sampler: str) -> list[Patch]:
+def _patches(folder: Checkpoint, sampler: str) -> list[Patch]:
     if sampler == "nutpie":
-        return [nutpie.sample_patch(partial(sample_by_chain, kept))]
+        return [nutpie.sample_patch(partial(sample_by_chain, folder))]
     if sampler == "pymc":
-        loops = dict.fromkeys(pymc.LOOPS, partial(sample_with_steps, kept))
+        loops = dict.fromkeys(pymc.LOOPS, partial(sample_with_steps, folder))
         return pymc.loop_patches({**loops, "_sample_population": refuse_population})
-    run = partial(run_in_blocks, kept.record("chains"))
+    run = partial(run_in_blocks, folder.record("chains"))
     loop = _JAX_LOOPS[sampler]
     return pymc.loop_patches(
         {pymc.JAX_LOOPS[sampler]: lambda original, **arguments: loop(run, **arguments)}

@@ -73,7 +73,7 @@ def test_another_run_is_refused_by_what_differs(place):
 
 
 def test_a_run_that_drew_nothing_gives_way(tmp_path):
-    """As one that failed, and was repaired."""
+    """A run that failed is repaired, and begins in the same folder."""
     with pytest.raises(ZeroDivisionError), checkpoint(tmp_path / "run", {"draws": "1"}):
         raise ZeroDivisionError
     write(tmp_path / "run")
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_refused(place, name, harm):
 
 
 def test_files_are_not_exchanged(place, tmp_path):
-    """Neither with one another, nor with those of another run."""
+    """A file is refused in the place of another, of this run or of another one."""
     first = place / "chains.000000.npz"
     (place / "chains.000001.npz").write_bytes(first.read_bytes())
     with pytest.raises(CheckpointError, match=r"000001.npz.* its digest"):

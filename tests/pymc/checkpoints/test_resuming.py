@@ -45,7 +45,7 @@ def needs(name, *points, module=None):
     ],
 )
 def test_draws_of_a_run_that_was_killed(tmp_path, sampler, points):
-    """To the last bit those of a run that was not stopped."""
+    """Draws equal those of a run that was not stopped, to the last bit."""
     program = [sys.executable, "-m", "tests.pymc.checkpoints.killed_runs", sampler]
     run = subprocess.run(
         [*program, str(tmp_path / "run"), *points],
@@ -63,7 +63,7 @@ def test_draws_of_a_run_that_was_killed(tmp_path, sampler, points):
 
 
 def test_ctrl_c_keeps_the_draws(tmp_path, monkeypatch):
-    """In the first chain, in which PyMC takes it for the end of the chain alone."""
+    """PyMC takes an interrupt for the end of its chain, and goes on with the next one."""
     monkeypatch.setattr(blocks, "_SECONDS", 0)
     monkeypatch.setattr(blocks, "_SHARE", 0)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
@@ -97,7 +97,7 @@ def test_another_model_other_data_or_arguments(tmp_path):
 
 
 def test_a_seed_of_the_folder(tmp_path):
-    """Without a seed the first call draws one, and the others take it."""
+    """The first call draws a seed, and later ones take it."""
     one = draw("pymc", checkpoint=tmp_path / "one", seed=None, chains=1)
     assert same(one, draw("pymc", checkpoint=tmp_path / "one", seed=None, chains=1))
     assert not same(one, draw("pymc", checkpoint=tmp_path / "two", seed=None, chains=1))
@@ -124,7 +124,7 @@ def test_what_cannot_go_on(tmp_path):
 
 @pytest.mark.parametrize(("name", "_"), [needs("nutpie")])
 def test_nutpie_gives_what_it_gives_without(tmp_path, name, _):
-    """The same groups, variables, dimensions and coordinates, of other draws."""
+    """Groups, variables, dimensions and coordinates are those of a call without checkpoint."""
     options = {"idata_kwargs": {"include_transformed": True}, "discard_tuned_samples": False}
     plain, kept = draw(name, **options), draw(name, checkpoint=tmp_path, **options)
     assert {*plain.children} == {*kept.children}

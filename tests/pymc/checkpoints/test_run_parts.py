@@ -47,7 +47,7 @@ def test_equal_runs_are_equal():
 
 
 def test_equal_in_another_process():
-    """Whatever the order of its sets."""
+    """Parts do not depend on the order of sets."""
     program = (
         "from tests.pymc.checkpoints.test_run_parts import parts; import json; "
         "print(json.dumps(parts()))"
