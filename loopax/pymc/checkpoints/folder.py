@@ -271,9 +271,11 @@ def _differences(old_parts: Mapping[str, str], parts: Mapping[str, str]) -> list
             lines[name] = f"{name}: other content"
         else:
             lines[name] = f"{name}: {old}, now {new}"
-    # Data are parts of the model as well, and say more.
+    # Data are parts of the model as well, and the start of a chain follows from both.
     if any(name.startswith("data ") for name in lines):
         lines.pop("model", None)
+    if len(lines) > 1:
+        lines.pop("initial point", None)
     return list(lines.values())
 
 

@@ -44,7 +44,7 @@ def sample_with_steps(
 
     ``draws`` has those of tuning in it.
     """
-    _refuse_steps(_parts(step))
+    refuse_steps([step])
     names = [f"chain-{k}" for k in range(len(traces))]
     writers = [_Writer(checkpoint.record(name)) for name in names]
     recorded = {
@@ -70,13 +70,14 @@ def refuse_population(*_: Any, **options: Any) -> None:
     )
 
 
-def _parts(step: Any) -> list[Any]:
+def parts_of(step: Any) -> list[Any]:
     """The steps of which a compound one is made."""
     return list(getattr(step, "methods", [step]))
 
 
-def _refuse_steps(steps: list[Any]) -> None:
-    for step in steps:
+def refuse_steps(steps: list[Any]) -> None:
+    """Raise for a step whose state PyMC does not know."""
+    for step in (part for one in steps for part in parts_of(one)):
         name = f"{type(step).__module__}.{type(step).__qualname__}"
         if not name.startswith("pymc."):
             raise CheckpointError(
@@ -228,7 +229,7 @@ class ReplayedStep:
             if done == chain.n_draws:
                 state = chain.checkpoint.record(chain.name).state
                 self._step.sampling_state = from_arrays(state, self._step.sampling_state)
-                for step, step_stats in zip(_parts(self._step), stats, strict=False):
+                for step, step_stats in zip(parts_of(self._step), stats, strict=False):
                     if _DIVERGENCES in step_stats:
                         setattr(step, _DIVERGENCES, int(step_stats[_DIVERGENCES]))
         else:

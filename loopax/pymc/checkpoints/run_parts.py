@@ -7,6 +7,7 @@ function of the user's own is known by its own code, not by that of the function
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
@@ -22,6 +23,8 @@ from loopax.cache import code
 from loopax.cache.environment import NotKnown, flags_of_jax
 from loopax.cache.graph_key import Content
 from loopax.pymc.checkpoints.folder import CheckpointError
+from loopax.pymc.checkpoints.pymc_steps import parts_of, refuse_steps
+from loopax.pymc.checkpoints.step_state import TREE, as_arrays
 
 # Packages that draw or compute, and so decide the last bits. Not Python's version, nor the processor.
 _PACKAGES = ("loopax", "pytensor", "pymc", "numpy", "numba", "jax", "jaxlib")
@@ -30,7 +33,7 @@ _SHORTEST_DIGEST = 60  # characters of a value that is written as it is
 # Arguments on which no draw depends: how chains are shown, spread over processes and returned.
 _INDIFFERENT = {
     *("progressbar", "progressbar_theme", "quiet", "cores", "mp_ctx", "blas_cores", "callback"),
-    *("compute_convergence_checks", "return_inferencedata", "step"),
+    *("compute_convergence_checks", "return_inferencedata"),
 }
 
 
@@ -39,11 +42,16 @@ def run_parts(model: Any, backend: str, options: Mapping[str, Any]) -> dict[str,
     sampler = options["nuts_sampler"]
     parts = {"backend": repr(backend)}
     for name, value in options.items():
-        if name not in _INDIFFERENT and value is not None:
+        if name == "step" and value is not None:
+            parts[name] = _digest(_steps(value))
+        elif name not in _INDIFFERENT and value is not None:
             parts[name] = _argument(name, value)
     for name, value in _data(model).items():
         parts[f"data {name!r}"] = _digest(value)
     parts["model"] = _model(model)
+    # A processor of another kind may round otherwise.
+    point = {name: np.asarray(x, np.float32) for name, x in model.initial_point(0).items()}
+    parts["initial point"] = _digest(point)
     for package in _PACKAGES + (() if sampler == "pymc" else (sampler,)):
         try:
             parts[f"version of {package}"] = version(package)
@@ -71,6 +79,26 @@ def _data(model: Any) -> dict[str, Any]:
         if isinstance(values, Constant):
             data[variable.name] = values.data
     return data
+
+
+def _steps(step: Any) -> list[Any]:
+    """The classes, variables and options of steps, without their generators: a chain has its own."""
+    steps = list(step) if isinstance(step, list | tuple) else [step]
+    refuse_steps(steps)
+    content = []
+    for one in steps:
+        arrays = as_arrays(one.sampling_state)
+        options = _without_generators(json.loads(arrays.pop(TREE).tobytes()))
+        proposals = [getattr(part, "proposal_dist", None) for part in parts_of(one)]
+        names = [f"{type(x).__qualname__} {getattr(x, 's', None)!r}" for x in (one, *proposals)]
+        content.append([names, [v.name for v in one.vars], options, arrays])
+    return content
+
+
+def _without_generators(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _without_generators(x) for name, x in tree.items() if name != "rng"}
+    return list(map(_without_generators, tree)) if isinstance(tree, list) else tree
 
 
 def _argument(name: str, value: Any) -> str:

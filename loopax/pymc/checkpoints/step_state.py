@@ -14,7 +14,7 @@ import numpy as np
 
 from loopax.pymc.checkpoints.folder import Arrays, CheckpointError
 
-_TREE = "tree"
+TREE = "tree"
 _PLAIN = (bool, int, float, str, type(None))
 _KIND, _VALUE = "kind", "value"
 
@@ -55,7 +55,7 @@ def as_arrays(state: Any) -> dict[str, np.ndarray]:
         )
 
     tree = json.dumps(write(state, "state"))
-    return {**arrays, _TREE: np.frombuffer(tree.encode(), np.uint8)}
+    return {**arrays, TREE: np.frombuffer(tree.encode(), np.uint8)}
 
 
 def from_arrays(arrays: Arrays, like: Any) -> Any:
@@ -91,4 +91,4 @@ def from_arrays(arrays: Arrays, like: Any) -> Any:
             )
         return replace(like, **{k: read(x, getattr(like, k)) for k, x in value.items()})
 
-    return read(json.loads(arrays[_TREE].tobytes()), like)
+    return read(json.loads(arrays[TREE].tobytes()), like)

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.both_stacks
 OPTIONS = {"nuts_sampler": "pymc", "draws": 100, "random_seed": 1}
 
 
-def line(prior=1.0, observed=(1.0, 2.0, 4.0), x=(0.0, 1.0, 2.0), transform=pt.exp):
+def line(prior=1.0, observed=(1.0, 2.0, 4.0), x=(0.0, 1.0, 2.0), transform=pt.exp, start=None):
     with pm.Model() as model:
         days = pm.Data("days", np.array(x))
-        slope = pm.Normal("slope", 0, prior)
+        slope = pm.Normal("slope", 0, prior, initval=start)
         pm.Deterministic("transformed", transform(slope))
         pm.Normal("rise", slope * days, pm.HalfNormal("noise"), observed=list(observed))
     return model
@@ -66,6 +66,8 @@ def test_equal_in_another_process():
     [
         ({"prior": 2.0}, "model"),
         ({"transform": pt.log1p}, "model"),
+        ({"start": 0.5}, "initial point"),
+        ({"start": "prior"}, "initial point"),
         ({"observed": (1.0, 2.0, 5.0)}, "data 'rise'"),
         ({"x": (0.0, 1.0, 3.0)}, "data 'days'"),
     ],
@@ -107,6 +109,29 @@ def test_starts_by_variables():
     model = line()
     by_variable = parts(model, initvals={model["slope"]: 0.5})
     assert by_variable == parts(model, initvals={"slope": 0.5})
+
+
+def test_steps_are_told_apart_by_their_options():
+    """A step has a generator, which is not that of a chain, and does not count."""
+
+    def with_step(model=None, **options):
+        model = model or line()
+        mode = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+        with model:
+            return parts(model, step=[pm.step_methods.NUTS(model.value_vars, **mode, **options)])
+
+    assert with_step() == with_step()
+    assert differences(with_step(), with_step(target_accept=0.9)) == {"step"}
+    assert differences(parts(), with_step()) == {"step"}
+
+    def metropolis(proposal):
+        model = line()
+        with model:
+            return parts(model, step=pm.step_methods.Metropolis(proposal_dist=proposal))
+
+    normal, cauchy = pm.step_methods.NormalProposal, pm.step_methods.CauchyProposal
+    assert metropolis(normal) == metropolis(normal)
+    assert differences(metropolis(normal), metropolis(cauchy)) == {"step"}
 
 
 def test_an_argument_that_has_no_text():
