@@ -15,7 +15,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from multiprocessing import parent_process
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +63,7 @@ def sample_with_steps(
 
 
 def refuse_population(*_: Any, **options: Any) -> None:
+    """Raise in the place of PyMC's ``_sample_population``."""
     raise CheckpointError(
         "checkpoint= keeps chains that do not look at one another, and this step draws a population of "
         "chains together: take pm.DEMetropolisZ, which needs none, or leave out checkpoint=."
@@ -97,8 +97,6 @@ def _end_with_parent() -> None:
 
     Each forked process holds both ends of its pipe, and waits for ever where its parent was killed.
     """
-    if parent_process() is None:
-        return
     parent = os.getppid()
 
     def watch() -> None:
@@ -200,9 +198,8 @@ class ReplayedStep:
 
     def __init__(self, step: Any, recorded: Mapping[str, _RecordedDraws], n_steps: int) -> None:
         # Not by attributes: those are the step's.
-        vars(self).update(
-            _step=step, _recorded=recorded, _n_steps=n_steps, _chain=None, _done=n_steps
-        )
+        vars(self).update(_step=step, _recorded=recorded, _n_steps=n_steps, _main=os.getpid())
+        vars(self).update(_chain=None, _done=n_steps)
 
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
         self._begin(rng)
@@ -215,7 +212,8 @@ class ReplayedStep:
     def _begin(self, rng: np.random.Generator) -> None:
         if self._done < self._n_steps:
             raise KeyboardInterrupt  # in the chain before, after which PyMC goes on with the next one
-        _end_with_parent()
+        if os.getpid() != self._main:
+            _end_with_parent()
         chain = self._recorded[_generator_key(rng)]
         vars(self).update(_chain=chain, _replay=chain.draws(), _done=0, _cadence=Cadence())
 

@@ -8,6 +8,7 @@ function of the user's own is known by its own code, not by that of the function
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
@@ -57,7 +58,9 @@ def run_parts(model: Any, backend: str, options: Mapping[str, Any]) -> dict[str,
             parts[f"version of {package}"] = version(package)
         except PackageNotFoundError:
             parts[f"version of {package}"] = "unknown"
-    parts["flags"] = f"floatX={config.floatX}, " + ", ".join(flags_of_jax())
+    loops = os.environ.get("LOOPAX_LOOPS", "auto")
+    flags = [f"floatX={config.floatX}", f"LOOPAX_LOOPS={loops}", *flags_of_jax()]
+    parts["flags"] = ", ".join(flags)
     return parts
 
 
