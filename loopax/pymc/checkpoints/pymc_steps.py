@@ -131,7 +131,11 @@ class _Writer:
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: np.array(x) for name, x in values.items() if name != _WARNING}
+    return {
+        name: x.copy() if isinstance(x, np.ndarray) else x
+        for name, x in values.items()
+        if name != _WARNING
+    }
 
 
 def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
