@@ -54,6 +54,11 @@ def function(value: FunctionType) -> Iterator[Any]:
         yield cell.cell_contents
 
 
+def own_code(value: FunctionType) -> Iterator[str]:
+    """The code of a function by itself, wherever it comes from: not that of the functions it calls."""
+    yield from _code(value.__code__)
+
+
 def _module(value: FunctionType) -> str:
     name = _name(value)
     if value.__globals__ is not getattr(sys.modules.get(name), "__dict__", None):

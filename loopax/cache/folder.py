@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-from uuid import uuid4
+
+from loopax.base.private_folder import PARTIAL, PrivateFolder, private_folder
 
 _MEGABYTES = 1024.0  # unless the environment says otherwise
 _LARGEST = 2**28  # bytes of one entry: a larger file, which is not ours, is not read into memory
 _KEPT = 0.8  # share of the limit that remains once it has been exceeded
 _SLACK = 0.02  # share of the limit that a process may write before it lists the folder again
 _SUFFIX = ".native"
-_PARTIAL = ".partial"  # an entry that is being written, or was when its process ended
-
-# Opening a pipe does not block, and a link is not followed. Windows has none of these flags.
-_SAFE_FLAGS = sum(
-    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-)
-_HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 
 _written: dict[Path, float] = {}  # bytes written by this process since it listed a folder
 
@@ -41,9 +33,7 @@ def clear_cache() -> int:
     0
     """
     with _opened() as folder:
-        return (
-            0 if folder is None else sum(_remove(folder, name) for name, _, _ in _entries(folder))
-        )
+        return 0 if folder is None else sum(folder.remove(name) for name, _, _ in _entries(folder))
 
 
 def cache_folder() -> Path | None:
@@ -78,21 +68,15 @@ def read(key: str) -> bytes | None:
         if folder is None:
             return None
         name = key + _SUFFIX
-        with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as file:
-            status = os.fstat(file.fileno())
-            if (
-                not stat.S_ISREG(status.st_mode)
-                or not _is_ours(status)
-                or status.st_size > _LARGEST
-            ):
-                return None
-            content = file.read(_LARGEST)
-            digest, data = content[:32], content[32:]
-            if digest == _digest(key, data):
-                with suppress(OSError):
-                    folder.on(os.utime, name)  # mark it as used now
-                return data
-        _remove(folder, name)
+        content = folder.read(name, _LARGEST)
+        if content is None:
+            return None
+        digest, data = content[:32], content[32:]
+        if digest == _digest(key, data):
+            with suppress(OSError):
+                folder.on(os.utime, name)  # mark it as used now
+            return data
+        folder.remove(name)
     return None
 
 
@@ -102,22 +86,14 @@ def write(key: str, data: bytes) -> None:
     with _opened() as folder, suppress(OSError):
         if folder is None or len(data) + 32 > _LARGEST:
             return
-        # A unique name first: a concurrent reader sees the whole file, or none.
-        partial = f"{key}-{uuid4().hex}{_PARTIAL}"
-        try:
-            handle = folder.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            with os.fdopen(handle, "wb") as file:
-                file.write(_digest(key, data) + data)
-            folder.rename(partial, key + _SUFFIX)
-        finally:
-            _remove(folder, partial)
+        folder.write(key + _SUFFIX, _digest(key, data) + data)
         _make_room(folder, len(data))
 
 
 def remove(key: str) -> None:
     with _opened() as folder:
         if folder is not None:
-            _remove(folder, key + _SUFFIX)
+            folder.remove(key + _SUFFIX)
 
 
 def _digest(key: str, data: bytes) -> bytes:
@@ -149,66 +125,22 @@ def _limit() -> float:
 # -- a folder that is open ---------------------------------------------------------------------------
 
 
-class _OpenFolder(NamedTuple):
-    """A folder with its path and, where the system resolves names relative to one, its descriptor.
-
-    The path may lead to another folder at any moment, where somebody else may write to a parent.
-    """
-
-    path: Path
-    descriptor: int | None
-
-    def on(self, function: Callable[..., Any], name: str, *args: Any) -> Any:
-        if self.descriptor is None:
-            return function(self.path / name, *args)
-        return function(name, *args, dir_fd=self.descriptor)
-
-    def open(self, name: str, flags: int) -> int:
-        handle: int = self.on(os.open, name, flags | _SAFE_FLAGS, 0o600)
-        return handle
-
-    def rename(self, old: str, new: str) -> None:
-        if self.descriptor is None:
-            os.replace(self.path / old, self.path / new)
-        else:
-            os.replace(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-
-
 @contextmanager
-def _opened() -> Iterator[_OpenFolder | None]:
+def _opened() -> Iterator[PrivateFolder | None]:
     """The open folder, if it exists and nobody else can write to it: its contents are executed."""
     path = cache_folder()
-    folder = None if path is None else _open_folder(path)
+    folder = None
+    if path is not None:
+        with suppress(OSError):
+            folder = private_folder(path)
     try:
         yield folder
     finally:
-        if folder is not None and folder.descriptor is not None:
-            os.close(folder.descriptor)
+        if folder is not None:
+            folder.close()
 
 
-def _open_folder(path: Path) -> _OpenFolder | None:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _HAS_DIR_FD:
-            return _OpenFolder(path, None) if _is_ours(path.stat()) else None
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if _is_ours(os.fstat(descriptor)):
-        return _OpenFolder(path, descriptor)
-    os.close(descriptor)
-    return None
-
-
-def _is_ours(status: os.stat_result) -> bool:
-    """Whether a file belongs to this user, and nobody else may write to it."""
-    other_writers = stat.S_IWGRP | stat.S_IWOTH
-    return os.name != "posix" or (
-        status.st_uid == os.getuid() and not status.st_mode & other_writers
-    )
-
-
-def _make_room(folder: _OpenFolder, n_bytes: float) -> None:
+def _make_room(folder: PrivateFolder, n_bytes: float) -> None:
     """Remove the files used longest ago, where all together exceed the limit.
 
     Listing a folder of 20,000 files takes a fifth of a second, too long for each write of ``n_bytes``.
@@ -225,10 +157,10 @@ def _make_room(folder: _OpenFolder, n_bytes: float) -> None:
     for name, _, size in entries:
         if total <= _KEPT * limit:
             return
-        total -= size * _remove(folder, name)
+        total -= size * folder.remove(name)
 
 
-def _entries(folder: _OpenFolder) -> list[tuple[str, float, int]]:
+def _entries(folder: PrivateFolder) -> list[tuple[str, float, int]]:
     """The files, each with the time of its last use and its size in bytes."""
     entries = []
     with (
@@ -236,16 +168,8 @@ def _entries(folder: _OpenFolder) -> list[tuple[str, float, int]]:
         os.scandir(folder.path if folder.descriptor is None else folder.descriptor) as files,
     ):
         for file in files:
-            if file.name.endswith((_SUFFIX, _PARTIAL)):
+            if file.name.endswith((_SUFFIX, PARTIAL)):
                 with suppress(OSError):  # another process has removed it
                     status = file.stat(follow_symlinks=False)
                     entries.append((file.name, status.st_mtime, status.st_size))
     return entries
-
-
-def _remove(folder: _OpenFolder, name: str) -> bool:
-    try:
-        folder.on(os.unlink, name)
-    except OSError:
-        return False
-    return True

@@ -159,7 +159,7 @@ class Content:
         """The key of an object by its contents; its identity does not count."""
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
-            content = Content(self)
+            content = type(self)(self)
             try:
                 content._write_object(value)
             except Exception as error:  # its attributes may raise anything; all works without a key

@@ -17,11 +17,13 @@ except ImportError as error:
 if int(pymc.__version__.partition(".")[0]) < 6:
     raise ImportError(f"{_NEEDS} Here is PyMC {pymc.__version__}.")
 
+from loopax.pymc.checkpoints.folder import CheckpointError  # noqa: E402
 from loopax.pymc.diagnosing import ModelDiagnosis, diagnose  # noqa: E402
 from loopax.pymc.log_density import LogDensity, logp  # noqa: E402
 from loopax.pymc.sampling import installed, nutpie_model, sample  # noqa: E402
 
 __all__ = [
+    "CheckpointError",
     "LogDensity",
     "ModelDiagnosis",
     "diagnose",

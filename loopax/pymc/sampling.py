@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from loopax.options import BackendName
 from loopax.pymc.arguments import SampleOptions, Sampler, asks_for_pymc, one_name
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import expand_function, logp_function
+from loopax.pymc.checkpoints.resuming import resumable
 from loopax.pymc.log_density import built, checked_by_value, model_given_or_in_context
 from loopax.pymc.start import start_checked
 from loopax.pytensor_modes import MODES
@@ -41,6 +43,7 @@ def sample(
     seed: Any = None,
     progress: Any = True,
     log_likelihood: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: Unpack[SampleOptions],
 ) -> Any:
     """Draw from the posterior of a PyMC model by ``pm.sample``, with its functions compiled by loopax.
@@ -69,6 +72,9 @@ def sample(
         Another name for ``progressbar``. BlackJAX has none.
     log_likelihood
         Whether to add the log-likelihood of each observation.
+    checkpoint
+        A folder in which the run keeps its draws and the sampler's state as it goes. Where a process
+        ends, the same call goes on from there, with the draws of a run that was not stopped.
     options
         More arguments of ``pm.sample``. Chains of NumPyro and BlackJAX run in parallel in one program,
         unless ``nuts={"chain_method": ...}`` says otherwise.
@@ -86,6 +92,9 @@ def sample(
         The sampler is unknown, does not take the backend, or lacks a step that the model needs.
     TypeError
         There is no model, or an argument is passed under both of its names.
+    loopax.pymc.CheckpointError
+        The folder of ``checkpoint`` belongs to another run, is in use or is damaged; or the sampler cannot
+        resume in this call.
     pymc.exceptions.SamplingError
         The log-density is not finite at the start of sampling; the message lists the terms of the
         model.
@@ -128,19 +137,28 @@ def sample(
         )
     options = {**options, "draws": draws, "tune": tune, "chains": chains, "random_seed": seed}
     options |= {"progressbar": progress, "nuts_sampler": sampler}
-    if sampler == "pymc":
-        options["compile_kwargs"] = {"mode": mode, **(options.get("compile_kwargs") or {})}
-        trace = pm.sample(model=model, **options)
+    if checkpoint is None:
+        trace = _drawn(model, chosen, options)
     else:
-        if sampler in _OF_JAX and options.get("nuts_sampler_kwargs") is None:
-            options["nuts"] = {"chain_method": "vectorized", **(options.get("nuts") or {})}
-        loops = "native" if chosen == "numba" else None
-        with installed(loops=loops), start_checked(model, options.get("initvals")):
-            trace = pm.sample(model=model, **options)
+        with resumable(checkpoint, model, chosen, options) as resumed:
+            trace = _drawn(model, chosen, resumed)
     if log_likelihood:
         kwargs = {"compile_kwargs": {"mode": mode}, "progressbar": False}
         trace = pm.compute_log_likelihood(trace, model=model, **kwargs)
     return trace
+
+
+def _drawn(model: Any, backend: str, options: dict[str, Any]) -> Any:
+    """The result of ``pm.sample``, with functions of ``backend``."""
+    sampler, mode = options["nuts_sampler"], _mode(backend)
+    if sampler == "pymc":
+        compile_kwargs = {"mode": mode, **(options.get("compile_kwargs") or {})}
+        return pm.sample(model=model, **{**options, "compile_kwargs": compile_kwargs})
+    if sampler in _OF_JAX and options.get("nuts_sampler_kwargs") is None:
+        options = {**options, "nuts": {"chain_method": "vectorized", **(options.get("nuts") or {})}}
+    loops = "native" if backend == "numba" else None
+    with installed(loops=loops), start_checked(model, options.get("initvals")):
+        return pm.sample(model=model, **options)
 
 
 def nutpie_model(model: Any = None, **options: Any) -> Any:

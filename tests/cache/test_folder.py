@@ -145,7 +145,7 @@ def test_a_folder_that_is_exchanged_while_it_is_open(place, tmp_path):
 
 def test_without_places_paths_serve(place, monkeypatch):
     """On Windows no file can be found from a folder that is open."""
-    monkeypatch.setattr(folder, "_HAS_DIR_FD", False)
+    monkeypatch.setattr("loopax.base.private_folder._HAS_DIR_FD", False)
     folder.write("key", DATA)
     assert folder.read("key") == DATA
     folder.remove("key")

@@ -1,4 +1,4 @@
-"""The examples of more than one device: against SciPy, and against the program undivided."""
+"""The examples of more than one device or process: against SciPy, and against the program undivided."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from examples import data_parallel, two_processes
+from examples import data_parallel, many_data_sets, two_processes
 
 PANEL = data_parallel.simulated()
 THETA = np.array([0.4, -0.3])
@@ -61,3 +61,15 @@ def test_two_processes():
         found, *of_slope = re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", line.split(":")[1])
         np.testing.assert_allclose(float(found), value, rtol=1e-12)
         np.testing.assert_allclose(list(map(ast.literal_eval, of_slope)), slope, rtol=1e-10)
+
+
+def test_many_data_sets():
+    data = many_data_sets.simulated()[:4]
+    fits = many_data_sets.fit_all(many_data_sets.build(), data)
+    for (persistence, scale), series in zip(fits, data, strict=True):
+        before, now = np.append(0.0, series[:-1]), series
+        least_squares = before @ now / (before @ before)
+        np.testing.assert_allclose(persistence, least_squares, rtol=1e-5)
+        np.testing.assert_allclose(
+            scale, np.sqrt(np.mean((now - least_squares * before) ** 2)), rtol=1e-5
+        )

@@ -1,4 +1,4 @@
-"""Patches of `loopax.pymc` for nutpie: the compilation of a PyMC model to C functions.
+"""Patches of `loopax.pymc` for nutpie: the compilation of a PyMC model to C functions, and `nutpie.sample`.
 
 Tried on nutpie 0.16.
 """
@@ -6,6 +6,7 @@ Tried on nutpie 0.16.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from loopax.base.upstream.patching import Patch
@@ -38,3 +39,14 @@ def compilation_patches(
         Patch(_MODULE, "_make_c_logp_func", c_logp, slower),
         Patch(_MODULE, "_make_c_expand_func", c_expand, slower),
     ]
+
+
+def sample_patch(sample: Callable[..., Any]) -> Patch:
+    """The patch of ``nutpie.sample`` by ``sample(original, ...)``."""
+    return Patch(
+        "nutpie",
+        "sample",
+        lambda _, original: partial(sample, original),
+        "checkpoint= knows no other way to nutpie",
+        required=True,
+    )

@@ -20,13 +20,15 @@ free_in_children(_PATCHING)
 class Patch:
     """``replacement(module, original)`` in place of the function ``name`` of ``module``.
 
-    ``if_missing`` says for a warning what follows in a release without that function.
+    ``if_missing`` says for a warning what follows in a release without that function; for an error,
+    where the function is ``required``.
     """
 
     module: str
     name: str
     replacement: Callable[[Any, Any], Any]
     if_missing: str
+    required: bool = False
 
 
 @contextmanager
@@ -44,11 +46,13 @@ def patched(patches: Sequence[Patch]) -> Iterator[None]:
             for patch in patches:
                 module = import_module(patch.module)
                 if not hasattr(module, patch.name):
-                    warnings.warn(
-                        f"{patch.module} has no {patch.name} in this release: {patch.if_missing}.",
-                        RuntimeWarning,
-                        stacklevel=5,  # of `loopax.pymc.installed`, the caller
+                    message = (
+                        f"{patch.module} has no {patch.name} in this release: {patch.if_missing}."
                     )
+                    if patch.required:
+                        raise NotImplementedError(message)
+                    # of `loopax.pymc.installed`, the caller
+                    warnings.warn(message, RuntimeWarning, stacklevel=5)
                     continue
                 original = getattr(module, patch.name)
                 originals.append((module, patch.name, original))

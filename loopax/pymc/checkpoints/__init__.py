@@ -1,0 +1,1 @@
+"""Runs of `loopax.pymc.sample` that go on after their process has ended."""
