@@ -82,7 +82,10 @@ def test_of_what_jaxify_returns(make, backend):
     [
         (lambda: jvp(rolled, X, T), "takes primals as a tuple"),
         (lambda: jvp(rolled, (X, 0.7), (T,)), "2 primals and 1 tangents"),
-        (lambda: jvp(rolled, (X, 0.7), (T[0], 0.2)), r"tangents\[0\] is .*must have the same shape"),
+        (
+            lambda: jvp(rolled, (X, 0.7), (T[0], 0.2)),
+            r"tangents\[0\] is .*must have the same shape",
+        ),
         (
             lambda: jvp(lambda d: d["a"], ({"a": X},), ({"b": X},)),
             "another structure than its primal",

@@ -14,6 +14,7 @@ from benchmarks.jax_functions import FUNCTIONS
 from loopax.numba_backend.emit.emitter import Emitter
 
 NAMES = sorted(FUNCTIONS)
+JAX_ALONE = {"mandelbrot"}  # lengths of complex numbers, which XLA has faster
 DIFFERENTIABLE = [name for name in NAMES if FUNCTIONS[name].is_differentiable]
 
 
@@ -30,7 +31,7 @@ def assert_close(actual: Any, desired: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each loop is native code, and no step of it calls anything else."""
+    """Each loop is native code, but for lengths of complex numbers, and no step calls anything else."""
     calls: list[str] = []
     note = Emitter.note_foreign_call
 
@@ -42,7 +43,7 @@ def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     f, args = FUNCTIONS[name].f, arguments(name)
     fast = loopax.native(f, loops="native")
     assert_close(fast(*args), jax.jit(f)(*args))
-    assert loopax.explain(fast).are_native
+    assert loopax.explain(fast).are_native == (name not in JAX_ALONE)
     assert not calls
 
 
