@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pytensor.graph.basic import Constant
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 
@@ -36,6 +37,19 @@ def access_of(node: Any, op: Any = None) -> Access:
     entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
     rows, *rest = indices_from_subtensor(entries, op.idx_list) or (slice(None),)
     return Access(node.inputs[0], rows, tuple(rest))
+
+
+def static_places(entry: Any, n: int) -> range | None:
+    """The places that a slice takes of an axis of length ``n``; None unless its bounds are constants.
+
+    ``entry`` is a part of `Access.index`.
+    """
+    if not isinstance(entry, slice):
+        return None
+    bounds = entry.start, entry.stop, entry.step
+    if not all(v is None or isinstance(v, Constant) for v in bounds):
+        return None
+    return range(n)[slice(*(None if v is None else int(v.data) for v in bounds))]
 
 
 def read_of(node: Any) -> Access | None:

@@ -8,6 +8,7 @@ other one raises, with a fix. It can go when PyTensor's variables have these pro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -65,6 +66,9 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.rint: pt.round,
     np.subtract: pt.sub,
 }
+# PyTensor's own code compares numbers of NumPy with variables by ``==``, as objects: the bound -1 with the
+# length of ``x``, for the shape of ``x[:-1]``.
+_IDENTITIES = (np.equal, np.not_equal)
 
 
 def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -76,9 +80,15 @@ def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any
 
 
 def _array_ufunc(self: Any, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    if ufunc in _IDENTITIES and _is_pytensor(sys._getframe(1)):
+        return ufunc is np.not_equal
     if method == "__call__" and ufunc in _UFUNCS and not kwargs:
         return _UFUNCS[ufunc](*args)
     raise _no_meaning(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
+
+
+def _is_pytensor(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("pytensor.")
 
 
 def _no_meaning(name: str) -> LoopTypeError:

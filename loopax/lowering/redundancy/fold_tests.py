@@ -52,13 +52,15 @@ def _fold(graph: FunctionGraph, inputs: Intervals) -> bool:
                 known.copy(out, simpler)
                 graph.replace(out, simpler, reason="fold_tests")
                 has_changed = True
-    map_bodies(graph, fold_tests, where=lambda body: _has_tests(body) or has_bodies(body))
+    # The bodies of loops are done, with what is known of their inputs.
+    loops = {node.op.fgraph for node in graph.apply_nodes if isinstance(node.op, Scan)}
+    map_bodies(graph, fold_tests, where=lambda body: body not in loops and _may_fold(body))
     return has_changed
 
 
 def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
     op: Any = node.op
-    if not _has_tests(op.fgraph) and not has_bodies(op.fgraph):
+    if not _may_fold(op.fgraph):
         return False
     body = op.unfrozen()
     args, operands = op.split_body_inputs(body.inputs), op.split_inputs(node.inputs)
@@ -75,8 +77,10 @@ def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
     return True
 
 
-def _has_tests(body: AbstractFunctionGraph) -> bool:
-    return any(type(scalar_op_of(node.op)) in _RULES for node in body.apply_nodes)
+def _may_fold(body: AbstractFunctionGraph) -> bool:
+    return has_bodies(body) or any(
+        type(scalar_op_of(node.op)) in _RULES for node in body.apply_nodes
+    )
 
 
 class Known:

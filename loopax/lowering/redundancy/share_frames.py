@@ -21,10 +21,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.tensor.subtensor import IncSubtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor
 
+from loopax.facts.accesses import access_of, static_places
 from loopax.lowering.bodies import has_bodies, map_bodies
 from loopax.lowering.redundancy.add_entries import is_zero
 
@@ -69,24 +70,15 @@ def _padding(node: Apply) -> _Padding | None:
         or source.type.dtype != out.type.dtype
     ):
         return None
-    entries = list(indices_from_subtensor(node.inputs[2:], op.idx_list))
-    entries += [slice(None)] * (len(lengths) - len(entries))
-    windows = [_window(entry, n) for entry, n in zip(entries, lengths, strict=True)]
-    fits = all(w is not None and len(w) == n for w, n in zip(windows, own, strict=True))
-    if not fits or not is_zero(zeros):
+    index = access_of(node).index
+    index += (slice(None),) * (len(lengths) - len(index))
+    places = [static_places(entry, n) for entry, n in zip(index, lengths, strict=True)]
+    windows = [
+        w for w, n in zip(places, own, strict=True) if w is not None and (w.step, len(w)) == (1, n)
+    ]
+    if len(windows) < len(places) or not is_zero(zeros):
         return None
-    return _Padding(out, source, tuple(w.start for w in windows if w is not None))
-
-
-def _window(entry: Any, n: int) -> range | None:
-    """The places of a slice of static bounds in an axis of length ``n``, if they are neighbours."""
-    if not isinstance(entry, slice):
-        return None
-    bounds = entry.start, entry.stop, entry.step
-    if not all(v is None or isinstance(v, Constant) for v in bounds):
-        return None
-    places = range(n)[slice(*(None if v is None else int(v.data) for v in bounds))]
-    return places if places.step == 1 else None
+    return _Padding(out, source, tuple(w.start for w in windows))
 
 
 def _share(graph: FunctionGraph, source: Any, paddings: list[_Padding]) -> None:

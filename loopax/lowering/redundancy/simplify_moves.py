@@ -20,8 +20,9 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import Subtensor
 
+from loopax.facts.accesses import access_of, static_places
 from loopax.lowering.bodies import has_bodies, map_bodies
 
 
@@ -31,7 +32,8 @@ def simplify_moves(graph: FunctionGraph) -> None:
         simpler = _simpler(node)
         out = node.outputs[0]
         if simpler is not None and out.type.is_super(simpler.type):
-            simpler.name = simpler.name or out.name
+            if simpler.owner is not None:  # a constant is shared with other programs
+                simpler.name = simpler.name or out.name
             graph.replace(out, simpler, reason="simplify_moves")
     map_bodies(graph, simplify_moves, where=_has_moves)
 
@@ -89,9 +91,8 @@ def _reshape(node: Apply) -> Any:
 def _subtensor(node: Apply) -> Any:
     """``x`` itself, or without axes of length 1, where an index reads all of it in order."""
     x = node.inputs[0]
-    entries = indices_from_subtensor(node.inputs[1:], node.op.idx_list)  # type: ignore[attr-defined]
     kept = list(range(x.type.ndim))
-    for k, (entry, n) in enumerate(zip(entries, x.type.shape, strict=False)):
+    for k, (entry, n) in enumerate(zip(access_of(node).index, x.type.shape, strict=False)):
         if isinstance(entry, slice):
             if not _is_whole(entry, n):
                 return None
@@ -104,12 +105,7 @@ def _subtensor(node: Apply) -> Any:
 
 def _is_whole(entry: slice, n: int | None) -> bool:
     """Whether a slice reads an axis of length ``n`` whole, forwards."""
-    bounds = entry.start, entry.stop, entry.step
-    if bounds == (None, None, None):
-        return True
-    if n is None or not all(v is None or isinstance(v, Constant) for v in bounds):
-        return False
-    return range(n)[slice(*(None if v is None else int(v.data) for v in bounds))] == range(n)
+    return entry == slice(None) or (n is not None and static_places(entry, n) == range(n))
 
 
 _RULES: dict[type, Callable[[Apply], Any]] = {

@@ -73,14 +73,9 @@ class Checkpoint:
 
     def read(self, name: str) -> dict[str, np.ndarray] | None:
         """The arrays of a file; None if there is no such file."""
-        try:
-            data = self._folder.read(name)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _damaged(self.path / name, str(error)) from error
+        data = _bytes_in(self._folder, name)
         if data is None:
-            raise _damaged(self.path / name, "it is no file of this user alone")
+            return None
         try:
             arrays = _unpacked(data)
             digest = arrays.pop(_DIGEST).tobytes()
@@ -216,7 +211,7 @@ def _has_draws(folder: PrivateFolder) -> bool:
 
 def _run(folder: PrivateFolder, parts: Mapping[str, str]) -> bytes:
     """The content of run.json, written if there is none, and compared with ``parts``."""
-    data = _read_run(folder)
+    data = _bytes_in(folder, _RUN, _LARGEST_RUN)
     differences = [] if data is None else _differences(_parts(folder, data), parts)
     if differences and _has_draws(folder):
         raise CheckpointError(
@@ -232,15 +227,16 @@ def _run(folder: PrivateFolder, parts: Mapping[str, str]) -> bytes:
     return data
 
 
-def _read_run(folder: PrivateFolder) -> bytes | None:
+def _bytes_in(folder: PrivateFolder, name: str, largest: int | None = None) -> bytes | None:
+    """The content of a file of ``folder``; None if there is no such file."""
     try:
-        data = folder.read(_RUN, _LARGEST_RUN)
+        data = folder.read(name, largest)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _damaged(folder.path / _RUN, str(error)) from error
+        raise _damaged(folder.path / name, str(error)) from error
     if data is None:
-        raise _damaged(folder.path / _RUN, "it is no file of this user alone")
+        raise _damaged(folder.path / name, "it is no file of this user alone")
     return data
 
 

@@ -64,5 +64,5 @@ def in_columns(x: Any, mean: Any) -> Any:
     """The vector ``x`` beside a mean, with as many columns: ``delta`` has no share in it."""
     if mean.type.ndim == 1:
         return x
-    others = pt.zeros_like(x)[:, None] + pt.zeros_like(mean[0, 1:], dtype=x.dtype)
+    others = pt.zeros((x.shape[0], mean.shape[1] - 1), dtype=x.dtype)
     return pt.concatenate([x[:, None], others], axis=1)
