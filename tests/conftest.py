@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -62,6 +63,7 @@ def pytest_configure(config):
 
 
 _quick = pytest.StashKey[bool]()
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _USUAL = {name: getattr(pytensor.config, name) for name in _QUICK}
 
 
@@ -101,6 +103,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Half of the tests are left to the other stack, and the modules with most tests come first: a module
     stays in one process, and a large one at the end would leave the others idle."""
+    if by_address := [item.nodeid for item in items if _ADDRESS.search(item.nodeid)]:
+        message = "the names of these tests hold an address, which differs between processes; give them ids"
+        raise pytest.UsageError("\n  ".join([f"{message}:", *by_address]))
     if config.stash[_quick] and not config.option.both_halves:
         left = [x for x in items if not _is_for_this_stack(x)]
         config.hook.pytest_deselected(items=left)

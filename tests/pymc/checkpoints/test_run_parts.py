@@ -89,7 +89,7 @@ def test_models_and_data(changes, name):
         {"nuts": {"target_accept": 0.9}},
         {"init": "adapt_diag"},
     ],
-    ids=str,
+    ids=lambda option: next(iter(option)),
 )
 def test_arguments(option):
     assert differences(parts(), parts(**option)) == set(option)
