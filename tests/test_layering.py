@@ -55,7 +55,7 @@ LAYERS = {
         *("ir", "facts", "base"),
     },
     "kernels": {
-        *("kernels", "jax_backend", "numba_backend", "numerics", "lowering", "importer"),
+        *("kernels", "jax_backend", "numba_backend", "numerics", "lowering", "importer", "cache"),
         *("ir", "facts", "base"),
     },
 }

@@ -1,4 +1,4 @@
-"""Computed numbers about graphs, kept on disk: the length of a native source, say."""
+"""Numbers kept on disk: the length of a native source, measured times."""
 
 from __future__ import annotations
 
@@ -10,25 +10,42 @@ from loopax.cache.graph_key import keyed
 
 
 class Fact:
-    """A number about the graph between ``inputs`` and ``outputs``, kept for later processes.
+    """Numbers kept under ``key`` for later processes.
 
     Parameters
     ----------
-    parts
-        The kind of number and all that it depends on besides the graph; see `keyed`. With None among
-        them, nothing is kept.
+    key
+        The key of all that the numbers depend on; with None, nothing is kept.
     """
 
-    def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> None:
-        source = None if None in key_parts else keyed(inputs, outputs, "fact", *key_parts)
-        self._key = None if source is None else source.key
+    def __init__(self, key: str | None) -> None:
+        self._key = key
 
-    def known(self) -> int | None:
-        """The number, if it was kept."""
+    @property
+    def is_kept(self) -> bool:
+        """Whether a later process will know the numbers."""
+        return self._key is not None and folder.cache_folder() is not None
+
+    def known(self) -> tuple[int, ...] | None:
+        """The numbers, if they were kept."""
         data = None if self._key is None else folder.read(self._key)
-        return int(data) if data is not None and data.isdigit() else None
+        words = [] if data is None else data.split()
+        return tuple(map(int, words)) if words and all(map(bytes.isdigit, words)) else None
 
-    def keep(self, number: int) -> None:
-        """Keep the number for later processes."""
+    def keep(self, *numbers: int) -> None:
+        """Keep the numbers for later processes."""
         if self._key is not None:
-            folder.write(self._key, str(number).encode())
+            folder.write(self._key, " ".join(map(str, numbers)).encode())
+
+
+def fact_of_graph(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> Fact:
+    """Numbers about the graph between ``inputs`` and ``outputs``.
+
+    Parameters
+    ----------
+    key_parts
+        The kind of numbers and all that they depend on besides the graph; see `keyed`. With None among
+        them, nothing is kept.
+    """
+    source = None if None in key_parts else keyed(inputs, outputs, "fact", *key_parts)
+    return Fact(None if source is None else source.key)

@@ -89,7 +89,8 @@ class Candidate:
         if obstacle := self._obstacle or self._obstacle_in(arrays):
             self.remarks[f"JAX's operations: {obstacle}"] = None
             return None
-        self.remarks[f"native code {self._cost_in_words(_shapes(arrays))}"] = None
+        form = "a kernel" if self._is_close(shapes := _shapes(arrays), 1) else "native code"
+        self._remark(f"{form} {self._cost_in_words(shapes)}")
         return bind(self._kernel, arrays)
 
     @cached_property
@@ -170,16 +171,17 @@ class Candidate:
             Policy(
                 checks=self.checks,
                 prefers_native=self._prefers_native,
+                is_close=self._is_close,
                 uses_threads=self._uses_threads,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
                 optimize=self.optimize,
-                refused=self._refused,
+                remark=self._remark,
             ),
             transpiled=lambda graph: self._at_static(self.transpiled(graph)),
         )
 
-    def _refused(self, name: str, why: str) -> None:
-        self.remarks[f"JAX's operations, for {name}: {why}"] = None
+    def _remark(self, sentence: str) -> None:
+        self.remarks[sentence] = None
 
     @cached_property
     def _in_jax(self) -> Callable[..., list[Any]]:
@@ -193,6 +195,15 @@ class Candidate:
         _, cost = self._trace(shapes[: len(self.inputs)])
         least = 0 if self._has_loop else _LEAST_SAVED
         return self.loops == "native" or cost.saved(rows, is_backward) > least
+
+    def _is_close(self, shapes: Shapes, rows: int, is_backward: bool = False) -> bool:
+        """Whether a measurement decides.
+
+        Without a loop, little is to be gained by one. Nor does one decide whether a program becomes a
+        kernel: JAX's own derivatives of its operations may be faster than a kernel's as JAX's operations.
+        """
+        _, cost = self._trace(shapes[: len(self.inputs)])
+        return self.loops == "auto" and self._has_loop and cost.is_close(rows, is_backward)
 
     def _uses_threads(self, shapes: Shapes, rows: int) -> bool:
         _, cost = self._trace(shapes[: len(self.inputs)])

@@ -45,6 +45,9 @@ class Policy:
         Whether native code is faster, from the shapes of the arguments, the rows of a batch, and
         whether the program runs backward. A derivative passes the shapes of its own inputs, the
         kernel's first.
+    is_close
+        Whether the costs behind ``prefers_native`` are too close to be relied on, so that a
+        measurement decides if one can be made; called as ``prefers_native`` is.
     uses_threads
         Whether the rows take long enough for threads to share them; called as ``prefers_native`` is.
     most_lines
@@ -54,8 +57,8 @@ class Policy:
         default.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: for the kernel's passes and those of each derivative.
-    refused
-        Called with the name of a kernel that runs as JAX's operations, and the reason.
+    remark
+        Called with a sentence about the form of a kernel, and why.
     is_backward
         Whether the kernel is a gradient, a pullback, or a derivative of one: it reads residuals of
         the forward run.
@@ -63,11 +66,12 @@ class Policy:
 
     checks: str = "checkify"
     prefers_native: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
+    is_close: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: False
     uses_threads: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
     longest: int | None = None
     optimize: str = "none"
-    refused: Callable[[str, str], None] = lambda name, why: None
+    remark: Callable[[str], None] = lambda sentence: None
     is_backward: bool = False
 
     @property
@@ -76,6 +80,9 @@ class Policy:
 
     def chooses_native(self, shapes: Shapes, rows: int) -> bool:
         return self.prefers_native(shapes, rows, self.is_backward)
+
+    def is_to_be_measured(self, shapes: Shapes, rows: int) -> bool:
+        return self.is_close(shapes, rows, self.is_backward)
 
 
 class Kernel:
@@ -198,8 +205,8 @@ class Kernel:
             key_parts = "lines", raises, optimize, self.canonical, self.policy.longest or 0
             length = fact_of_rewritten(self.inputs, self.outputs, *key_parts)
             lines = length.known()
-            if lines is not None and lines > self.policy.most_lines:
-                return _too_long(lines)
+            if lines is not None and lines[0] > self.policy.most_lines:
+                return _too_long(lines[0])
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             try:
                 code = kernel_code.KernelCode(

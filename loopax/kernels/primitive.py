@@ -8,9 +8,11 @@ platforms, and where it is exported, JAX's operations. The rules for its derivat
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +25,8 @@ from loopax.base.upstream.jax import batching, mlir
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
+from loopax.kernels.measurement import Times, conditions, measured
+from loopax.lowering.rewritten import fact_of_rewritten
 from loopax.numerics import manual_axes
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all axes.
@@ -136,15 +140,11 @@ def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params
 
 
 def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
-    shapes = row_shapes(ctx.avals_in, batch)
-    rows = math.prod(_batch_shape(ctx.avals_in, batch))
     exported = ctx.module_context.lowering_parameters.for_export
-    if exported or not kernel.policy.chooses_native(shapes, rows):
-        return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
-    if kernel.no_code:
-        kernel.policy.refused(kernel.name, kernel.no_code)
+    if exported or not _chooses_native(kernel, ctx.avals_in, batch):
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     try:
+        shapes, rows = row_shapes(ctx.avals_in, batch), _rows(ctx.avals_in, batch)
         uses_threads = kernel.policy.uses_threads(shapes, rows)
         name, address = kernel.code.handler(shapes, batch, uses_threads)
     except UnsupportedOpError as error:
@@ -152,6 +152,41 @@ def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **par
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     _register(name, address)
     return jax.ffi.ffi_lowering(name)(ctx, *args)
+
+
+def _chooses_native(kernel: Kernel, avals: Sequence[Any], batch: Batch) -> bool:
+    """Whether a kernel runs as native code, for arguments of these types."""
+    shapes, rows = row_shapes(avals, batch), _rows(avals, batch)
+    is_native = kernel.policy.chooses_native(shapes, rows)
+    is_measured = kernel.policy.is_to_be_measured(shapes, rows)
+    if (is_native or is_measured) and kernel.no_code:
+        kernel.policy.remark(f"JAX's operations, for {kernel.name}: {kernel.no_code}")
+        return False
+    if is_measured:
+        times = _times(kernel, avals, batch)
+        is_native = is_native if times is None else times.is_native_faster
+        form = "native code" if is_native else "JAX's operations"
+        name = f"{rows} rows of {kernel.name}" if batch else kernel.name
+        why = "by costs" if times is None else f"measured, {times.in_words()}"
+        kernel.policy.remark(f"{form} for {name}: {why}")
+    return is_native
+
+
+def _times(kernel: Kernel, avals: Sequence[Any], batch: Batch) -> Times | None:
+    """The measured times of both forms of a kernel; see `measured`."""
+    policy = kernel.policy
+    options = policy.checks, policy.optimize, policy.longest or 0, kernel.canonical
+    types = tuple((tuple(aval.shape), str(aval.dtype)) for aval in avals)
+    fact = fact_of_rewritten(
+        kernel.inputs, kernel.outputs, "times", options, types, batch, conditions()
+    )
+    native = copy.copy(kernel)
+    native.policy = replace(policy, prefers_native=lambda *args: True, is_close=lambda *args: False)
+    return measured(fact, lambda *args: bind(native, args, batch), in_jax(kernel, batch), avals)
+
+
+def _rows(avals: Sequence[Any], batch: Batch) -> int:
+    return math.prod(_batch_shape(avals, batch))
 
 
 _REGISTERED: set[str] = set()

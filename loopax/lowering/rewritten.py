@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from loopax.cache import cache_folder
-from loopax.cache.facts import Fact
+from loopax.cache.facts import Fact, fact_of_graph
 from loopax.cache.results import cached
 from loopax.lowering.canonical.registered import registered_rewrites
 
@@ -24,8 +24,8 @@ def rewritten(
 
 
 def fact_of_rewritten(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Hashable) -> Fact:
-    """A number about what PyTensor's rewrites, and passes, make of a graph."""
-    return Fact(inputs, outputs, _rewrites_to_keep(), *parts)
+    """Numbers about what PyTensor's rewrites, and passes, make of a graph."""
+    return fact_of_graph(inputs, outputs, _rewrites_to_keep(), *parts)
 
 
 def _rewrites_to_keep() -> str | None:

@@ -8,7 +8,7 @@ import pytest
 
 from loopax import jaxify
 from loopax.cache.environment import environment
-from loopax.cache.facts import Fact
+from loopax.cache.facts import fact_of_graph
 from loopax.kernels import choice
 from loopax.kernels.ffi import kernel_code
 
@@ -23,17 +23,17 @@ def place(tmp_path, monkeypatch):
 
 
 def test_a_number_is_kept(place):
-    one = Fact([x], [pt.exp(x)], "length")
+    one = fact_of_graph([x], [pt.exp(x)], "length")
     assert one.known() is None
     one.keep(812)
     again = pt.dvector("x")
-    assert Fact([again], [pt.exp(again)], "length").known() == 812
-    assert Fact([x], [pt.exp(x)], "width").known() is None
-    assert Fact([x], [pt.sin(x)], "length").known() is None
+    assert fact_of_graph([again], [pt.exp(again)], "length").known() == (812,)
+    assert fact_of_graph([x], [pt.exp(x)], "width").known() is None
+    assert fact_of_graph([x], [pt.sin(x)], "length").known() is None
 
 
 def test_what_is_no_number_is_not_known(place):
-    one = Fact([x], [pt.exp(x)])
+    one = fact_of_graph([x], [pt.exp(x)])
     one.keep(812)
     for path in place.iterdir():
         path.write_bytes(path.read_bytes()[:-1])
@@ -42,7 +42,7 @@ def test_what_is_no_number_is_not_known(place):
 
 @pytest.mark.parametrize("parts", [("length", None), ("length", object())], ids=["None", "unknown"])
 def test_without_a_key_nothing_is_kept(place, parts):
-    one = Fact([x], [pt.exp(x)], *parts)
+    one = fact_of_graph([x], [pt.exp(x)], *parts)
     one.keep(812)
     assert one.known() is None
     assert not place.exists() or not list(place.iterdir())
@@ -50,7 +50,7 @@ def test_without_a_key_nothing_is_kept(place, parts):
 
 def test_without_a_folder_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("LOOPAX_CACHE_DIR", "")
-    one = Fact([x], [pt.exp(x)])
+    one = fact_of_graph([x], [pt.exp(x)])
     one.keep(812)
     assert one.known() is None
 

@@ -17,9 +17,20 @@ import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Literal, Var, low_jaxpr, part_of
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    Var,
+    jaxpr_as_fun,
+    low_jaxpr,
+    part_of,
+)
+from loopax.cache.facts import Fact
+from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
 from loopax.kernels.kernel import Kernel, Policy
+from loopax.kernels.measurement import Times, conditions, measured
 from loopax.kernels.primitive import bind
 
 _LOOPS = {"scan", "while"}
@@ -65,10 +76,12 @@ class Plan:
     ----------
     loops
         One of `LOOPS`.
+    remarks
+        The form of each loop compiled so far, and why.
     """
 
     loops: str
-    remarks: dict[str, None] = field(default_factory=dict)  # the form of each loop, and why
+    remarks: dict[str, None] = field(default_factory=dict)
 
     def __repr__(self) -> str:  # in a jaxpr
         return self.loops
@@ -86,17 +99,46 @@ class Plan:
             return jaxpr
         with TRACING:
             if jaxpr not in self._replaced:
-                low = low_jaxpr(jaxpr)
-                self._replaced[jaxpr] = ClosedJaxpr(_Parts(self, low.jaxpr).replaced(), low.consts)
+                self._replaced[jaxpr] = self._in_faster_form(low_jaxpr(jaxpr))
             return self._replaced[jaxpr]
+
+    def _in_faster_form(self, jaxpr: Any) -> Any:
+        """The jaxpr with kernels or without, by a measurement of the whole where costs are close."""
+        parts = _Parts(self, jaxpr.jaxpr)
+        native = ClosedJaxpr(parts.replaced(), jaxpr.consts)
+        is_close = any(choice.is_close for choice in parts.choices)
+        times = _times(native, jaxpr) if is_close else None
+        is_native = times is None or times.is_native_faster
+        for choice in parts.choices:
+            self.remarks[choice.in_words(times)] = None
+        return native if is_native else jaxpr
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The form of a loop by its costs, and why; ``is_close`` where they are too close."""
+
+    loop: str
+    is_native: bool
+    why: str
+    is_close: bool = False
+
+    def in_words(self, times: Times | None) -> str:
+        """A remark; ``times`` are those of the whole, which decide where they are measured."""
+        is_native, why = self.is_native, self.why
+        if is_native and times is not None:
+            is_native, why = times.is_native_faster, f"measured, {times.in_words()}"
+        form = "native," if is_native else "JAX's:"
+        return f"{self.loop}: {form} {why}"
 
 
 class _Parts:
     """The equations of one jaxpr, divided into parts that are read into the IR together."""
 
-    def __init__(self, plan: Plan, jaxpr: Jaxpr) -> None:
+    def __init__(self, plan: Plan, jaxpr: Jaxpr, choices: list[_Choice] | None = None) -> None:
         self.plan = plan
         self.jaxpr = jaxpr
+        self.choices: list[_Choice] = [] if choices is None else choices
 
     def replaced(self) -> Jaxpr:
         equations: list[Any] = []
@@ -149,7 +191,7 @@ class _Parts:
         except Exception as error:  # a function that JAX runs is never refused
             why = f"it cannot be read, {type(error).__name__}: {error}"
         if _is_loop(eqn):
-            self._say(eqn, f"JAX's: {why}")
+            self.choices.append(_Choice(_in_words(eqn), False, why))
         return None
 
     def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
@@ -160,16 +202,19 @@ class _Parts:
         outputs = self._outputs_of(run)
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
-        loops = [eqn for eqn in run if _has_loop(eqn)]
-        if self.plan.loops == "auto" and cost.saved(1) <= 0:
-            for eqn in loops:
-                self._say(eqn, f"JAX's: about {cost.in_words()}")
-            return None
-        kernel = self._part_kernel(part, values)
-        why = _no_code(kernel)
-        for eqn in loops:
-            self._say(eqn, f"native, about {cost.in_words()}" if why is None else f"JAX's: {why}")
-        if why is not None:
+        is_close = self.plan.loops == "auto" and cost.is_close(1)
+        kernel, obstacle = None, f"about {cost.in_words()}"
+        if self.plan.loops == "native" or cost.saved(1) > 0 or is_close:
+            kernel = self._part_kernel(part, values)
+            obstacle = _no_code(kernel)
+        self.choices += [
+            _Choice(
+                _in_words(eqn), obstacle is None, obstacle or f"about {cost.in_words()}", is_close
+            )
+            for eqn in run
+            if _has_loop(eqn)
+        ]
+        if kernel is None or obstacle is not None:
             return None
         # A call, as keys are arrays in a kernel.
         avals = [v.aval for v in inputs]
@@ -218,11 +263,17 @@ class _Parts:
             return type(value)(map(self._inner, value))
         if not _is_jaxpr(value):
             return value
-        inner = _Parts(self.plan, getattr(value, "jaxpr", value)).replaced()
+        inner = _Parts(self.plan, getattr(value, "jaxpr", value), self.choices).replaced()
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
 
-    def _say(self, eqn: Any, remark: str) -> None:
-        self.plan.remarks[f"{_in_words(eqn)}: {remark}"] = None
+
+def _times(native: Any, jaxpr: Any) -> Times | None:
+    """The measured times of a jaxpr with kernels, and without; see `measured`."""
+    in_jax = jaxpr_as_fun(jaxpr)
+    key = None
+    if (parts := conditions()) is not None:
+        key = content_key("times", parts, jax.jit(in_jax).lower(*jaxpr.in_avals).as_text())
+    return measured(Fact(key), jaxpr_as_fun(native), in_jax, jaxpr.in_avals)
 
 
 def _no_code(kernel: Kernel) -> str | None:

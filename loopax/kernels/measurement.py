@@ -1,0 +1,122 @@
+"""Which form of a program is faster, by a run of each: for programs whose costs are too close to tell.
+
+The arguments are made up: a loop that takes its steps whatever the values are takes as long for any. One
+that ends when a value says so might never end, and is not measured (`loopax.kernels.cost`).
+
+An answer is kept on disk, so that a program runs as equal operations in every process, and a seed gives
+equal draws. Where it cannot be kept, the costs decide; so they do where several processes of JAX run one
+program, as each of them would measure for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from loopax.cache.environment import NotKnown, environment, native_environment
+from loopax.cache.facts import Fact
+
+# Seconds. The forms take turns, so that a busy machine slows both; the least time of each counts.
+# A run of 0.5 ms fits between two interruptions of a machine with many processes.
+_BATCH, _TURNS, _LONG = 0.0005, 20, 0.02
+# Elements of all arguments: programs beyond are rare, and memory may not hold them twice.
+_MOST_ELEMENTS = 2e7
+
+Form = Callable[..., Any]
+
+
+class Times(NamedTuple):
+    """Nanoseconds of a call in either form."""
+
+    native: int
+    in_jax: int
+
+    @property
+    def is_native_faster(self) -> bool:
+        return self.native <= self.in_jax
+
+    def in_words(self) -> str:
+        """A text with both times."""
+        return f"{self.native / 1e3:.3g} us native, {self.in_jax / 1e3:.3g} us as JAX's operations"
+
+
+def measured(fact: Fact, native: Form, in_jax: Form, avals: Sequence[Any]) -> Times | None:
+    """The times of a program in both forms; None where the costs have to tell.
+
+    Parameters
+    ----------
+    fact
+        The times, as they are kept.
+    native, in_jax
+        The forms, each a function of arrays of the types ``avals``.
+    """
+    is_large = sum(aval.size for aval in avals) > _MOST_ELEMENTS
+    if is_large or not fact.is_kept or jax.process_count() > 1:
+        return None
+    if (numbers := fact.known()) is None:
+        try:
+            numbers = _times((native, in_jax), avals)
+        except Exception:  # a call with made-up values may fail where the user's does not
+            return None
+        fact.keep(*numbers)
+    return Times(*numbers)
+
+
+def conditions() -> tuple[str | int, ...] | None:
+    """The parts of a key of times besides the program; None where one is not known."""
+    try:
+        return *environment(), *native_environment(), len(os.sched_getaffinity(0))
+    except (NotKnown, AttributeError):  # not every system says which cores a process may use
+        return None
+
+
+def _times(forms: Sequence[Form], avals: Sequence[Any]) -> tuple[int, ...]:
+    with (
+        jax.disable_jit(False),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.default_device(jax.local_devices(backend="cpu")[0]),
+    ):
+        args = jax.device_put([_value(aval) for aval in avals])
+        return _least_times(*(_compiled_call(form, args) for form in forms))
+
+
+def _value(aval: Any) -> Any:
+    """An array of numbers between 0 and 1; of integers and bools, zeros, which are places of any array."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(np.zeros((*aval.shape, 2), np.uint32), impl="threefry2x32")
+    if np.issubdtype(aval.dtype, np.inexact):
+        return np.random.default_rng(0).uniform(0.1, 0.9, aval.shape).astype(aval.dtype)
+    return np.zeros(aval.shape, aval.dtype)
+
+
+def _compiled_call(form: Form, args: Sequence[Any]) -> Callable[[], Any]:
+    compiled = jax.jit(form).lower(*args).compile()
+
+    def call() -> Any:
+        return jax.block_until_ready(compiled(*args))
+
+    call()
+    return call
+
+
+def _least_times(*calls: Callable[[], Any]) -> tuple[int, ...]:
+    seconds = [_seconds(call, 1) for call in calls]
+    repeats = [max(1, round(_BATCH / max(s, 1e-7))) for s in seconds]
+    turns = _TURNS if max(seconds) < _LONG else 2
+    for _ in range(turns):
+        for k, (call, n) in enumerate(zip(calls, repeats, strict=True)):
+            seconds[k] = min(seconds[k], _seconds(call, n))
+    return tuple(max(1, round(1e9 * s)) for s in seconds)
+
+
+def _seconds(call: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats

@@ -1,0 +1,193 @@
+"""The form that ``loops="auto"`` runs where the costs are close: the one that a measurement favours.
+
+No clock decides a test: the times are made up.
+"""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+import loopax
+from loopax import jaxify
+from loopax.kernels import measurement
+
+ROWS = jnp.linspace(0.5, 1.5, 8)
+
+
+@pytest.fixture
+def times(tmp_path, monkeypatch):
+    """The times that every measurement gives, native first, and the number of measurements."""
+
+    class Clock:
+        numbers = 1_000, 2_000
+        n_measured = 0
+
+        def least_times(self, *calls):
+            self.n_measured += 1
+            for call in calls:
+                call()
+            return self.numbers
+
+    clock = Clock()
+    monkeypatch.setattr(measurement, "_least_times", clock.least_times)
+    monkeypatch.setenv("LOOPAX_CACHE_DIR", str(tmp_path / "times"))
+    return clock
+
+
+def path(a):
+    """Steps with so much to do in each that neither cost is far below the other."""
+
+    def step(s, _):
+        return jnp.tanh(a * s + jnp.sin(s)), s.sum()
+
+    return jax.lax.scan(step, jnp.ones(30), None, length=50)[1].sum()
+
+
+def path_graph():
+    a = pt.dscalar("a")
+
+    def step(s, _):
+        return pt.tanh(a * s + pt.sin(s)), s.sum()
+
+    rows = loopax.scan(step, pt.ones(30), None, length=50)[1]
+    return [a], rows.sum()
+
+
+def by_native(transform=lambda f: f):
+    return transform(loopax.native(path, loops="auto"))
+
+
+def by_jaxify(transform=lambda f: f):
+    return transform(jaxify(*path_graph(), loops="auto"))
+
+
+DOORS = pytest.mark.parametrize("door", [by_native, by_jaxify])
+FORMS = pytest.mark.parametrize(
+    "transform", [jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: jax.vmap(jax.hessian(f))]
+)
+
+
+def is_native(f, *args):
+    return "@loopax_" in jax.jit(f).lower(*args).as_text()
+
+
+@DOORS
+@pytest.mark.parametrize("numbers", [(1_000, 2_000), (2_000, 1_000)], ids=["native", "xla"])
+def test_the_faster_form_runs(door, numbers, times):
+    times.numbers = numbers
+    batch = door(jax.vmap)
+    assert is_native(batch, ROWS) == (numbers[0] < numbers[1])
+    assert times.n_measured
+    np.testing.assert_allclose(batch(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
+
+
+@DOORS
+@FORMS
+def test_derivatives_are_right_in_either_form(door, transform, times):
+    expected = transform(path)(ROWS)
+    for times.numbers in ((1_000, 2_000), (2_000, 1_000)):
+        loopax.clear_cache()
+        jax.clear_caches()
+        np.testing.assert_allclose(door(transform)(ROWS), expected, rtol=1e-9)
+
+
+@DOORS
+def test_a_program_is_measured_once_for_all_processes(door, times):
+    assert is_native(door(jax.vmap), ROWS)
+    times.n_measured, times.numbers = 0, (2_000, 1_000)
+    jax.clear_caches()
+    assert is_native(door(jax.vmap), ROWS)
+    assert not times.n_measured
+    assert not is_native(door(jax.vmap), ROWS[:7])  # other shapes are another program
+    assert times.n_measured
+
+
+@DOORS
+def test_explain_says_what_was_measured(door, times):
+    times.numbers = 3_210, 1_230
+    f = door()
+    jax.jit(jax.vmap(f)).lower(ROWS)
+    text = str(loopax.explain(f))
+    assert "measured, 3.21 us native, 1.23 us as JAX's operations" in text
+    assert "JAX's" in next(line for line in text.splitlines() if "measured" in line)
+
+
+@DOORS
+def test_without_a_folder_the_costs_decide(door, times, monkeypatch):
+    monkeypatch.setenv("LOOPAX_CACHE_DIR", "")
+    is_native(door(jax.vmap), ROWS)
+    assert not times.n_measured
+
+
+@DOORS
+def test_processes_that_run_one_program_do_not_measure(door, times, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    is_native(door(jax.vmap), ROWS)
+    assert not times.n_measured
+
+
+@DOORS
+def test_a_form_that_fails_on_made_up_values_is_not_measured(door, times, monkeypatch):
+    def fail(*calls):
+        raise FloatingPointError("made up")
+
+    monkeypatch.setattr(measurement, "_least_times", fail)
+    np.testing.assert_allclose(door(jax.vmap)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
+
+
+def test_a_loop_that_a_value_ends_is_not_measured(times):
+    def root(a):
+        return jax.lax.while_loop(
+            lambda s: (s > 1.0).any(), lambda s: jnp.tanh(a * s) * s, jnp.full(30, 5.0)
+        ).sum()
+
+    is_native(jax.vmap(loopax.native(root, loops="auto")), ROWS)
+    assert not times.n_measured
+
+
+def test_far_costs_are_not_measured(times):
+    def total(a):
+        return jax.lax.scan(lambda s, _: (a * s + 1.0, None), 0.0, None, length=1000)[0]
+
+    assert is_native(loopax.native(total, loops="auto"), 0.5)
+    assert not times.n_measured
+
+
+@DOORS
+def test_a_measurement_leaves_the_settings_of_jax_alone(door, times):
+    with jax.debug_nans(True), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(door(jax.vmap)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
+        assert jax.config.jax_debug_nans
+    assert times.n_measured
+
+
+def test_the_least_of_some_times_counts():
+    calls = []
+
+    def call(name):
+        return lambda: calls.append(name)
+
+    times = measurement._least_times(call("a"), call("b"))
+    assert len(times) == 2 and min(times) >= 1
+    assert {*calls} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "aval",
+    [
+        jax.ShapeDtypeStruct((2, 3), np.float32),
+        jax.ShapeDtypeStruct((), np.complex128),
+        jax.ShapeDtypeStruct((4,), np.uint8),
+        jax.ShapeDtypeStruct((0, 2), np.bool_),
+        jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)),
+    ],
+    ids=str,
+)
+def test_made_up_arguments_have_their_types(aval):
+    value = measurement._value(aval)
+    assert value.shape == aval.shape and value.dtype == aval.dtype
