@@ -22,9 +22,9 @@ class Fact:
         self._key = key
 
     @property
-    def is_kept(self) -> bool:
-        """Whether a later process will know the numbers."""
-        return self._key is not None and folder.cache_folder() is not None
+    def has_key(self) -> bool:
+        """Whether the numbers can be kept, where there is a folder."""
+        return self._key is not None
 
     def known(self) -> tuple[int, ...] | None:
         """The numbers, if they were kept."""

@@ -21,7 +21,10 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Loop, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
 from loopax.jax_backend.callable.forms import register_native_form
-from loopax.kernels import derivative_rules  # noqa: F401  (it registers its rules)
+from loopax.kernels import (
+    derivative_rules,  # noqa: F401  (it registers its rules)
+    measurement,
+)
 from loopax.kernels.cost import Cost, cost_of
 from loopax.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
 from loopax.kernels.native_call.function import with_native_loops
@@ -202,8 +205,10 @@ class Candidate:
         Without a loop, little is to be gained by one. Nor does one decide whether a program becomes a
         kernel: JAX's own derivatives of its operations may be faster than a kernel's as JAX's operations.
         """
+        if self.loops != "auto" or not self._has_loop or not measurement.is_possible():
+            return False
         _, cost = self._trace(shapes[: len(self.inputs)])
-        return self.loops == "auto" and self._has_loop and cost.is_close(rows, is_backward)
+        return cost.is_close(rows, is_backward)
 
     def _uses_threads(self, shapes: Shapes, rows: int) -> bool:
         _, cost = self._trace(shapes[: len(self.inputs)])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from loopax.cache import cache_folder
 from loopax.cache.environment import NotKnown, environment, native_environment
 from loopax.cache.facts import Fact
 
@@ -45,6 +46,11 @@ class Times(NamedTuple):
         return f"{self.native / 1e3:.3g} us native, {self.in_jax / 1e3:.3g} us as JAX's operations"
 
 
+def is_possible() -> bool:
+    """Whether an answer can be kept, and this process alone runs its programs."""
+    return cache_folder() is not None and jax.process_count() == 1
+
+
 def measured(fact: Fact, native: Form, in_jax: Form, avals: Sequence[Any]) -> Times | None:
     """The times of a program in both forms; None where the costs have to tell.
 
@@ -56,7 +62,7 @@ def measured(fact: Fact, native: Form, in_jax: Form, avals: Sequence[Any]) -> Ti
         The forms, each a function of arrays of the types ``avals``.
     """
     is_large = sum(aval.size for aval in avals) > _MOST_ELEMENTS
-    if is_large or not fact.is_kept or jax.process_count() > 1:
+    if is_large or not fact.has_key or not is_possible():
         return None
     if (numbers := fact.known()) is None:
         try:

@@ -30,7 +30,7 @@ from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
 from loopax.kernels.kernel import Kernel, Policy
-from loopax.kernels.measurement import Times, conditions, measured
+from loopax.kernels.measurement import Times, conditions, is_possible, measured
 from loopax.kernels.primitive import bind
 
 _LOOPS = {"scan", "while"}
@@ -202,7 +202,7 @@ class _Parts:
         outputs = self._outputs_of(run)
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
-        is_close = self.plan.loops == "auto" and cost.is_close(1)
+        is_close = self.plan.loops == "auto" and is_possible() and cost.is_close(1)
         kernel, obstacle = None, f"about {cost.in_words()}"
         if self.plan.loops == "native" or cost.saved(1) > 0 or is_close:
             kernel = self._part_kernel(part, values)
