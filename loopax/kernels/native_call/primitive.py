@@ -8,14 +8,13 @@ its loops are replaced by kernels (`native_parts`); on other platforms it is low
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import jax
-from jax.custom_batching import custom_vmap
 
-from loopax.base.upstream.jax import batching, jaxpr_as_fun, mlir
+from loopax.base.upstream.jax import Primitive, batching, jaxpr_as_fun, mlir
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.native_call.native_parts import Plan
 
@@ -50,34 +49,42 @@ def _abstract(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
 
 def _batched(axis: Any, args: Any, axes: Any, *, call_jaxpr: Any, plan: Plan) -> Any:
     avals = tuple(jax.typeof(x) for x in args)
-    jaxpr, has_axis = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size)
-    return bind(jaxpr, args, plan), [0 if has else None for has in has_axis]
+    jaxpr, out_axes = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size)
+    return bind(jaxpr, args, plan), out_axes
 
 
 @lru_cache(maxsize=512)
-def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, list[bool]]:
-    """The jaxpr of the batch, and which of its outputs have the axis, as the first one."""
-    has_axis = [False] * len(jaxpr.out_avals)
+def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, list[int | None]]:
+    """The jaxpr of the batch, and the axis of it that each output has.
 
-    @custom_vmap
-    def outputs(*outs: Any) -> Any:
-        return outs
+    The axes stay where JAX's rules put them. As the first ones, a trace of 64 rows, whose first axis is
+    that of the steps, would be copied at the end of a loop, and again before the loop that reads it.
+    """
+    outputs: list[tuple[Any, int | None]] = []
 
-    returned: list[Any] = []
-
-    @outputs.def_vmap
-    def rule(axis_size: int, batched: Sequence[bool], *outs: Any) -> Any:
-        has_axis[:], returned[:] = batched, outs
-        return outs, tuple(batched)
+    def row(*args: Any) -> list[Any]:
+        _recorded_p.bind(*jaxpr_as_fun(jaxpr)(*args), record=outputs.append)
+        return []
 
     def whole(*args: Any) -> list[Any]:
-        def row(*args: Any) -> Any:
-            return outputs(*jaxpr_as_fun(jaxpr)(*args))
+        outputs.clear()
+        jax.vmap(row, in_axes=axes, axis_size=size)(*args)
+        return [x for x, _ in outputs]
 
-        outs = jax.vmap(row, in_axes=axes, axis_size=size)(*args)
-        return returned if any(has_axis) else [x[0] for x in outs]
+    batched = trace_jaxpr(whole, avals)
+    return batched, [axis for _, axis in outputs]
 
-    return trace_jaxpr(whole, avals), has_axis
+
+def _record(axis_data: Any, args: Any, axes: Any, *, record: Callable[[Any], None]) -> Any:
+    for value_and_axis in zip(args, axes, strict=True):
+        record(value_and_axis)
+    return [], []
+
+
+# The values that a function under ``jax.vmap`` computes, with their axes, before `jax.vmap` moves them.
+_recorded_p = Primitive("loopax_recorded")
+_recorded_p.multiple_results = True
+batching.fancy_primitive_batchers[_recorded_p] = _record
 
 
 # -- lowering --------------------------------------------------------------------------------------
