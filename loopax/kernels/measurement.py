@@ -51,26 +51,36 @@ def is_possible() -> bool:
     return cache_folder() is not None and jax.process_count() == 1
 
 
-def measured(fact: Fact, native: Form, in_jax: Form, avals: Sequence[Any]) -> Times | None:
+def measured(
+    fact: Callable[[], Fact], native: Form, in_jax: Form, avals: Sequence[Any]
+) -> Times | None:
     """The times of a program in both forms; None where the costs have to tell.
 
     Parameters
     ----------
     fact
-        The times, as they are kept.
+        Makes the times, as they are kept.
     native, in_jax
         The forms, each a function of arrays of the types ``avals``.
     """
     is_large = sum(aval.size for aval in avals) > _MOST_ELEMENTS
-    if is_large or not fact.has_key or not is_possible():
+    # A part of a mesh's program runs inside of the mesh alone.
+    if is_large or not is_possible() or not all(map(_is_outside_of_meshes, avals)):
         return None
-    if (numbers := fact.known()) is None:
-        try:
-            numbers = _times((native, in_jax), avals)
-        except Exception:  # a call with made-up values may fail where the user's does not
+    try:
+        kept = fact()
+        if not kept.has_key:
             return None
-        fact.keep(*numbers)
+        if (numbers := kept.known()) is None:
+            numbers = _times((native, in_jax), avals)
+            kept.keep(*numbers)
+    except Exception:  # a call with made-up values may fail where the user's does not
+        return None
     return Times(*numbers)
+
+
+def _is_outside_of_meshes(aval: Any) -> bool:
+    return bool(aval.sharding.mesh.empty)
 
 
 def conditions() -> tuple[str | int, ...] | None:

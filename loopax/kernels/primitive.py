@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir
+from loopax.cache.facts import Fact
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
@@ -177,9 +178,11 @@ def _times(kernel: Kernel, avals: Sequence[Any], batch: Batch) -> Times | None:
     policy = kernel.policy
     options = policy.checks, policy.optimize, policy.longest or 0, kernel.canonical
     types = tuple((tuple(aval.shape), str(aval.dtype)) for aval in avals)
-    fact = fact_of_rewritten(
-        kernel.inputs, kernel.outputs, "times", options, types, batch, conditions()
-    )
+
+    def fact() -> Fact:
+        parts = "times", options, types, batch, conditions()
+        return fact_of_rewritten(kernel.inputs, kernel.outputs, *parts)
+
     native = copy.copy(kernel)
     native.policy = replace(policy, prefers_native=lambda *args: True, is_close=lambda *args: False)
     return measured(fact, lambda *args: bind(native, args, batch), in_jax(kernel, batch), avals)

@@ -139,6 +139,15 @@ def test_a_form_that_fails_on_made_up_values_is_not_measured(door, times, monkey
     np.testing.assert_allclose(door(jax.vmap)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
 
 
+@DOORS
+def test_a_part_of_a_mesh_is_not_measured(door, times):
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("rows")
+    f = jax.shard_map(door(jax.vmap), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    np.testing.assert_allclose(jax.jit(f)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
+    assert not times.n_measured
+
+
 def test_a_loop_that_a_value_ends_is_not_measured(times):
     def root(a):
         return jax.lax.while_loop(

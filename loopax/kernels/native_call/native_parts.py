@@ -270,10 +270,13 @@ class _Parts:
 def _times(native: Any, jaxpr: Any) -> Times | None:
     """The measured times of a jaxpr with kernels, and without; see `measured`."""
     in_jax = jaxpr_as_fun(jaxpr)
-    key = None
-    if (parts := conditions()) is not None:
-        key = content_key("times", parts, jax.jit(in_jax).lower(*jaxpr.in_avals).as_text())
-    return measured(Fact(key), jaxpr_as_fun(native), in_jax, jaxpr.in_avals)
+
+    def fact() -> Fact:
+        if (parts := conditions()) is None:
+            return Fact(None)
+        return Fact(content_key("times", parts, jax.jit(in_jax).lower(*jaxpr.in_avals).as_text()))
+
+    return measured(fact, jaxpr_as_fun(native), in_jax, jaxpr.in_avals)
 
 
 def _no_code(kernel: Kernel) -> str | None:

@@ -60,24 +60,26 @@ def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, l
     The axes stay where JAX's rules put them. As the first ones, a trace of 64 rows, whose first axis is
     that of the steps, would be copied at the end of a loop, and again before the loop that reads it.
     """
-    outputs: list[tuple[Any, int | None]] = []
-
-    def row(*args: Any) -> list[Any]:
-        _recorded_p.bind(*jaxpr_as_fun(jaxpr)(*args), record=outputs.append)
-        return []
+    out_axes: list[int | None] = []
 
     def whole(*args: Any) -> list[Any]:
-        outputs.clear()
+        outs: list[Any] = []  # not kept beyond the trace that they belong to
+
+        def record(values: Sequence[Any], axes: Sequence[int | None]) -> None:
+            outs[:], out_axes[:] = values, axes
+
+        def row(*args: Any) -> list[Any]:
+            _recorded_p.bind(*jaxpr_as_fun(jaxpr)(*args), record=record)
+            return []
+
         jax.vmap(row, in_axes=axes, axis_size=size)(*args)
-        return [x for x, _ in outputs]
+        return outs
 
-    batched = trace_jaxpr(whole, avals)
-    return batched, [axis for _, axis in outputs]
+    return trace_jaxpr(whole, avals), out_axes
 
 
-def _record(axis_data: Any, args: Any, axes: Any, *, record: Callable[[Any], None]) -> Any:
-    for value_and_axis in zip(args, axes, strict=True):
-        record(value_and_axis)
+def _record(axis_data: Any, values: Any, axes: Any, *, record: Callable[..., None]) -> Any:
+    record(values, axes)
     return [], []
 
 

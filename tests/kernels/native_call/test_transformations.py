@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from jax import lax
 from jax.experimental import checkify
 
 import loopax
+from tests.support.compare import primitives
 
 
 def likelihood(p: Any, returns: Any) -> Any:
@@ -83,6 +85,21 @@ def test_what_does_not_vary_in_a_batch_has_no_axis() -> None:
     f = loopax.native(lambda p, n: (jnp.sin(p), n + 1), loops="xla")
     jaxpr = jax.make_jaxpr(jax.vmap(f, (0, None), (0, None)))(P, 2)
     assert [v.aval.shape for v in jaxpr.jaxpr.outvars] == [(3,), ()]
+
+
+def test_traces_that_a_derivative_of_a_batch_keeps_are_not_transposed() -> None:
+    batch = jax.vmap(jax.value_and_grad(loopax.native(likelihood)), (0, None))
+    by_jax = jax.vmap(jax.value_and_grad(likelihood), (0, None))
+    counts = [primitives(jax.make_jaxpr(f)(ROWS, RETURNS))["transpose"] for f in (batch, by_jax)]
+    assert counts[0] <= counts[1]
+
+
+def test_a_batch_leaks_no_tracer() -> None:
+    with jax.check_tracer_leaks():
+        batch = jax.jit(jax.vmap(jax.grad(loopax.native(likelihood)), (0, None)))
+        chex.assert_trees_all_close(
+            batch(ROWS, RETURNS), jax.vmap(jax.grad(likelihood), (0, None))(ROWS, RETURNS)
+        )
 
 
 def test_functions_with_derivatives_of_their_own_keep_them() -> None:
