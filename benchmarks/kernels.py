@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import jax_hand
-from benchmarks.measure import repeated_calls
+from benchmarks.measure import own_cache, repeated_calls
 from benchmarks.native import PROGRAMS, Native
 from benchmarks.programs import ar2_hand, garch_hand, kalman_hand
 from benchmarks.report import KERNELS, Figure
@@ -57,7 +57,8 @@ def kernels(pairs: int, names: Any, say: Callable[[str], None]) -> Iterator[Figu
         for comparison, limit in LIMITS.items():
             say(f"kernels, {p.title}, {comparison}")
             by_hand = HAND[name].value if comparison == "forward" else HAND[name].derivable
-            measured = compared(p, by_hand, comparison, pairs)
+            with own_cache():
+                measured = compared(p, by_hand, comparison, pairs)
             yield Figure(p.title, comparison, KERNELS, limit, measured)
 
 

@@ -9,10 +9,12 @@ Tried on hand-written JAX beside itself, on a busy machine: a pair of two batche
 """
 
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import comb
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import jax
@@ -114,6 +116,20 @@ def first(make: Callable[[], Callable], args: Sequence) -> float:
     start = time.perf_counter()
     jax.block_until_ready(make()(*args))
     return time.perf_counter() - start
+
+
+@contextmanager
+def own_cache() -> Iterator[None]:
+    """A cache folder of loopax inside: ``loops="auto"`` measures where it can keep the answer."""
+    variable = "LOOPAX_CACHE_DIR"
+    before = os.environ.get(variable)
+    with TemporaryDirectory() as folder:
+        os.environ[variable] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(variable)
+            os.environ |= {} if before is None else {variable: before}
 
 
 @contextmanager

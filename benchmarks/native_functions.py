@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.jax_functions import FUNCTIONS
 from benchmarks.kernels import ATOL, HAND, RTOL, transformed
-from benchmarks.measure import Pairs, first, in_turns, repeated_calls
+from benchmarks.measure import Pairs, first, in_turns, own_cache, repeated_calls
 from benchmarks.native import PROGRAMS
 from benchmarks.report import JAX_FIRST, JAX_FUNCTIONS, Figure
 from loopax import native
@@ -54,7 +54,8 @@ def _first(f: Callable, args: list[Any], comparison: str) -> Pairs:
     def timed(g: Callable) -> Callable[[], float]:
         return lambda: first(lambda: jax.jit(transformed(g(f), comparison, (0,))), args)
 
-    return in_turns(timed(native), timed(lambda f: f), 1)
+    with own_cache():
+        return in_turns(timed(native), timed(lambda f: f), 1)
 
 
 def _compared(
@@ -68,6 +69,7 @@ def _compared(
 
     expected = theirs()(*args)
     atol = ATOL * max(np.max(np.abs(x)) for x in expected)
-    for x, y in zip(ours()(*args), expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=RTOL, atol=atol)
-    return repeated_calls(lambda: (ours(), theirs()), args, pairs)
+    with own_cache():
+        for x, y in zip(ours()(*args), expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=RTOL, atol=atol)
+        return repeated_calls(lambda: (ours(), theirs()), args, pairs)
