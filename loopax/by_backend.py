@@ -41,7 +41,7 @@ class OfFunctions(Protocol[A]):
 def of_functions(
     transform: Callable[Concatenate[Callable[..., Any], A], Any],
 ) -> OfFunctions[A]:
-    """``transform`` as it is."""
+    """Type ``transform`` as a transformation of functions."""
     return transform  # type: ignore[return-value]
 
 
@@ -91,7 +91,7 @@ def _options_of(f: Any) -> Mapping[str, Any]:
 
 
 def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
-    """What ``of_variables`` makes of the function that ``f`` computes, as another callable of its kind."""
+    """Apply ``of_variables`` to the function that ``f`` computes: another callable of the kind of ``f``."""
     f = f.whole if isinstance(f, InChunks) else f
     if isinstance(f, TracedFunction):  # what it computes is known when it is called
         new = of_variables(f.__wrapped__)

@@ -114,7 +114,7 @@ class BackendLinker(PerformLinker):
 
 
 class LinkedProgram:
-    """What PyTensor's function calls: from the values in the cells of the inputs, those of all outputs.
+    """The function that PyTensor calls: from the values in the cells of the inputs to all outputs.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def register_with_pytensor() -> None:
 
 
 class _ByName:
-    """What ``pytensor.config.mode`` takes: the names of our modes, and what it took before."""
+    """The setting ``pytensor.config.mode``: it takes the names of our modes, and what it took before."""
 
     def __init__(self, before: Callable[[Any], Any]) -> None:
         self.before = before

@@ -267,7 +267,7 @@ def jaxify(
 
 
 def _built_anew(fn: Any, build: Builder, static_argnames: Any, name: str | None) -> Any:
-    """What ``build`` makes of the program of ``fn``, which `jaxify` has returned."""
+    """Build the program of ``fn``, which `jaxify` has returned, once more by ``build``."""
     if isinstance(fn, TracedFunction):
         frontend.arguments_of(fn, build.donate)  # raises
         own: Any = fn.build

@@ -24,7 +24,7 @@ written = False  # whether versions were printed before anything was imported
 
 
 def requirements() -> list[Requirement]:
-    """What loopax needs in any case, in the order of pyproject.toml; nothing where it is not installed."""
+    """Requirements of loopax in any case, in the order of pyproject.toml; none if it is not installed."""
     try:
         lines = requires("loopax") or []
     except PackageNotFoundError:  # a folder on PYTHONPATH

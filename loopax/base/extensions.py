@@ -39,7 +39,6 @@ class Extension:
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:
-        """The object that ``parts`` has under ``name``."""
         module, _, attribute = self.parts[name].partition(":")
         return getattr(import_module(module), attribute)
 

@@ -84,7 +84,6 @@ class PrivateFolder(NamedTuple):
         return True
 
     def names(self) -> list[str]:
-        """The names in the folder."""
         return sorted(os.listdir(self.path if self.descriptor is None else self.descriptor))
 
     def close(self) -> None:

@@ -29,6 +29,5 @@ class Fact:
         return int(data) if data is not None and data.isdigit() else None
 
     def keep(self, number: int) -> None:
-        """Keep the number for later processes."""
         if self._key is not None:
             folder.write(self._key, str(number).encode())

@@ -32,7 +32,7 @@ class Timing(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What the job finds out, for `report`."""
+    """Measurements of the demo, for `report`."""
 
     estimate: "nile.Estimate"  # noqa: F821  (imported late)
     published_variances: tuple
@@ -199,7 +199,7 @@ def report(result, output):
 
 
 class Progress:
-    """What is being done, on stderr: a line that overwrites itself on a terminal, else lines."""
+    """The current step on stderr: a line that overwrites itself on a terminal, else lines."""
 
     def __init__(self, steps):
         self.steps, self.done = steps, 0

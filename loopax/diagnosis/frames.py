@@ -57,7 +57,6 @@ class Frame:
 
     @cached_property
     def roots(self) -> Mapping[Variable, int]:
-        """The positions of the inputs."""
         return {v: k for k, v in enumerate(self.graph.inputs)}
 
     @cached_property

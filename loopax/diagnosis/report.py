@@ -142,7 +142,6 @@ class Diagnosis:
 
     @property
     def first(self) -> Finding | None:
-        """The first cause."""
         return self.findings[0] if self.findings else None
 
     def __str__(self) -> str:

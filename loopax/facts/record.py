@@ -48,7 +48,7 @@ class Work(IntEnum):
 
 
 class Errors(Flag):
-    """What a node may raise, for some values of inputs of its types."""
+    """Errors that a node may raise, for some values of inputs of its types."""
 
     NONE = 0
     SHAPE = auto()  # lengths do not fit one another
@@ -71,7 +71,7 @@ def _anything(node: Apply) -> Errors:
 
 @dataclass(frozen=True, kw_only=True)
 class OpFacts:
-    """What an op is. Every field has the answer of an op of which nothing is known.
+    """Facts of an op. Every field has the answer of an op of which nothing is known.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class OpFacts:
 
 
 class ScalarFacts(NamedTuple):
-    """What a function of numbers is.
+    """Facts of a function of numbers.
 
     ``linear`` has sets of arguments as `OpFacts.linear` has, or is ``"jointly"``, in all arguments
     together, or ``"separately"``, in each of them. ``keeps_zero`` is whether it is 0 where all arguments

@@ -52,7 +52,7 @@ def parts_of(op: Any) -> list[Any]:
 
 
 def nanoseconds(op: Any) -> float:
-    """What an entry takes that the scalar op computes; of one that is composed of others, all of theirs."""
+    """The time of the scalar op for an entry; of one that is composed of others, the sum of theirs."""
     return sum((scalar_facts(part) or _UNMEASURED).nanoseconds for part in parts_of(op))
 
 

@@ -110,7 +110,6 @@ def _is_from_jax(error: Exception) -> bool:
 
 
 def _has_variable(x: Any) -> bool:
-    """Whether ``x`` is a variable, or has one among its entries."""
     entries = x if isinstance(x, tuple | list) else (x,)
     return any(isinstance(entry, Variable) for entry in entries)
 

@@ -71,7 +71,7 @@ def _typed(x: Any, out: Any) -> Any:
 
 
 def _reduction(node: Apply) -> list[Any] | None:
-    """What C reduces by ``accumulator + f(element)``, in the dtype of the accumulator."""
+    """The reduction that C computes by ``accumulator + f(element)``, in the dtype of the accumulator."""
     op: Any = node.op
     accumulator, element = op.scalar_op.fgraph.inputs
     last = op.scalar_op.fgraph.outputs[0].owner

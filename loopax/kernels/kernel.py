@@ -140,7 +140,6 @@ class Kernel:
 
     @property
     def dtypes(self) -> list[str]:
-        """The dtypes of the outputs."""
         return [v.type.dtype for v in self.outputs]
 
     @cached_property

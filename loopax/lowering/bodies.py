@@ -1,4 +1,4 @@
-"""What is done to a graph, done to the bodies of its ops."""
+"""A change of a graph, applied to the bodies of its ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ Where = Callable[[AbstractFunctionGraph], bool]
 
 
 def has_bodies(graph: AbstractFunctionGraph) -> bool:
-    """Whether an op of ``graph`` has a body."""
     return any(_body_op(node.op) is not None for node in graph.apply_nodes)
 
 

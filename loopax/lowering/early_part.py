@@ -92,7 +92,7 @@ def _parts(program: Program, kept: list[Variable], read: list[Variable]) -> Earl
 
 
 def _work(node: Apply, values: dict[Variable, Any]) -> float:
-    """What it takes to compute a node, in numbers that a simple operation goes over."""
+    """The work of a node, as a number of entries that a simple operation goes over."""
     op: Any = node.op
     size = float(sum(np.size(values[v]) for v in node.outputs if v in values))
     read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))

@@ -44,7 +44,7 @@ class State:
 
 @dataclass(eq=False)
 class Y:
-    """What each step emits: ``inner``; ``trace``, ``new`` and ``label`` are as those of a `State`."""
+    """A variable emitted at each step: ``inner``; ``trace``, ``new`` and ``label`` are as of a `State`."""
 
     inner: Any
     trace: Any = None
@@ -118,7 +118,7 @@ class OpenLoop:
 
     @property
     def inner(self) -> BodyArgs:
-        """What the step is given, as variables inside."""
+        """The inputs of the step, as variables inside."""
         groups = self.rows, self.states, self.consts
         return BodyArgs(self.i, *([p.inner for p in group] for group in groups))
 

@@ -136,7 +136,7 @@ def passes_with(
 def after_canonical(
     passes: tuple[Callable[[FunctionGraph], None], ...],
 ) -> tuple[Callable[[FunctionGraph], None], ...]:
-    """What is left of ``passes`` for a part of a graph that has been through `CANONICAL_PASSES`."""
+    """The remaining ``passes`` for a part of a graph that has been through `CANONICAL_PASSES`."""
     return passes[
         1 + max(k for k, p in enumerate(passes) if p in (stabilize, stabilize_for_loops)) :
     ]

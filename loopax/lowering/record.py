@@ -26,7 +26,7 @@ class Counts(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What one pass did. The graphs are copies, with the names of the inputs."""
+    """The effect of one pass. The graphs are copies, with the names of the inputs."""
 
     name: str
     before: FunctionGraph

@@ -74,7 +74,7 @@ def _lowered(op: InnerGraphOp) -> InnerGraphOp:
 def _bare(
     scan: Scan, args: ScanArgs, dims: Dims, read: Sequence[bool], shapes: Sequence[Any]
 ) -> list[Variable | None]:
-    """What stands for each output of ``scan``; None for a trace that is not read.
+    """Replacements for the outputs of ``scan``; None for a trace that is not read.
 
     ``shapes`` are the trailing shapes of the traces, None where one is not known before the loop.
     """

@@ -49,7 +49,7 @@ def test_example(test):
 
 
 # Openings that lean on the name, or on the docstring before. What a value is begins with a noun.
-LEANING = re.compile(r"(The same|Of|Those|As|That)\b")
+LEANING = re.compile(r"(The same|What|Of|Those|As|That)\b")
 
 
 def test_each_docstring_stands_alone():

@@ -77,7 +77,6 @@ class Encoded:
     # -- terms -------------------------------------------------------------------------------------------
 
     def number_of(self, v: Variable) -> int:
-        """The number of the term of a variable."""
         if v not in self._number_of:
             self._number_of[v] = self.leaf(v)
         return self._number_of[v]

@@ -128,7 +128,6 @@ def _total(
     cost: Callable[[int, Any], float],
     keeping_cost: Callable[[int, Any], float],
 ) -> float:
-    """The cost of the original terms of a program."""
     uses = Counter(program.outputs)
     for number, _ in terms:
         uses.update(program.terms[number].operands)

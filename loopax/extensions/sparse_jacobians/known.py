@@ -50,7 +50,6 @@ class Known(NamedTuple):
 
 
 def constant(value: Any) -> Known:
-    """The structure of a constant."""
     return Known(np.shape(value) if isinstance(value, np.ndarray | np.generic) else (), value)
 
 
@@ -61,7 +60,6 @@ def union(parts: Sequence[Any]) -> Any:
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Concatenate the rows of all ``parts``."""
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 

@@ -116,7 +116,6 @@ def _is_key(atom: Any) -> bool:
 
 
 def constant(value: Any, aval: Any) -> Variable:
-    """A constant of a jaxpr in the IR."""
     declared_type = tensor_type(aval)
     if str(getattr(value, "dtype", "")).startswith("key"):
         raise NotImportable("a random key that is a constant")
@@ -137,7 +136,6 @@ def inner_graph(jaxpr: Any, inputs: Sequence[Variable]) -> list[Variable]:
 
 
 def out_dtype(eqn: Any) -> str:
-    """The dtype of the one output of an equation."""
     return str(eqn.outvars[0].aval.dtype)
 
 

@@ -103,7 +103,6 @@ def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
 
 
 def _names(fn: Callable[..., Any]) -> list[str]:
-    """The names of the positional arguments."""
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return [p.name for p in signature(fn).parameters.values() if p.kind in numbered]
 

@@ -85,7 +85,6 @@ class Symbols:
         return [v for variables, _ in self.chosen for v in variables]
 
     def called(self, f: Callable[..., Any]) -> Any:
-        """The result of ``f`` at the symbols."""
         with explained(name_of(f)):
             return f(*self.args, **self.kwargs)
 

@@ -1,4 +1,4 @@
-"""What a graph reads of a legacy Scan's buffers, answered from initial rows, trace and final states.
+"""Reads of a legacy Scan's buffers, answered from initial rows, trace and final states.
 
 A buffer is never rebuilt unless somebody reads all of it: ``out[-1]`` is a final state, ``out[1:]``
 the trace, and where no read needs the trace the loop does not make it.

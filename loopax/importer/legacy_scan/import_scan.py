@@ -32,7 +32,7 @@ from loopax.ir.windows import may_be_cut, window
 
 
 def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dict[Variable, Any]:
-    """What to replace in ``fgraph`` so that ``node``, a legacy Scan, is gone.
+    """Replacements in ``fgraph`` that remove ``node``, a legacy Scan.
 
     ``inner`` is a mutable copy of its inner graph, in which nothing is left to import.
 

@@ -65,7 +65,6 @@ class Read:
 
 
 def reads(fgraph: FunctionGraph, array: Variable) -> Iterator[Read]:
-    """Every use of ``array`` in ``fgraph``."""
     for client, place in fgraph.clients.get(array, ()):
         op: Any = client.op
         indexed = None if place else read_of(client)

@@ -29,7 +29,6 @@ def is_float(v: Any) -> bool:
 
 
 def is_sparse(v: Any) -> bool:
-    """Whether ``v`` is a sparse matrix."""
     return isinstance(v.type, SparseTensorType)
 
 
@@ -116,7 +115,6 @@ def as_derivative_of(v: Any, g: Any) -> Any:
 
 
 def zeros_for(v: Any) -> Any:
-    """The zero derivative of ``v``."""
     return v.type.filter_variable(v.zeros_like())
 
 

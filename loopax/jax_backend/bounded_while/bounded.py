@@ -220,7 +220,6 @@ def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
 
 
 def _quiet(tree: Any) -> Any:
-    """The tree without derivatives."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
 
 

@@ -14,7 +14,7 @@ from loopax.numerics import manual_axes
 
 @dataclass(frozen=True)
 class Steps:
-    """What is the same for every call of a loop.
+    """Parameters that all calls of a loop share.
 
     ``step(consts, i, rows, states)`` gives the next states, the rows of the traces, and whether to stop.
     ``bound`` is None where there is none.
@@ -28,7 +28,7 @@ class Steps:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Given:
-    """What a call of a loop depends on. All of it can be differentiated, batched and traced.
+    """Values that a call of a loop depends on. All can be differentiated, batched and traced.
 
     ``n_steps`` is None where as many are asked for as the bound allows.
     """

@@ -42,7 +42,7 @@ def _block_length(bound: int) -> int:
 
 
 def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
-    """What the loop returns, and what `backward` needs."""
+    """The results of the loop, and the residuals for `backward`."""
     assert steps.bound
     size, n_steps = _block_length(steps.bound), steps_asked_for(steps, given)
     room = -(-steps.bound // size)

@@ -59,7 +59,7 @@ def vmap(
 
 
 def _matched(prefix: Any, tree: Any) -> list[Any]:
-    """What ``prefix``, which ``tree`` begins with, has for each leaf; None is a leaf of it."""
+    """The entry of ``prefix``, which ``tree`` begins with, for each leaf; None is a leaf of it."""
 
     def is_none(x: Any) -> bool:
         return x is None

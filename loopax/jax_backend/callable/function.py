@@ -271,7 +271,7 @@ class JaxFunction(Stages, ProgramFunction):
     def _run(
         self, form: Variants, given: tuple[Any, ...], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any]:
-        """What the program returns, and the next values of what it updates.
+        """The results of the program, and the next values of the shared variables that it updates.
 
         Of a direct call a `PaddedArray` is an array of the rows that there are.
         """
@@ -310,7 +310,7 @@ class JaxFunction(Stages, ProgramFunction):
 
     @property
     def _looked_for(self) -> Finiteness:
-        """What says, where the flag of a call is up, which value is not finite."""
+        """The report on which value is not finite, where the flag of a call is up."""
         if self._finiteness is None:
             options = {**self._options, "checks": "ignore"}
             passes = passes_with(self._options["optimize"], PASSES)
@@ -356,7 +356,7 @@ class JaxFunction(Stages, ProgramFunction):
         return form.graph
 
     def _failed(self, flag: Any, context: Context) -> Exception:
-        """What is raised where this flag is up, in a program of that context."""
+        """The error where this flag is up, in a program of that context."""
         for structure in context.errors:
             with suppress(KeyError):  # each trace numbers its checks on its own
                 said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())

@@ -1,4 +1,4 @@
-"""What a program with ``checks="nan"`` does with its flag, under a transformation of the caller's."""
+"""The flag of a program with ``checks="nan"`` under a transformation of the caller's."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Variant:
 
     @property
     def remarks(self) -> list[str]:
-        """What it was run as so far on the CPU, and why, where there was a choice."""
+        """The engines that it has run by on the CPU so far, and why, where there was a choice."""
         return [] if self._native is None else list(self._native.remarks)
 
     def _flagged(self, traced: Sequence[Any]) -> tuple[list[Any], Any]:

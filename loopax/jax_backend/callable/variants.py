@@ -80,14 +80,14 @@ class Variants:
 
     @property
     def remarks(self) -> list[str]:
-        """What the variants that are kept have run as on the CPU, and why, where there was a choice."""
+        """Engines that the variants in memory have run by on the CPU, and why, where there was a choice."""
         variants = (self._without_static, *self._kept.values())
         return list(dict.fromkeys(remark for v in variants for remark in v.remarks))
 
     def __call__(
         self, args: Sequence[Any], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any, Any]:
-        """What the program returns, the next values of what it updates, and the flag of its checks.
+        """The results, the next values of shared variables that are updated, and the flag of the checks.
 
         ``concrete`` says whether there is no tracer among ``args``. A length that hangs on their values is
         left open where it has a bound, so that the graph is compiled once. Without ``may_open``, and where
@@ -234,7 +234,7 @@ def _known(x: Any) -> Any:
 
 
 def _identity(x: Any) -> Any:
-    """What two equal static values have in common, hashable."""
+    """A hashable key that is equal for equal static values."""
     if isinstance(x, slice):
         return x.start, x.stop, x.step
     data = np.asarray(jax.random.key_data(x) if is_key(x) else x)

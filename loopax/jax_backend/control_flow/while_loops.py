@@ -107,7 +107,7 @@ def _steps(
 
 
 def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
-    """What came out; no numbers where what was asked for cannot be: a program that runs cannot raise.
+    """The results; NaN where the requested number of steps is illegal: a program that runs cannot raise.
 
     That is a negative number of steps, and a sequence of another length.
     """

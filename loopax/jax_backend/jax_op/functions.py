@@ -1,4 +1,4 @@
-"""What transformations make of a function of JAX, as records that compare by their parts, and pickle.
+"""Transformed functions of JAX, as records that compare by their parts, and pickle.
 
 A function takes arrays and returns a tuple of arrays.
 """

@@ -37,7 +37,7 @@ _float_remainder.defjvps(lambda t, out, x, y: t, lambda t, out, x, y: -t * floor
 
 
 def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
-    """What `numpy.divmod` does: the remainder is exact, the quotient made from it is all but integral."""
+    """`numpy.divmod`: the remainder is exact, the quotient made from it is all but integral."""
     x, y = jnp.broadcast_arrays(x, y)
     rest = jax.lax.rem(x, y)  # exact, with the sign of x
     other_side = (rest != 0) & ((y < 0) != (rest < 0))

@@ -35,7 +35,7 @@ from loopax.numerics import manual_axes
 
 
 class Failure(NamedTuple):
-    """What is raised where a check fails."""
+    """The error where a check fails."""
 
     kind: type[Exception]
     message: str
@@ -139,13 +139,13 @@ def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
 
 
 def plain_shape(x: Any) -> Any:
-    """What the host returns for ``x``: numbers, also for random keys."""
+    """The shape of the host's answer for ``x``: numbers, also for random keys."""
     x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def of_type(found: Any, x: Any) -> Any:
-    """What the host has returned for ``x``, as a value of its type."""
+    """The host's answer for ``x``, as a value of its type."""
     return jax.random.wrap_key_data(found, impl=jax.random.key_impl(x)) if is_key(x) else found
 
 

@@ -101,7 +101,7 @@ def _by_unit_vectors(pulled_back: Any, shapes: Sequence[Any], tangents: Sequence
 
 
 def refused_by(node: Apply, rule: PullbackRule) -> dict[int, Exception]:
-    """What to raise where a node is differentiated by an input of which its op has no cotangent."""
+    """The error where a node is differentiated by an input of which its op has no cotangent."""
     what = f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])},"
     keep_out = "Keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
     try:

@@ -55,7 +55,6 @@ class Site:
 
     @property
     def out(self) -> Any:
-        """The first output variable."""
         return self.node.outputs[0]
 
     def static(self, k: int) -> Any:

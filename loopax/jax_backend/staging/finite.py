@@ -29,7 +29,7 @@ Batch = tuple[tuple[bool, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What is computed where a flag is up, of a flat list of arrays, and the error for that.
+    """The report that is computed where a flag is up, a flat list of arrays, and the error for that.
 
     For a batch the error is made of the reports of all rows.
     """

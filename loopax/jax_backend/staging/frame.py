@@ -81,7 +81,7 @@ PARALLEL: tuple[Any, ...] = ("auto", True, False)
 
 @dataclass
 class Context:
-    """What a whole evaluation shares: options, and the plans of the graphs seen so far.
+    """State that a whole evaluation shares: options, and the plans of the graphs seen so far.
 
     ``functions`` are those of calls that come more than once, by what they are of, traced once each. With
     ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
@@ -150,7 +150,7 @@ class NeedsStatic(Exception):
 
 
 def _bound_for(node: Apply, length: Variable) -> str:
-    """What may be done where ``node`` makes an array of a length that is not known."""
+    """The treatment of ``node`` if it makes an array of a length that is not known."""
     if not isinstance(node.op, ARange | Alloc) or getattr(length.type, "ndim", None) != 0:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What is known of an integer that JAX traces: the interval it lies in.
+"""Intervals of integers that JAX traces.
 
 A loop of at most 100 steps makes at most 100 rows. What else has that length, ``x[:n_done]`` or the loop
 that a gradient runs back through, then has room for as many.

@@ -61,7 +61,6 @@ def find_leaf_rule() -> Rule:
 
 
 def find_trace_rule(op: Any) -> Rule | None:
-    """The rule of an op for traces."""
     return _nearest(_TRACE_RULES, op)
 
 

@@ -65,12 +65,11 @@ def as_length(x: Any) -> Any:
 
 
 def as_lengths(x: Any) -> tuple[Any, ...]:
-    """The lengths in a static vector."""
     return tuple(map(as_length, np.asarray(x).reshape(-1))) if not is_symbolic(x) else tuple(x.flat)
 
 
 def traced(x: Any) -> Any:
-    """What ``x`` is when the program runs."""
+    """The value of ``x`` when the program runs."""
     if not is_symbolic(x):
         return x
     flat = [jnp.asarray(n).astype("int64") for n in x.flat]
@@ -126,7 +125,7 @@ def span(k: slice, size: Any) -> tuple[Any, Any, int]:
 
 
 def explained(error: Exception, node: Apply) -> Exception:
-    """What to say of ``error``, raised by the rule of ``node``, if a symbol is to blame; else itself."""
+    """``error`` of the rule of ``node``, explained if a symbol is to blame; else itself."""
     if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
         return error
     said = str(error).partition("\n")[0].rstrip(".")

@@ -124,7 +124,7 @@ def current(x: Any, held: Any, what: str) -> Any:
 
 
 def snapshot(x: Any, variable: Variable, what: str) -> Any:
-    """What a shared variable holds, on the device."""
+    """The value of a shared variable, on the device."""
     return release(current(x, variable.type, what), variable)
 
 

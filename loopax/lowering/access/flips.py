@@ -46,7 +46,7 @@ class _Known(NamedTuple):
 
 
 class Flips:
-    """What is known of the flips in ``graph``. Answers are kept: make a new one for a changed graph.
+    """Flips in ``graph``. Answers are kept: make a new one for a changed graph.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Flips:
         return found
 
     def weight(self, source: Any) -> int:
-        """What one flip of ``source`` counts."""
+        """The weight of a flip of ``source``."""
         return _TRACE if source in self.traces else 1
 
     def cost(self, v: Any, turned: bool) -> int:
@@ -173,7 +173,7 @@ class Flips:
         return own or None
 
     def _composed(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
-        """What is known of ``remade(parts, False)``; with turned parts ``remade(..., True)`` is turned."""
+        """The flip of ``remade(parts, False)``; turned parts make ``remade(..., True)`` turned."""
         known = [self.known(x) for x in parts]
         return _Known(
             tuple(source for found in known for source in found.sources),

@@ -1,4 +1,4 @@
-"""What an index that is read or written in every run says of a length.
+"""Facts on lengths that an index implies which is read or written in every run.
 
     set_subtensor(x[-1], v)  ->  x has a row, or the program raises
 
@@ -92,7 +92,7 @@ class IndexFacts:
 
 
 def checked_dims(graph: FunctionGraph) -> Dims:
-    """What is known of dimensions given that the checks raise that `IndexFacts` has put around outputs.
+    """Dimensions, given that the checks raise that `IndexFacts` has put around outputs.
 
     A pass that builds on it keeps every error: the check stays.
     """

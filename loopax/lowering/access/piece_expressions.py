@@ -78,7 +78,6 @@ class Expressions:
     # -- numbers ---------------------------------------------------------------------------------
 
     def zeros(self, dtype: str, count: DimExpr = ONE) -> Fill:
-        """Rows of zeros."""
         return Fill(self.constant(np.zeros((), dtype)[()]), count)
 
     def scalar(self, value: Any) -> Any:

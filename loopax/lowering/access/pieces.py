@@ -121,7 +121,6 @@ class Pieces(Expressions):
         return rows[0] if rows is not None and len(rows) == 1 else None
 
     def only_row(self, x: Any) -> Piece | None:
-        """The row of a tensor that has exactly one."""
         rows = self.rows(x)
         return rows[0] if len(rows) == 1 and rows[0].count == ONE else None
 

@@ -101,7 +101,6 @@ def aligned(
 
 
 def backwards(rows: Rows) -> Rows:
-    """The rows in the other order."""
     return joined(p.backwards() if isinstance(p, Window) else p for p in reversed(rows))
 
 

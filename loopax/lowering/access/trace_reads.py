@@ -72,7 +72,7 @@ class Reads:
 
 
 def reads_of(graph: FunctionGraph, node: Apply, k: int, dims: Dims) -> Reads:
-    """What ``graph`` reads of trace ``k`` of the loop ``node``."""
+    """The reads of trace ``k`` of the loop ``node`` in ``graph``."""
     op: Any = node.op
     trace = op.split_outputs(node.outputs).traces[k]
     if not isinstance(trace.type, DenseTensorType):

@@ -20,7 +20,7 @@ Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold
 
 
 def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, Any]]:
-    """What must hold of the lengths that ``scan`` is given, as far as ``dims`` cannot prove it.
+    """Conditions on the lengths of ``scan``'s inputs that ``dims`` cannot prove.
 
     They are unconditional: the loop that would raise may be the one that goes.
     """

@@ -147,7 +147,7 @@ class _Moved(NamedTuple):
 
 
 def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
-    """What stands for the rows ``x`` that are added to a state that begins as ``init``."""
+    """A replacement for the rows ``x`` that are added to a state that begins as ``init``."""
     op: Any = node.op
     n = pieces.dims.value(node.inputs[0])
     if pieces.dims.length(x) != n or x.type.ndim != init.type.ndim + 1:

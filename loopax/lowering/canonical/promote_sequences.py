@@ -104,7 +104,7 @@ class _Promotion:
         self.made: dict[Any, Input] = {}
 
     def _lines(self) -> dict[Any, _Line]:
-        """What counts the steps inside: the index, and the rows of an ``arange``."""
+        """Variables of the step that count: the index, and the rows of an ``arange``."""
         found = {row.inner: _line(self.dims, row.outer) for row in self.loop.rows}
         lines = {v: line for v, line in found.items() if line is not None}
         return {self.loop.i: _Line(1, DimExpr()), **lines}
@@ -272,7 +272,7 @@ class _Promotion:
 
 
 def _at(row: Any, read: Any, new: dict[Any, Any]) -> Any:
-    """What ``read`` takes of its row; its other indices may be reads themselves."""
+    """The part of its row that ``read`` takes; its other indices may be reads themselves."""
     rest = access_of(read).rest
     return replaced([row[rest]], new)[0] if rest else row
 

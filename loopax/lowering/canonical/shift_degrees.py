@@ -238,7 +238,6 @@ _ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
 
 
 def _number(v: Any) -> float | None:
-    """The one value of a constant."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
     if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):

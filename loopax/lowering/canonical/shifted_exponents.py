@@ -152,7 +152,7 @@ def _agree(terms: _Terms, others: _Terms, factor: float) -> bool:
 
 
 def _leaves(node: Apply) -> Iterator[Any]:
-    """What a maximum of several is taken of."""
+    """The operands of a maximum of several."""
     for v in node.inputs:
         if v.owner is not None and type(_scalar_op(v.owner)) is type(_scalar_op(node)):
             yield from _leaves(v.owner)
@@ -222,5 +222,4 @@ def _number(v: Any) -> float | None:
 
 
 def _scalar_op(node: Apply) -> Any:
-    """The op of an elementwise node."""
     return scalar_op_of(node.op)

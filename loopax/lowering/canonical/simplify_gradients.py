@@ -1,4 +1,4 @@
-"""What gradients of gradients leave between loops -> the rows that are meant.
+"""Moves that gradients of gradients leave between loops -> the rows that are meant.
 
     set_subtensor(zeros(5)[1:], t)[::-1][1:]   ->  t[:-1][::-1], zeros(1)
     second(trace, 0.0)                         ->  alloc(0.0, n_steps)
@@ -123,7 +123,7 @@ class _Sweep:
         return all(isinstance(op, _BROADCASTING_IS_NO_MATTER) for op in readers)
 
     def _simpler(self, v: Any, node: Apply) -> Any:
-        """What to put in the place of ``v``, None to leave it."""
+        """A simpler form of ``v``, None to leave it."""
         op: Any = node.op
         if op.destroy_map or isinstance(op, CheckAndRaise):
             return None
@@ -174,7 +174,7 @@ class _Sweep:
         )
 
     def _row(self, v: Any, node: Apply, piece: Any) -> Any:
-        """What to put in the place of ``v``, which reads one row of a tensor: ``piece``."""
+        """A simpler form of ``v``, which reads one row of a tensor: ``piece``."""
         if piece is None:
             return None
         source = node.inputs[0]

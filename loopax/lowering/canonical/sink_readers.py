@@ -1,4 +1,4 @@
-"""What reads a conditional whose branches differ in shape -> part of each branch.
+"""Readers of a conditional whose branches differ in shape -> part of each branch.
 
     sum(ifelse(c, x[:2], x))  ->  ifelse(c, sum(x[:2]), sum(x))
 

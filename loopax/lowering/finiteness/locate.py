@@ -38,7 +38,7 @@ class Locations(NamedTuple):
 
 
 def locating(graph: FunctionGraph, names: Sequence[str]) -> Locations:
-    """What finds the first value of ``graph``, imported, that is not finite; ``names`` are its outputs'."""
+    """A search for the first value of ``graph`` that is not finite; ``names`` are those of its outputs."""
     graph = graph.clone()
     prepare(graph)
     places: list[Place] = []
@@ -74,7 +74,7 @@ _ZERO = pt.constant(0, dtype="int64")
 
 
 def _of_graph(graph: FunctionGraph, loops: tuple[str, ...], places: list[Place]) -> list[_Symbols]:
-    """What is found inside of the ops of ``graph``, in order of computation. The graph stays as it is."""
+    """Findings inside of the ops of ``graph``, in order of computation. The graph stays as it is."""
     found = []
     for node in graph.toposort():
         if isinstance(node.op, Scan):

@@ -34,7 +34,7 @@ def prepare(graph: FunctionGraph) -> None:
 
 
 def values_of(loop: OpenLoop, read: Sequence[bool]) -> dict[Variable, tuple[str, int]]:
-    """What each step of ``loop`` makes: its states, and its rows where ``read`` says that a trace is read.
+    """The values of each step of ``loop``: its states, and its rows where ``read`` says that a trace is.
 
     With the kind of each and its number.
     """

@@ -1,4 +1,4 @@
-"""What is said of a value that is not finite: which it is, of which loop, in which step, of which row."""
+"""Words for a value that is not finite: which it is, of which loop, in which step, of which row."""
 
 from __future__ import annotations
 

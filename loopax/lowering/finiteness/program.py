@@ -31,7 +31,7 @@ def locating_program(program: Program) -> tuple[Program, Locations]:
 
 
 def output_names(program: Program, outputs: list[Any]) -> list[str]:
-    """What the outputs are called: by their names, or by where they are; and what is updated."""
+    """Names for the outputs: their own, or where they are; and for the updates."""
     n = program.n_returned
     marks = [_Mark() for _ in range(n)]
     try:

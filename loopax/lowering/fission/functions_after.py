@@ -87,7 +87,7 @@ def _output(port: State | Y, trace: Any) -> dict[Any, Any]:
 
 
 def _read(nodes: Iterable[Apply], given: set[Any]) -> list[Any]:
-    """What ``nodes`` read that neither they compute nor is ``given``."""
+    """The variables that ``nodes`` read and neither compute nor have ``given``."""
     made = {v for node in nodes for v in node.outputs}
     read = dict.fromkeys(v for node in nodes for v in node.inputs)
     return [v for v in read if v not in made | given and not isinstance(v, Constant)]

@@ -1,4 +1,4 @@
-"""What is the same function of each row leaves the loop, as one operation on all rows.
+"""One function of each row leaves the loop, as one operation on all rows.
 
     map(lambda r: f(r, c), x)              ->  F(x, c)
     scan(lambda s, r: g(s, r @ w), s, x)   ->  scan(lambda s, p: g(s, p), s, x @ w)
@@ -200,7 +200,7 @@ def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
 
 
 def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
-    """What is worth to be computed for all rows and is read by the rest of the body."""
+    """Variables that are worth computing for all rows, and that the rest of the body reads."""
     rest = [node for node in body.nodes if node not in body.rules]
     read = list(dict.fromkeys([*(v for node in rest for v in node.inputs), *outputs]))
     made = [v for v in read if v.owner in body.rules and body.varies.get(v, False)]
@@ -220,7 +220,7 @@ def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tup
 
 
 def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Conditions | None:
-    """What has to be checked; None where a backend could not, or the loop never ends."""
+    """Conditions to be checked; None where a backend could not, or the loop never ends."""
     args = op.split_inputs(node.inputs)
     n = dims.value(args.n_steps)
     if n.constant == UNBOUNDED:
@@ -233,7 +233,7 @@ def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Con
 
 
 def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
-    """What stands outside for the index, the rows and the constants of the body of ``node``."""
+    """Outer variables for the index, the rows and the constants of the body of ``node``."""
     op: Any = node.op
     args = op.split_inputs(node.inputs)
     n = checked(args.n_steps, conditions)

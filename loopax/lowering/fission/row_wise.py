@@ -73,7 +73,6 @@ def _outputs(apply: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def as_it_is(node: Apply, varies: bool = True) -> RowWise:
-    """By the same op."""
     return RowWise(lambda inputs, n: list(node.op.make_node(*inputs).outputs), varies)
 
 

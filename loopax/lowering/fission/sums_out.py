@@ -78,7 +78,7 @@ def _is_small(shape: tuple[int | None, ...]) -> bool:
 
 
 def added_term(loop: OpenLoop, state: State) -> Any:
-    """What each step adds to ``state``, where it does nothing else and nobody looks; else None."""
+    """The term that each step adds to ``state``, where it does nothing else and nobody looks; else None."""
     kind = state.inner.type
     if (
         not isinstance(kind, DenseTensorType)

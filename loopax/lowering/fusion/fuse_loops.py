@@ -102,7 +102,7 @@ class _Fused:
         self._bodies: dict[Apply, Any] = {}
 
     def outputs(self, wanted: list[RowKey], made: dict[RowKey, Any]) -> dict[Any, Any]:
-        """What stands for the old outputs. The traces of ``wanted`` are added to ``made``."""
+        """Replacements of the old outputs. The traces of ``wanted`` are added to ``made``."""
         for atom in self._cluster.atoms:
             op: Any = atom.node.op
             for k in atom.states:
@@ -155,7 +155,7 @@ class _Fused:
             self._emit(v, found.traces[y])
 
     def _node(self, node: Apply) -> None:
-        """What ``node`` does for all rows, for the row of this step."""
+        """The computation of ``node`` on all rows, for the row of this step."""
 
         def row(v: Any) -> Any:
             kind = v.type.clone(shape=v.type.shape[1:])
@@ -184,7 +184,7 @@ class _Fused:
         return _as(kind, self._consts[key])
 
     def _merge(self) -> None:
-        """What two loops computed both is computed once."""
+        """Merge equal computations of two loops."""
         loop = self._loop
         body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
         MergeOptimizer().rewrite(body)

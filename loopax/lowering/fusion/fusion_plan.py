@@ -132,7 +132,7 @@ class Plan:
                 self._masks[node.outputs[op.n_states + y]] = rows
 
     def _read(self, atom: Atom) -> tuple[int, int]:
-        """What ``atom`` depends on, and what of it it needs whole, but for its number of steps."""
+        """The variables that ``atom`` depends on, and those it needs whole, but for its number of steps."""
         op: Any = atom.node.op
         given = op.split_inputs(atom.node.inputs)
         depends = whole = 0
@@ -198,7 +198,7 @@ class Plan:
         self._of_node.setdefault(atom.node, {})[cluster] = None
 
     def _before(self, mask: int) -> int:
-        """What the clusters of ``mask`` need."""
+        """The clusters that those of ``mask`` need."""
         found = 0
         while mask:
             cluster = self.clusters[mask.bit_length() - 1]
@@ -243,7 +243,7 @@ class Plan:
         self._new(atom, (None,), depends)
 
     def _key(self, node: Apply) -> Any:
-        """What loops have in common that can be one: the number of steps, and how they are run."""
+        """A key of loops that can be one: the number of steps, and how they are run."""
         op: Any = node.op
         options = op.options
         steps = self._dims.value(node.inputs[0])
@@ -269,7 +269,7 @@ class Plan:
 
 
 def row_inputs(atom: Atom) -> list[Any]:
-    """What ``atom`` reads one row of a step: outer variables and `RowKey`."""
+    """The arrays of which ``atom`` reads one row in a step: outer variables and `RowKey`."""
     op: Any = atom.node.op
     sequences = op.split_inputs(atom.node.inputs).sequences
     return [

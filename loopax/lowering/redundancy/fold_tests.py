@@ -163,7 +163,7 @@ def _is_at_most(known: Known, a: Any, b: Any) -> bool:
 
 
 def _cast(known: Known, x: Any) -> Any:
-    """What was cast to another integer type before, in which it fits."""
+    """The operand of a cast before this one, to another integer type in which it fits."""
     if not is_elementwise(x.owner, ps.Cast) or known(x) is None:
         return None
     (source,) = x.owner.inputs

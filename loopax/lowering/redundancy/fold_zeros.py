@@ -1,4 +1,4 @@
-"""What is zero at every step -> gone from the step, and a term that is zero from its sum.
+"""A value that is zero at every step -> gone from the step; a zero term -> gone from its sum.
 
     s' = s + 0 * x,  s starts at 0;  y = s * a + b      ->      y = b
     a + b * (c @ 0)                                     ->      a
@@ -69,7 +69,7 @@ def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
 
 
 def _zero_in_step(node: Apply, outside: IsZero) -> tuple[set[Any], list[int], Zeros]:
-    """What is zero in the step of a Scan: of its rows and consts; the states; and whatever follows."""
+    """Zeros in the step of a Scan: its rows and consts; the states; and a test of all that follows."""
     op: Any = node.op
     args, outs, given = op.args, op.outs, op.split_inputs(node.inputs)
     fixed = {

@@ -1,4 +1,4 @@
-"""What does not depend on the iteration is computed before the loop.
+"""Values that do not depend on the iteration are computed before the loop.
 
     scan(c * inv(m) @ r)  ->  k = inv(m);  scan(c * k @ r)
 
@@ -238,7 +238,7 @@ class _Guard:
 
 
 def _operands(results: list[Any], step: _Invariants) -> list[Any]:
-    """What the nodes under the guard read: constants, and tensors that are computed anyway."""
+    """Variables that the nodes under the guard read: constants, and tensors that are computed anyway."""
 
     def is_operand(v: Any) -> bool:
         return v.owner is None or (

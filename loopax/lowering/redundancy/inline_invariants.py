@@ -1,4 +1,4 @@
-"""What is the same at every step stops being a port of the loop.
+"""A value that is equal at every step stops being a port of the loop.
 
     constant, of a small Constant             ->  written into the body
     sequence of equal rows                    ->  a constant that holds one row
@@ -129,7 +129,7 @@ def _substitute(loop: OpenLoop, old: Any, new: Any) -> None:
 
 
 class _Ports:
-    """What can be done to the ports of one loop, whose dims are those of ``node``."""
+    """Changes to the ports of one loop, whose dims are those of ``node``."""
 
     def __init__(self, graph: FunctionGraph, node: Apply, within: Dims, without: Dims) -> None:
         self.graph, self.node = graph, node

@@ -1,4 +1,4 @@
-"""What several sums or products have in common is computed once.
+"""The common terms of several sums or products are combined once.
 
     p = a * b * c,  q = 2 * a * b * c * d * e * f  ->  q = 2 * (p * d * e * f)
     p = a * b * c * d * e * x,  q = a * b * c * d * e * y  ->  s = a * b * c * d * e,  p = s * x,  q = s * y
@@ -141,7 +141,7 @@ class _Shared:
         return list(accumulate((1 << bit for bit in self._order(mask)), or_))
 
     def operands(self, mask: int) -> list[Any]:
-        """What is to be combined for the terms of ``mask``: the longest shared beginning, and the rest."""
+        """The operands to combine for the terms of ``mask``: the longest shared beginning, and the rest."""
         order, prefixes = self._order(mask), self._prefixes(mask)
         head: Any = None
         done = 0

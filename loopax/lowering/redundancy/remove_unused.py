@@ -1,4 +1,4 @@
-"""What nobody reads leaves the loop:  finals, traces, states, sequences, constants, operands.
+"""Unread parts leave the loop:  finals, traces, states, sequences, constants, operands.
 
 Condition: no output that is read follows from it, in any number of steps. It is one analysis for all
 of them: states that only feed one another go together, a state that a survivor reads stays.

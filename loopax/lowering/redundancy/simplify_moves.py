@@ -43,7 +43,7 @@ def _has_moves(body: AbstractFunctionGraph) -> bool:
 
 
 def _simpler(node: Apply) -> Any:
-    """What the output of ``node`` is with fewer moves; None if there is no such form."""
+    """The output of ``node`` with fewer moves; None if there is no such form."""
     rule = _RULES.get(type(node.op))
     return None if rule is None else rule(node)
 

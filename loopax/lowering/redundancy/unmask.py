@@ -140,7 +140,7 @@ class _Mask:
         return v.owner is self.cond and self._zeros(self._when_true(v))
 
     def _when_true(self, v: Any) -> Any:
-        """What ``v``, an output of the condition, is in the branch that does nothing."""
+        """The value of ``v``, an output of the condition, in the branch that does nothing."""
         return self._branches[0].outputs[self.cond.outputs.index(v)] if v.owner is self.cond else v
 
     def _operand(self, v: Any) -> Any:

@@ -104,7 +104,7 @@ def _zeros(row: Any, shape: Any) -> Any:
 
 
 def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) -> Any:
-    """What is read, of the ``rows`` at its end, the outermost first, where ``n`` were made."""
+    """The value of a read of ``rows``, the last ones of ``n``, the outermost first."""
     if read.row is not None and has(read.rows):
         return read.on_row(rows[read.rows - 1])
     stack = pt.stack(list(reversed(rows)) if read.back else list(rows))
@@ -115,7 +115,7 @@ def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) 
 
 
 def shape_of(asked: Apply, n: Any, trailing: Sequence[Any]) -> Any:
-    """What ``asked``, a Shape or an element of it, says of ``n`` rows."""
+    """The value of ``asked``, a Shape or an element of it, for ``n`` rows."""
     op: Any = asked.op
     dims = [n, *(pt.as_tensor(d).astype("int64") for d in trailing)]
     return pt.stack(dims) if isinstance(op, Shape) else dims[op.i]

@@ -71,7 +71,7 @@ def _is_by_row(node: Apply, dims: Dims) -> bool:
 
 
 def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
-    """What is read of the result of ``node``; empty where it is needed whole."""
+    """The reads of the result of ``node``; empty where it is needed whole."""
     found: dict[Any, Access] = {}
     for client, place in graph.clients[node.outputs[0]]:
         read = None if place else read_of(client)
@@ -82,7 +82,7 @@ def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
 
 
 def _on_rows(node: Apply, read: Access) -> Any:
-    """What ``read`` takes of the result of ``node``, of the rows of its operands."""
+    """The read ``read`` of the result of ``node``, computed from rows of its operands."""
     own = by_rows(node)
     apply = facts_of(node.op).behind(node, -1) if read.is_row else node.op
     made: Any = apply(*(_row(v, read) if k in own else v for k, v in enumerate(node.inputs)))

@@ -197,7 +197,7 @@ def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads])
 
 
 def _rows_of(node: Apply, loop: OpenLoop, reads: dict[int, Reads], shapes: Any) -> dict[Any, Any]:
-    """What is read, of the traces of ``loop``, a part of ``node`` that has been bound."""
+    """The rows that are read of the traces of ``loop``, a part of ``node`` that has been bound."""
     pairs: dict[Any, Any] = {}
     for y, (k, found) in zip(loop.ys, reads.items(), strict=True):
         pairs |= {r.out: r.on(y.new) for r in found.rows}

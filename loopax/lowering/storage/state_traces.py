@@ -58,7 +58,7 @@ def state_traces(graph: FunctionGraph) -> None:
 
 
 def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found]:
-    """What is pieced together of the traces of the states of ``node``."""
+    """Arrays that are pieced together of the traces of the states of ``node``."""
     op: Any = node.op
     n = pieces.dims.value(node.inputs[0])
     given, made = op.split_inputs(node.inputs), op.split_outputs(node.outputs)

@@ -79,7 +79,7 @@ def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
 
 
 def _leaves(x: Variable) -> list[Any] | None:
-    """What ``x`` is computed from row by row, with a row for each of its own; None if that is much."""
+    """Arrays that ``x`` is computed from row by row, a row for each of its own; None if that is much."""
     stack, seen, found = [x], {x}, []
     while stack:
         v: Any = stack.pop()

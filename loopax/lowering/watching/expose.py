@@ -56,7 +56,7 @@ class Exposed:
 
 
 def expose(graph: FunctionGraph, last: int | None) -> list[Exposed]:
-    """What is watched in ``graph``, imported, in order of computation; then nothing in it is watched.
+    """Watched values of ``graph``, imported, in order of computation; then nothing in it is watched.
 
     The graph is changed in place. With ``last`` no more rows of each need be there.
     """
@@ -70,7 +70,7 @@ def expose(graph: FunctionGraph, last: int | None) -> list[Exposed]:
 def _of_graph(
     graph: FunctionGraph, last: int | None, moving: Iterable[Variable] | None = None
 ) -> list[Exposed]:
-    """What is watched in ``graph``, of whose inputs ``moving`` change by step of a loop around it."""
+    """Watched values of ``graph``, of whose inputs ``moving`` change by step of a loop around it."""
     found: list[Exposed] = []
     order = graph.toposort()
     inside = None if moving is None else _following(order, moving)

@@ -264,5 +264,4 @@ class Storage(Axes):
 
 
 def new_array(shape: Sequence[Dim], dtype: str) -> Expr:
-    """An uninitialised array."""
     return call("empty", tuple_of(shape), dtype_name(dtype))

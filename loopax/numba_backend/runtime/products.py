@@ -28,7 +28,6 @@ _IN_ANY_ORDER = {"reassoc", "contract"}
 
 @njit_inner(error_model="numpy", fastmath=_IN_ANY_ORDER)
 def matmul(a: Any, b: Any, out: Any) -> None:
-    """``out[...] = a @ b`` of matrices."""
     if a.shape[0] * a.shape[1] * b.shape[1] > _BLAS:
         np.dot(a, b, out)
         return
@@ -91,7 +90,6 @@ def _called(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @njit_inner(error_model="numpy", fastmath=_IN_ANY_ORDER)
 def matvec(a: Any, x: Any, out: Any) -> None:
-    """``out[...] = a @ x`` of a matrix and a vector."""
     if a.size > _BLAS_OF_VECTOR:
         by_blas(a, x, out)
     elif a.strides[0] < a.strides[1]:

@@ -153,7 +153,7 @@ def _forward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
 
 
 def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
-    """What the observations behind each step but the last say of its state, up to a constant."""
+    """The likelihood of the observations behind each step but the last by its state, up to a constant."""
 
     def step(after: Any, likelihoods: Any, p: Any) -> Any:
         before, _ = _normalized(_log_sum(p + (likelihoods + after)[None, :], 1))
@@ -206,7 +206,7 @@ def _step(filtered: Any, p: Any, likelihood: Any) -> tuple[Any, Any]:
 
 
 def _element(p: Any, likelihood: Any) -> list[Any]:
-    """What one step does: where it leads from each state, and the log density of what is seen then."""
+    """One step: where it leads from each state, and the log density of its observation there."""
     both = p + likelihood[None, :]
     total = _log_sum(both, 1)
     return [pt.exp(both - pt.switch(total > -np.inf, total, 0.0)[:, None]), total]

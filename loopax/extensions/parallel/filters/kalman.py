@@ -172,12 +172,11 @@ def filtered(space: StateSpace, parallel: bool) -> Filtered:
 
 
 def log_likelihood(found: Filtered) -> Any:
-    """The log density of all observations."""
     return found.total if found.last is None else found.total + delta_from(*found.last).log_density
 
 
 def _deltas(found: Filtered) -> Any:
-    """What is known of ``delta`` before the first step, and behind each: a row more than steps."""
+    """The posterior of ``delta`` before the first step and behind each: a row more than steps."""
     assert found.information is not None
     rows = Information(*(with_first(pt.zeros_like(x[0]), x) for x in found.information))
     return for_all_steps(delta_from, *rows, each=[True, True])

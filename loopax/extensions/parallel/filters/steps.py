@@ -15,7 +15,7 @@ from loopax.frontend.loops.scan import scan
 
 
 def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence[bool]) -> Any:
-    """What ``step`` gives for each row of the arguments that have one for each step, as ``each`` says."""
+    """The results of ``step`` for all steps; ``each`` tells which arguments have a row for each."""
     dummies = [
         TensorType(x.type.dtype, (None,) * (x.type.ndim - 1))() if e else x
         for x, e in zip(args, each, strict=True)

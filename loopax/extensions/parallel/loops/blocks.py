@@ -82,7 +82,7 @@ def scan_in_blocks(
 
 
 def _prefixes(combine: Callable[[Any, Any], Any], elements: Any) -> Any:
-    """What the blocks up to each do together: ``log B`` times, each with the one so far before it.
+    """Products of the blocks up to each, in ``log B`` rounds, each with the product so far before it.
 
     Hillis and Steele (1986), as a loop: `jax.lax.associative_scan` writes each of its levels out. Where an
     operation is more than a few lines, as of Kalman filters, XLA took twice the time to compile that.

@@ -39,7 +39,7 @@ def _inlined(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[A
 
 
 def bound(k: int, eqn: Any, given: list[Any]) -> Any:
-    """What an operation gives."""
+    """The results of an operation."""
     out = eqn.primitive.bind(*given, **eqn.primitive.get_bind_params(eqn.params))
     return out if eqn.primitive.multiple_results else [out]
 

@@ -1,4 +1,4 @@
-"""What is known of a value of a step: that it is fixed, a linear form in a semiring, or neither."""
+"""Knowledge of a value of a step: that it is fixed, a linear form in a semiring, or neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTREMES = ("max", "min", "reduce_max", "reduce_min")
 
 @dataclass(frozen=True)
 class Fixed:
-    """What follows from no state.
+    """A value that follows from no state.
 
     ``value`` is the one number that all its elements are, if that is known, ``is_nonnegative`` whether it
     is known that none is negative.
@@ -31,7 +31,7 @@ class Fixed:
 
     @classmethod
     def of(cls, x: Any) -> Fixed:
-        """What is known while JAX traces."""
+        """A value that is known while JAX traces."""
         numbers = np.asarray(x).ravel()
         equal = numbers.size > 0 and bool((numbers == numbers[0]).all())
         return cls(bool((numbers >= 0).all()), float(numbers[0]) if equal else None)
@@ -39,7 +39,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Other:
-    """What follows from states in another way.
+    """A value that follows from states in another way.
 
     ``place`` is which value it is, moved, and which of its axes each axis is, or None. ``true_where`` says
     of a flag that it is one of whether an extreme of several numbers is infinite, or finite: that is asked
@@ -73,7 +73,7 @@ class Form:
 
     @property
     def kind(self) -> Any:
-        """What is the same of forms that may be added up."""
+        """The key of forms that may be added up."""
         return self.is_log, self.factors, self.is_negative
 
 
@@ -168,7 +168,7 @@ _NONNEGATIVE_OF_SUCH = (
 
 
 def fixed(eqn: Any, given: Sequence[Any]) -> Fixed:
-    """What an operation gives of what follows from no state."""
+    """The results of an operation on values that follow from no state."""
     name = eqn.primitive.name
     same = all(x.is_nonnegative for x in (given[1:] if name == "select_n" else given))
     never = name in _NEVER_NEGATIVE or (name in _NONNEGATIVE_OF_SUCH and same)

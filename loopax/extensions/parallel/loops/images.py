@@ -25,14 +25,14 @@ from loopax.extensions.parallel.loops.places import REDUCTIONS, axis_sources
 
 @dataclass(frozen=True)
 class Known:
-    """What follows from no state; ``varying`` says whether it differs from step to step."""
+    """A value that follows from no state; ``varying`` says whether it differs from step to step."""
 
     varying: bool
 
 
 @dataclass(frozen=True)
 class Image:
-    """What follows from states.
+    """A value that follows from states.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def state_image(ndim: int) -> Image:
 
 
 def images(jaxpr: Jaxpr, given: Sequence[Value]) -> list[Value]:
-    """What the outputs of ``jaxpr`` are, where its inputs are ``given``. Its constants are known."""
+    """The images of the outputs of ``jaxpr`` at the inputs ``given``. Its constants are known."""
     found: dict[Any, Value] = dict.fromkeys(jaxpr.constvars, Known(varying=False))
     found |= zip(jaxpr.invars, given, strict=True)
 
@@ -196,7 +196,7 @@ def _elementwise(eqn: Any, given: list[Value]) -> Value:
 
 
 def _moved(eqn: Any, given: list[Value]) -> Value:
-    """What has the elements in other places, or mixes them along some axes."""
+    """The image of an output that has the elements in other places, or mixes them along some axes."""
     image = _first(given)
     axes = tuple(None if k is None else image.axes[k] for k in axis_sources(eqn))
     kept = eqn.primitive.name in ("broadcast_in_dim", "reshape") and (

@@ -82,7 +82,7 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
 
 
 def _obstacle(op: Scan, asked: Any) -> Why | None:
-    """What keeps a loop from running in parallel, whatever its step is."""
+    """The reason why a loop cannot run in parallel, whatever its step is."""
     if op.options.parallel is None and (why := obstacle(asked)):
         return Why(why)
     if op.options.checkpoint == 1:
@@ -322,7 +322,7 @@ class _Loop:
         return tuple(self.last[k] for k in range(self.op.n_states))
 
     def traces(self) -> list[Any]:
-        """What the steps emit, of the traces that are read."""
+        """The rows that the steps emit, of the traces that are read."""
         inner, outs = self.op.args.states, self.op.outs
         known = {v: self.behind[k] for k, v in enumerate(outs.states) if k in self.behind}
         known |= {v: self.before[k] for k, v in enumerate(inner) if k in self.before}

@@ -35,7 +35,7 @@ def row_of_pointers(op: Scan, k: int) -> Any:
 
 
 def _uncast(v: Any) -> Any:
-    """What ``v`` is another dtype of, or another kind of scalar."""
+    """The variable behind casts and conversions of scalars."""
     while v.owner is not None and (
         isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
         or is_elementwise(v.owner, ps.Cast)

@@ -131,7 +131,7 @@ class _Reading:
         return Other(own_place(out), d, true_where(eqn, given), kept or name in EXTREMES)
 
     def _constant(self, eqn: Any, given: list[Value]) -> Form | None:
-        """What is fixed, in logarithms, less what may be a factor of forms too."""
+        """A fixed value, in logarithms, less the part that may be a factor of forms too."""
         if self.signed or eqn.primitive.name not in ("add", "sub") or len(given) != 2:
             return None
         others = [j for j, x in enumerate(given) if isinstance(x, Other)]
@@ -145,7 +145,7 @@ class _Reading:
         return Form(True, own_place(eqn.outvars[0]), d, factors, is_constant=True)
 
     def _form(self, k: int, eqn: Any, given: list[Value]) -> Form | None:
-        """What an operation on forms gives, where it is one."""
+        """The form that an operation on forms results in, None where it is no form."""
         name = eqn.primitive.name
         x = next(x for x in given if isinstance(x, Form))
         # A zero is one of any degree.
@@ -202,7 +202,6 @@ class _Reading:
         self.is_unsure |= not (x.is_log or y.is_nonnegative or self.signed)
 
     def _turned(self, x: Form) -> Form | None:
-        """Minus ``x``."""
         factors = {root: (axes, -power) for root, (axes, power) in x.factors.items()}
         new = replace(x, is_negative=not x.is_negative, factors=factors)
         return new if self.semiring in ("max", "min") else None

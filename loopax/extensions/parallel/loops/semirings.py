@@ -123,7 +123,7 @@ class InSemiring:
 
 @dataclass(frozen=True)
 class _Algebra:
-    """What is done with elements: matrices and offsets, ``(K, K, ...)`` and ``(K, ...)``."""
+    """Operations on elements: matrices and offsets, ``(K, K, ...)`` and ``(K, ...)``."""
 
     semiring: str
     projective: bool
@@ -147,7 +147,7 @@ class _Algebra:
         return {"logs": jnp.logaddexp, "max": jnp.maximum, "min": jnp.minimum}[self.semiring](x, y)
 
     def combined(self, first: Any, second: Any) -> Any:
-        """What two elements do one after the other."""
+        """Two elements, one after the other, as one element."""
         if self.semiring == "linear":
             return _scaled_product(first, second)
         (a, b), (c, d) = first, second

@@ -1,4 +1,4 @@
-"""What a sampler is, and which one an op gets."""
+"""The record of a sampler, and the choice of one for an op."""
 
 from __future__ import annotations
 

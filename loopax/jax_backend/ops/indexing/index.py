@@ -88,7 +88,6 @@ def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
 
 
 def idx_list(site: Site) -> Any:
-    """The form of the index of a node."""
     form = getattr(site.op, "idx_list", None)
     return (0,) if form is None else form  # AdvancedSubtensor1 of 3.0 has none: one index
 

@@ -66,7 +66,7 @@ def _positions(shape: tuple[int, ...], entries: tuple[Any, ...]) -> Any:
 def _place_and_take(
     at: np.ndarray, shape: tuple[int, ...], taken: Any = None
 ) -> tuple[Linear, Linear]:
-    """What places an array at the elements ``at`` of zeros of ``shape``, and what takes it from there.
+    """Functions that place an array at the elements ``at`` of zeros of ``shape``, and take it from there.
 
     The last is placed where there are several. Each is the transpose of the other. ``taken`` reads the
     elements, where they are all taken.
@@ -94,6 +94,5 @@ def _where(mask: np.ndarray, x: Any) -> Any:
 
 
 def _elements(x: Any, at: np.ndarray) -> Any:
-    """Elements of ``x``, by their number."""
     known, facts = in_range((at,), (x.size,))
     return x.reshape(-1).at[known].get(**facts)

@@ -221,7 +221,7 @@ def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None,
 
 
 def _written(site: Site, y: Any, at: _Places) -> tuple[Any, Any]:
-    """What is written, the axes of the index in front; whether it is as long as what it is written to."""
+    """The values to write, with the axes of the index in front; whether there are as many as places."""
     shape = at.in_place(np.empty(at.index_shape + at.shape[len(at.axes) :], bool)).shape
     missing = len(shape) - np.ndim(y)
     if missing < 0:

@@ -52,7 +52,7 @@ def index_of_several(site: Site, *values: Any) -> Any:
 
 
 def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list[PaddedArray]:
-    """What is computed of each row of ``values``, that are broadcast; the whole of ``others`` for each."""
+    """A function of each row of ``values``, which are broadcast, and of the whole of ``others``."""
     first = next(x for x in values if isinstance(x, PaddedArray))
     axis, length = first.axis, first.length
     # An array that is not broadcast along the trace has rows of its own, be it one.

@@ -121,7 +121,7 @@ def _leading(x: Any, axis: int) -> PaddedArray:
 
 
 def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) -> tuple[Any, Any]:
-    """What is written to ``length`` rows along ``axis``, with room for ``bound``; whether it fits.
+    """The rows to write to ``length`` rows along ``axis``, with room for ``bound``; whether they fit.
 
     Its rows are along the first axis of what is returned.
     """
