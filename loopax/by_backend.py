@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -11,16 +12,15 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from loopax.base.errors import StatefulFunctionError
+from loopax.base.errors import NonFiniteError, StatefulFunctionError
 from loopax.base.lock import TRACING
 from loopax.builders import Builder
 from loopax.calling import ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
-from loopax.frontend.loops.trees import flatten
+from loopax.frontend.loops.trees import flatten, match_prefix
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.sequences import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
-from loopax.row_errors import RowErrors
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 F = TypeVar("F", bound=ProgramFunction)
@@ -171,3 +171,29 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
 
 def _of_shape(x: Any, shape: Sequence[int]) -> Any:
     return pt.specify_shape(x, shape) if getattr(x.type, "ndim", 0) else x
+
+
+# -- errors of rows --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowErrors:
+    """The error of the first row of a call of ``vmap(f, in_axes)`` that has one, by ``f``, row by row."""
+
+    f: Any
+    in_axes: Any
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NonFiniteError | None:
+        leaves, tree = flatten((tuple(args), dict(kwargs)))
+        in_axes = tuple(self.in_axes) if isinstance(self.in_axes, list) else self.in_axes
+        axes = match_prefix(in_axes, tuple(args), "in_axes")
+        axes += [0] * (len(leaves) - len(axes))
+        mapped = [k for k, axis in enumerate(axes) if axis is not None]
+        for row in range(np.shape(leaves[mapped[0]])[axes[mapped[0]]]):
+            of_row = [np.take(leaves[k], row, axis=axes[k]) for k in mapped]
+            some, named = tree.build(with_items(leaves, mapped, of_row))
+            try:
+                self.f(*some, **named)
+            except NonFiniteError as error:
+                return error.in_row(row)
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Constant
@@ -180,3 +181,11 @@ for _class in (ViewOp, DeepCopyOp, DisconnectedGrad, ZeroGrad):
         ),
     )
 register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=_first))
+
+
+def entries_of(shape: Any) -> list[Any] | None:
+    """The scalars that the vector ``shape`` is made of; None where nobody can tell."""
+    if isinstance(shape, Constant):
+        return [pt.constant(int(k), dtype="int64") for k in shape.data]
+    is_made = shape.owner is not None and isinstance(shape.owner.op, MakeVector)
+    return list(shape.owner.inputs) if is_made else None

@@ -29,8 +29,9 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CpuContiguous
+from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 
-from loopax.base.errors import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.upstream.pytensor import IfElse, LazyIfElse, freeze, thaw
 from loopax.importer.accumulators import widen_accumulators
 from loopax.importer.choices import choice_from_rows
@@ -40,7 +41,6 @@ from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.products import product_of
 from loopax.importer.splines import spline_as_polynomials
-from loopax.importer.square import refuse_wide_and_tall
 from loopax.ir import Call
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -197,3 +197,22 @@ def _has_own_pullback(op: OpFromGraph) -> bool:
 
 def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:
     return dict(zip(node.outputs, new, strict=True))
+
+
+def refuse_wide_and_tall(node: Apply) -> None:
+    """Raise a `ValueError` for LU of a matrix whose type says that it is not square.
+
+    PyTensor declares factors of m x n each (3.0.7, 3.3.8): no program that reads one can be right.
+    """
+    op: Any = node.op
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if not isinstance(core, LU | LUFactor):
+        return
+    a: Any = node.inputs[0]
+    rows, columns = a.type.shape[-2:]
+    if None not in (rows, columns) and rows != columns:
+        raise ValueError(
+            f"{core} of {describe(a)}, which is not square: PyTensor declares wrong shapes for it. "
+            "Add zeros to an m x n matrix: with k = max(m, n) the first rows and columns of the factors "
+            "pt.linalg.lu(pt.zeros((k, k))[:m, :n].set(a)) are its own."
+        )

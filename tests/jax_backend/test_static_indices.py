@@ -1,4 +1,4 @@
-"""Arrays of indices that are known: `loopax.jax_backend.ops.indexing.static_indices`."""
+"""Arrays of indices that are known: `loopax.jax_backend.ops.indexing.static_scatter`."""
 
 import jax
 import numpy as np

@@ -25,10 +25,11 @@ import jax
 import jax.numpy as jnp
 
 from loopax.ir.sequences import partial_at, with_items
-from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,
     Steps,
+    any_row,
+    chosen,
     counted,
     is_float,
     steps_asked_for,

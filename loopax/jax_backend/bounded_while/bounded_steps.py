@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from loopax.numerics import manual_axes
 
@@ -74,3 +76,25 @@ def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
     start = counted(0), given.states, jnp.asarray(False)
     count, states, stopped = manual_axes.while_loop(going, body, start)
     return states, count, stopped
+
+
+# Under ``jax.vmap`` a batched predicate makes JAX compute both sides of a ``lax.cond``, and choose the
+# whole carry of a ``lax.while_loop`` anew in each step. Here the predicate is one number for the batch, and
+# selection keeps the values of a row that is done.
+
+
+@custom_vmap
+def any_row(going: Any) -> Any:
+    """``going``, a flag; in a batch whether any of its rows has it set, which is not batched."""
+    return going
+
+
+@any_row.def_vmap
+def _of_a_batch(axis_size: int, in_batched: Any, going: Any) -> Any:
+    # Once more, for the batches that this one is in.
+    return any_row(jnp.any(going, 0) if in_batched[0] else going), False
+
+
+def chosen(going: Any, a: Any, b: Any) -> Any:
+    """The leaves of ``a`` where ``going``, else those of ``b``."""
+    return jax.tree.map(partial(jnp.where, going), a, b)

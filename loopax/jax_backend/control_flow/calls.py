@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply
@@ -25,7 +27,6 @@ from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
@@ -153,3 +154,29 @@ def _signature(op: Blockwise, node: Apply) -> str:
     made = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
     made += [[] for _ in node.outputs]
     return "->".join(",".join(f"({','.join(names)})" for names in part) for part in (taken, made))
+
+
+# -- values as arrays ------------------------------------------------------------------------------
+
+
+class Leaves:
+    """The arrays that ``values`` consist of: of a padded array its data and its length, say.
+
+    >>> import jax.numpy as jnp
+    >>> from loopax.jax_backend.values.padded_array import PaddedArray
+    >>> both = Leaves([PaddedArray(jnp.ones(3), 2), 5.0])
+    >>> both.firsts, len(both.leaves), both.structured([jnp.zeros(3), 1, 6.0])[1]
+    ([0, 2], 3, 6.0)
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        flat = [jax.tree.flatten(x) for x in values]
+        self.leaves = [leaf for leaves, _ in flat for leaf in leaves]
+        self._trees = [tree for _, tree in flat]
+        # Where the leaves of each value begin: the first one is the data of an array.
+        self.firsts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))[:-1]
+
+    def structured(self, leaves: Sequence[Any]) -> list[Any]:
+        """Values of the structure of these, with other ``leaves``."""
+        ends = zip(self.firsts, self._trees, strict=True)
+        return [jax.tree.unflatten(t, leaves[k : k + t.num_leaves]) for k, t in ends]

@@ -15,10 +15,10 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.base.errors import DynamicShapeError, LoopTypeError
+from loopax.base.extensions import provided, required
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
-from loopax.jax_backend.control_flow.all_steps_at_once import loop_in_parallel
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
@@ -139,3 +139,31 @@ def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
             f"The rows of a trace of {op} have the shapes {shapes}: they cannot be stacked. Pad them "
             "to one length."
         ) from error
+
+
+# -- all steps at once -----------------------------------------------------------------------------
+
+# Without the extension ``parallel`` all loops take their steps one by one, with the same values, and
+# options that ask for more are refused, here too: a function may have been pickled where the extension was.
+_ONE_BY_ONE = "steps one by one, without the option"
+
+
+def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any, list[Any]] | None:
+    """The final states, and the traces at ``kept``; None where the steps are to be taken one by one."""
+    run = _part(site, "loop_in_parallel")
+    return None if run is None else run(site, args, index, kept)
+
+
+def remark_unknown_steps(site: Site, args: Any) -> None:
+    """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
+    remark = _part(site, "remark_unknown_steps")
+    if remark is not None:
+        remark(site, args)
+
+
+def _part(site: Site, name: str) -> Any:
+    if site.op.options.parallel is not None:
+        required("parallel", "parallel='newton'", _ONE_BY_ONE)
+    if site.context.parallel is True:
+        required("parallel", "parallel=True", _ONE_BY_ONE)
+    return provided("parallel", name)

@@ -20,8 +20,7 @@ from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.control_flow.all_steps_at_once import remark_unknown_steps
-from loopax.jax_backend.control_flow.for_loops import for_loop
+from loopax.jax_backend.control_flow.for_loops import for_loop, remark_unknown_steps
 from loopax.jax_backend.control_flow.while_loops import while_loop
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.errors import DynamicShapeError
+from loopax.base.errors import DynamicShapeError, UnsupportedOpError
+from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths, row_count
 from loopax.ir.sequences import with_items
@@ -22,7 +23,6 @@ from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
-from loopax.jax_backend.control_flow.forward_only import forward_only
 from loopax.jax_backend.control_flow.step import (
     initial_states,
     rows_of,
@@ -148,3 +148,32 @@ def _no_reverse(site: Site) -> str:
         "body, init, max_steps=1000) or loopax.fori_loop(lo, hi, body, init, max_steps=1000), or use "
         "forward mode: jax.jvp, jax.jacfwd."
     )
+
+
+# -- forward mode alone ----------------------------------------------------------------------------
+
+# ``lax.while_loop`` without a bound has no reverse mode: nobody knows how many states to keep. JAX says so
+# in its own terms; a primitive whose transpose says which argument is missing takes the loop's results.
+# (``jax.custom_derivatives.linear_call`` would do, but it has no batching rule.)
+_forward_only = Primitive("forward_only")
+
+
+def forward_only(tree: Any, message: str) -> Any:
+    """``tree``; a reverse derivative of its floats raises `UnsupportedOpError` with ``message``."""
+
+    def leaf(x: Any) -> Any:
+        inexact = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
+        return _forward_only.bind(x, message=message) if inexact else x
+
+    return jax.tree.map(leaf, tree)
+
+
+def _refuse(cotangent: Any, x: Any, *, message: str) -> Any:
+    raise UnsupportedOpError(message)
+
+
+_forward_only.def_impl(lambda x, message: x)
+_forward_only.def_abstract_eval(lambda x, message: x)
+ad.deflinear2(_forward_only, _refuse)
+batching.defvectorized(_forward_only)
+mlir.register_lowering(_forward_only, lambda context, x, message: [x])

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from loopax.base.errors import LoopTypeError, describe
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.jax_op.functions import Pulled, Pushed
+from loopax.jax_backend.jax_op.functions import Batched, Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -140,3 +141,23 @@ def _refuse_narrower(v: Any) -> None:
             f"A JAX function gets {describe(v)}, and JAX is in 32-bit mode, where it would be "
             f"{has}. Call jax.config.update('jax_enable_x64', True) first, or cast it: x.astype({has!r})."
         )
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+@vectorize_rules.register(JaxOp)
+def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Any) -> Sequence[Variable]:
+    """Leading axes that the inputs have more than those of ``node`` are those of the batch."""
+    ranks = tuple(v.type.ndim for v in node.inputs)
+    leads = [x.type.shape[: x.type.ndim - n] for x, n in zip(inputs, ranks, strict=True)]
+    n_batch = max(map(len, leads), default=0)
+    if not n_batch:
+        return op.make_node(*inputs).outputs
+    lead = []
+    for axis in range(-n_batch, 0):
+        lengths = {own[axis] for own in leads if len(own) >= -axis} - {1}
+        known = lengths - {None}
+        lead.append(known.pop() if known else None if lengths else 1)
+    types = [TensorType(v.type.dtype, (*lead, *v.type.shape)) for v in node.outputs]
+    return JaxOp(Batched(op.function, ranks), op.name, types).make_node(*inputs).outputs

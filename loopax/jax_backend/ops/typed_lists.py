@@ -29,7 +29,7 @@ from pytensor.typed_list.basic import (
 
 from loopax.base.errors import describe
 from loopax.ir import Stack, Unstack
-from loopax.jax_backend.ops.indexing.reach import keep_outside
+from loopax.jax_backend.ops.indexing.index import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced

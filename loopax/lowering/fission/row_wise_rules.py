@@ -17,7 +17,7 @@ from pytensor.tensor.type import discrete_dtypes
 from loopax.base.upstream.pytensor import axis_of, joined_by
 from loopax.facts import Errors
 from loopax.facts.axes import shuffled
-from loopax.facts.entries import entries_of
+from loopax.facts.shapes import entries_of
 from loopax.ir.effects import errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.fission.row_wise import (

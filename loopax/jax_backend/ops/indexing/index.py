@@ -18,7 +18,6 @@ from pytensor.tensor.subtensor import indices_from_subtensor
 
 from loopax.base.errors import describe
 from loopax.facts.elementwise import function_of
-from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -237,3 +236,23 @@ def is_in_bounds(site: Site, k: int, length: int) -> bool:
             return False
         v = node.inputs[0]
     return False
+
+
+_INT32 = np.iinfo(np.int32).max
+
+
+def keep_outside(at: jax.Array, length: Any, below: int = 1) -> jax.Array:
+    """``at``, clipped in its own dtype to just outside of an axis of ``length``.
+
+    JAX casts an index to int32 wherever the length of the axis fits there, and checks its bounds only
+    afterwards: ``x[2**32]`` would be ``x[0]``, and an unsigned ``2**64 - 1`` the last element.
+    What is out of range stays so; ``below`` is how many negative values before the first index are left.
+    An index of a dtype that int32 holds is returned as it is.
+    """
+    if at.dtype == bool or np.iinfo(at.dtype).max <= _INT32:
+        return at
+    high = (
+        np.asarray(length, at.dtype) if isinstance(length, int) else jnp.asarray(length, at.dtype)
+    )
+    at = jnp.minimum(at, high)
+    return at if at.dtype.kind == "u" else jnp.maximum(at, -high - max(below, 1))

@@ -37,8 +37,7 @@ from loopax.jax_backend.ops.indexing.index import (
     slice_of,
 )
 from loopax.jax_backend.ops.indexing.slices import is_basic, write_slices
-from loopax.jax_backend.ops.indexing.static_indices import in_range
-from loopax.jax_backend.ops.indexing.static_scatter import read_at, write_at
+from loopax.jax_backend.ops.indexing.static_scatter import in_range, read_at, write_at
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced

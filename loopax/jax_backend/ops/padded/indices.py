@@ -21,8 +21,12 @@ from pytensor.tensor.subtensor import (
 
 from loopax.base.errors import undeclared
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
-from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fits, idx_list
-from loopax.jax_backend.ops.indexing.reach import keep_outside
+from loopax.jax_backend.ops.indexing.index import (
+    check_in_bounds,
+    check_mask_fits,
+    idx_list,
+    keep_outside,
+)
 from loopax.jax_backend.ops.padded.rows import read_part, write_part
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
