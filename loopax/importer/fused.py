@@ -20,6 +20,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Prod, Sum
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.importer.broadcasting import broadcast_with
 
 _REDUCTIONS: dict[type, Any] = {ps.Add: Sum, ps.Mul: Prod}
@@ -32,7 +33,7 @@ def unfused(node: Apply) -> list[Any] | None:
         return None
     if isinstance(op, CAReduce):
         return _reduction(node)
-    if not isinstance(op, Elemwise):
+    if not is_elementwise(node):
         return None
     graph = op.scalar_op.fgraph
     opened = _elementwise(graph.inputs, graph.outputs, node.inputs)

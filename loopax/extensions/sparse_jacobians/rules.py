@@ -19,7 +19,6 @@ from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
     ExtractDiag,
@@ -30,7 +29,7 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -53,6 +52,7 @@ from loopax.extensions.sparse_jacobians.known import (
     stacked,
     union,
 )
+from loopax.facts.elementwise import function_of, is_elementwise
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.evaluation.evaluate import evaluate
 
@@ -87,7 +87,7 @@ def known_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
         return _shape_of_shape(node, operands)
     if not any(k.deps is not None for k in operands):
         return [Known(shape) for shape in _shapes(node, operands)]
-    if isinstance(op, Elemwise | ScalarOp):
+    if function_of(op) is not None:
         return _elementwise(node, operands)
     if isinstance(op, ViewOp | CheckAndRaise):  # a subclass of ViewOp stops derivatives
         cut = isinstance(op, ViewOp) and type(op) is not ViewOp
@@ -119,7 +119,7 @@ def _shape_of_shape(node: Apply, operands: Sequence[Known]) -> list[Known]:
 
 
 def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    shape = _broadcast(node, operands) if isinstance(node.op, Elemwise) else ()
+    shape = _broadcast(node, operands) if is_elementwise(node) else ()
     if not any(is_float(v) or isinstance(v.type, ps.ScalarType) for v in node.outputs):
         return [Known(shape) for _ in node.outputs]
     full = Known(shape).full_shape
@@ -330,7 +330,7 @@ def _shapes(node: Apply, operands: Sequence[Known]) -> list[Lengths]:
     static = [tuple(getattr(v.type, "shape", ())) for v in node.outputs]
     if not any(n is None for shape in static for n in shape):
         return static
-    if isinstance(node.op, Elemwise):
+    if is_elementwise(node):
         return [_broadcast(node, operands)] * len(node.outputs)
     try:
         inputs = [

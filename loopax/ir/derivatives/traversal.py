@@ -16,8 +16,8 @@ from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 from pytensor.sparse import sp_ones_like
-from pytensor.tensor.elemwise import Elemwise
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.inner_gradients import (
     as_derivative_of,
     is_connected,
@@ -185,7 +185,7 @@ def _tangents(node: Apply, tangents: Sequence[Any]) -> list[Any]:
     Join, MakeVector and writes drop all tangents where one is missing, an integer's too. Elemwise and
     the ops of the IR leave out disconnected ones.
     """
-    if isinstance(node.op, Elemwise | InnerGraphOp):
+    if is_elementwise(node) or isinstance(node.op, InnerGraphOp):
         return [disconnected_type() if t is None else t for t in tangents]
     dtype = next(y.type.dtype for y in node.outputs if is_float(y))
     enters = [any(row) for row in _pattern(node)]
