@@ -62,11 +62,8 @@ def provided(extension: str, part: str) -> Any:
 def required(extension: str, request: str, otherwise: str) -> Extension:
     """The extension that ``request``, an option as the user writes it, needs.
 
-    Raises
-    ------
-    ImportError
-        This installation lacks the extension. The message ends with ``otherwise``, the alternative
-        without it.
+    Raises `ImportError` if this installation lacks the extension. The message ends with
+    ``otherwise``, the alternative without it.
     """
     if extension not in installed_extensions():
         raise ImportError(missing(extension, request, otherwise))

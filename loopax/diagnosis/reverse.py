@@ -50,10 +50,7 @@ class Reverse:
 
         ``moving`` flags the inputs by which the program is differentiated.
 
-        Raises
-        ------
-        NotFinite
-            A cotangent stops being finite: raised at the first such node.
+        Raises `NotFinite` if a cotangent stops being finite: raised at the first such node.
         """
         sums: dict[Variable, Any] = {}
         for v, g in zip(frame.graph.outputs, cotangents, strict=True):

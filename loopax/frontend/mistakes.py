@@ -64,11 +64,7 @@ _FIXES = {
 def explained(name: str) -> Iterator[None]:
     """A block that runs the user's function ``name`` on variables, and adds fixes to errors of type.
 
-
-    Raises
-    ------
-    LoopTypeError
-        The exception is a known mistake.
+    Raises `LoopTypeError` if the exception is a known mistake.
     """
     try:
         with numpy_protocols():

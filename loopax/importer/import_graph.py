@@ -57,10 +57,8 @@ def import_graph(graph: FunctionGraph, keeps_calls: bool = False) -> None:
     With ``keeps_calls``, instances of a graph with a loop in it stay calls of it, which the pass
     `inline_calls` opens.
 
-    Raises
-    ------
-    UnsupportedOpError
-        With everything in it that has no counterpart in the IR, bodies included.
+    Raises `UnsupportedOpError` with everything in it that has no counterpart in the IR, bodies
+    included.
     """
     faults: list[str] = []
     _Importer(faults, keeps_calls).run(graph)

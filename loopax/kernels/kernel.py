@@ -221,10 +221,7 @@ class Kernel:
     ) -> T:
         """The derivative ``make(wrt)``, built once for each ``kind`` and ``wrt``.
 
-        Raises
-        ------
-        NotImplementedError
-            ``make`` fails.
+        Raises `NotImplementedError` if ``make`` fails.
         """
         with TRACING:
             if (kind, wrt) not in self._derivatives:

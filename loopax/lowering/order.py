@@ -121,10 +121,7 @@ def passes_with(
 ) -> tuple[Callable[[FunctionGraph], None], ...]:
     """``passes`` with the optimizer that is asked for, in its place.
 
-    Raises
-    ------
-    ImportError
-        It needs an extension or a package that is missing.
+    Raises `ImportError` if it needs an extension or a package that is missing.
     """
     if optimize == "none":
         return passes

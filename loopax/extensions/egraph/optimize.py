@@ -40,10 +40,7 @@ ENOUGH = 0.95  # largest ratio of new to old cost: the model of costs is no more
 def optimizer() -> Callable[[FunctionGraph], None]:
     """The pass, `egraph`.
 
-    Raises
-    ------
-    ImportError
-        The package egglog is missing.
+    Raises `ImportError` if the package egglog is missing.
     """
     if find_spec("egglog") is None:
         raise ImportError(MISSING)

@@ -69,10 +69,7 @@ class AssociativeScan(Call):
     ) -> AssociativeScan:
         """The op for such ``rows`` of elements, where ``combine(first, second)`` gives both, as lists.
 
-        Raises
-        ------
-        LoopTypeError
-            ``combine`` gives something of another type than it takes.
+        Raises `LoopTypeError` if ``combine`` gives something of another type than it takes.
         """
         kinds = [TensorType(x.type.dtype, (None,) * (x.type.ndim - 1)) for x in rows]  # type: ignore[attr-defined]
         first, second = [t() for t in kinds], [t() for t in kinds]

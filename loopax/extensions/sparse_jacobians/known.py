@@ -33,10 +33,7 @@ class Known(NamedTuple):
     def full_shape(self) -> tuple[int, ...]:
         """The shape as integers.
 
-        Raises
-        ------
-        UnknownStructure
-            A length is unknown.
+        Raises `UnknownStructure` if a length is unknown.
         """
         if any(n is None for n in self.shape):
             raise UnknownStructure(

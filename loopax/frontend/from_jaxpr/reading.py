@@ -52,10 +52,7 @@ def rule(*primitives: str, keys: bool = False) -> Callable[[Rule], Rule]:
 def tensor_type(aval: Any) -> TensorType:
     """The type of a value of a jaxpr in the IR.
 
-    Raises
-    ------
-    NotImportable
-        The value has a dtype without native code, or a symbolic length.
+    Raises `NotImportable` if the value has a dtype without native code, or a symbolic length.
     """
     shape, dtype = getattr(aval, "shape", None), str(getattr(aval, "dtype", aval))
     if dtype == "key<fry>":
@@ -85,10 +82,7 @@ def read_equations(
 ) -> dict[Any, Variable]:
     """``variables``, by variable of a jaxpr, with the results of ``equations`` added.
 
-    Raises
-    ------
-    NotImportable
-        An equation has no rule.
+    Raises `NotImportable` if an equation has no rule.
     """
     values = dict(variables)
 

@@ -52,10 +52,7 @@ class Symbols:
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, label: str) -> Symbols:
         """The symbols of a call; ``label`` names the derivative in an error.
 
-        Raises
-        ------
-        LoopTypeError
-            There is no such argument, or it is not a float.
+        Raises `LoopTypeError` if there is no such argument, or it is not a float.
         """
         leaves, names, tree = arguments(args, kwargs)
         roots = [x.type() for x in leaves]
@@ -116,10 +113,7 @@ class Symbols:
     def outputs(self, f: Callable[..., Any], label: str) -> tuple[list[Any], Any]:
         """The leaves of the result of ``f``, tensors of floats, and their structure.
 
-        Raises
-        ------
-        LoopTypeError
-            A leaf is not a float.
+        Raises `LoopTypeError` if a leaf is not a float.
         """
         outs, names, tree = variables_of(self.called(f), "result")
         for v, name in zip(outs, names, strict=True):

@@ -36,10 +36,7 @@ def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dic
 
     ``inner`` is a mutable copy of its inner graph, in which nothing is left to import.
 
-    Raises
-    ------
-    UnsupportedOpError
-        The loop has MIT-MOT taps that no gradient produces.
+    Raises `UnsupportedOpError` if the loop has MIT-MOT taps that no gradient produces.
     """
     return _Importer(fgraph, node, inner).replacements()
 

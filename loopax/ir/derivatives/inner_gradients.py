@@ -97,10 +97,8 @@ def closure(
 def as_derivative_of(v: Any, g: Any) -> Any:
     """A derivative of ``v`` in the type of ``v``.
 
-    Raises
-    ------
-    NotImplementedError
-        It is complex, and ``v`` is real: PyTensor has no forward mode through such an op.
+    Raises `NotImplementedError` if it is complex, and ``v`` is real: PyTensor has no forward mode
+    through such an op.
     """
     if g is None or isinstance(g.type, NullType):
         return g

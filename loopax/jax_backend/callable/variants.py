@@ -93,10 +93,7 @@ class Variants:
         left open where it has a bound, so that the graph is compiled once. Without ``may_open``, and where
         that does not work, the values are static.
 
-        Raises
-        ------
-        DynamicShapeError
-            An input has to be static, and a tracer arrives for it.
+        Raises `DynamicShapeError` if an input has to be static, and a tracer arrives for it.
         """
         before = static = self._static
         may_open = may_open and concrete and self._leaves_open

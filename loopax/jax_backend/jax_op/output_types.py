@@ -25,10 +25,7 @@ def output_types(
 ) -> list[TensorType]:
     """The types of what ``function`` returns for variables of the types of ``inputs``.
 
-    Raises
-    ------
-    LoopTypeError
-        It takes none of the lengths that were tried.
+    Raises `LoopTypeError` if it takes none of the lengths that were tried.
     """
     seen: list[Any] = []
     first: Exception | None = None

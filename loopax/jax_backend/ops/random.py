@@ -129,10 +129,8 @@ def _without_new_axes(v: Variable) -> Variable:
 def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
     """Where a parameter is none of its distribution: None where all are known to be.
 
-    Raises
-    ------
-    ValueError
-        Where that is known while JAX traces, as NumPy raises it. A NaN gives NaN instead.
+    Raises `ValueError` where that is known while JAX traces, as NumPy raises it. A NaN gives NaN
+    instead.
     """
     draw = site.node.outputs[1]
     is_float = jnp.issubdtype(draw.type.dtype, jnp.inexact)

@@ -24,10 +24,7 @@ from loopax.jax_backend.staging.evaluate import Site
 def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
     """The elementwise function of ``op`` on arrays; ``node`` has its types.
 
-    Raises
-    ------
-    NotImplementedError
-        Neither this file nor PyTensor's registry has one.
+    Raises `NotImplementedError` if neither this file nor PyTensor's registry has one.
     """
     if compares_exactly(op, node):
         return _exact_comparison(op)

@@ -207,12 +207,9 @@ class Frame:
     def static_value(self, v: Variable, needed_by: Apply) -> Any:
         """The value of ``v`` as NumPy.
 
-        Raises
-        ------
-        NeedsStatic
-            It is traced, but follows from program inputs that could be static.
-        DynamicShapeError
-            It is traced, and changes from step to step of a loop, or from row to row of a batch.
+        Raises `NeedsStatic` if it is traced, but follows from program inputs that could be static;
+        `DynamicShapeError` if it is traced, and changes from step to step of a loop, or from row to
+        row of a batch.
         """
         x = self.read(v)
         if not is_traced(x):
@@ -274,10 +271,7 @@ class Frame:
     def _computed(self, v: Variable) -> Any:
         """The value of ``v`` where only ops that are left to XLA stand between it and what is static.
 
-        Raises
-        ------
-        NotKnown
-            It follows from something that is traced.
+        Raises `NotKnown` if it follows from something that is traced.
         """
         x = self.read(v)
         if not is_traced(x):

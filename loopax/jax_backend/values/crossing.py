@@ -73,10 +73,8 @@ def is_static(t: Any) -> bool:
 def accept(x: Any, expected: Any, what: str) -> Any:
     """``x`` as a value of the type ``expected``. ``what`` says whose value it is.
 
-    Raises
-    ------
-    LoopTypeError
-        It has another rank or static shape, a dtype that the type cannot hold, or is of another kind.
+    Raises `LoopTypeError` if it has another rank or static shape, a dtype that the type cannot
+    hold, or is of another kind.
     """
     refuse_variable(x, what)
     if isinstance(expected, DenseTensorType):

@@ -25,10 +25,7 @@ def permutation(
 
     Without such an axis ``x`` is a NumPy number, and that many integers are permuted.
 
-    Raises
-    ------
-    ValueError
-        The numbers differ, or are negative: the message opens with ``name``.
+    Raises `ValueError` if the numbers differ, or are negative: the message opens with ``name``.
     """
     if core_ndim == 0:
         lengths = np.unique(np.asarray(x))

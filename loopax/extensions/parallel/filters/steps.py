@@ -46,10 +46,7 @@ def with_first(first: Any, rest: Any) -> Any:
 def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
     """``x`` as a tensor of floats of one of those ranks.
 
-    Raises
-    ------
-    LoopTypeError
-        It is something else.
+    Raises `LoopTypeError` if it is something else.
     """
     v: Any = pt.as_tensor(x)
     if v.type.ndim not in ndims or v.type.dtype.startswith("complex"):

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
     """The draw of ``site``'s node by its op's ``perform``.
 
-    Raises
-    ------
-    UnsupportedOpError
-        With ``on_missing="raise"``; and where a derivative is taken, since there is none.
+    Raises `UnsupportedOpError` with ``on_missing="raise"``; and where a derivative is taken, since
+    there is none.
     """
     node, context = site.node, site.context
     line = unsupported(node)

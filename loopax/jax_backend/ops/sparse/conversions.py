@@ -59,10 +59,8 @@ _HARMLESS = 0.5
 def csm_properties(site: Site, x: OrderedBCOO) -> tuple[Any, ...]:
     """SciPy's arrays; of a matrix with padding, arrays that have it at the end too.
 
-    Raises
-    ------
-    DynamicShapeError
-        There is padding, and the program reads the entries other than one by one.
+    Raises `DynamicShapeError` if there is padding, and the program reads the entries other than one
+    by one.
     """
     m, n = x.shape
     length = n if x.format == "csc" else m

@@ -121,10 +121,7 @@ def element(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
 def _legal(index: Any, length: int) -> tuple[Any, Any]:
     """``index`` counted from the start, and where there is no such row.
 
-    Raises
-    ------
-    IndexError
-        There is none, and that is known while JAX traces.
+    Raises `IndexError` if there is none, and that is known while JAX traces.
     """
     if known(index):
         index = np.asarray(index).astype(np.int64)
