@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.ir.program import EarlyPart, Program
-from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
-from loopax.jax_backend.callable.call_errors import native_error, with_values
+from loopax.jax_backend.callable.arguments import JaxArguments
+from loopax.jax_backend.callable.call_errors import (
+    failure_in,
+    flagged_error,
+    is_down,
+    native_error,
+    with_values,
+)
 from loopax.jax_backend.callable.forms import LOOPS
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
-from loopax.jax_backend.callable.variant import NOTHING, SUSPECT, Variant
-from loopax.jax_backend.callable.variants import Variants
+from loopax.jax_backend.callable.variant import SUSPECT, Variant
+from loopax.jax_backend.callable.variants import Variants, contexts_of
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
+from loopax.jax_backend.staging.frame import CHECKS, PARALLEL
 from loopax.jax_backend.staging.legal import IllegalLengths
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import trimmed
@@ -137,7 +140,7 @@ class JaxFunction(Stages, ProgramFunction):
         looks = self.program.has_flag  # and is called again where a value is not finite
         self._donated = frozenset(k for k, i in inputs if i.donated and not looks)
         self._finiteness: Finiteness | None = None
-        self._contexts = self._contexts_of()
+        self._contexts = contexts_of(self.program, self._options)
         self._failures = self._contexts[False, True].failures
         self._checking: dict[Variants, Variants] = {}  # with checks of indices, by the form without
         self._whole = self._variants(
@@ -150,21 +153,6 @@ class JaxFunction(Stages, ProgramFunction):
         self._short = self._whole if short else None
         self._shared = SharedValues(self.program, self._arguments.shared_labels)
         self._describe(self._arguments)
-
-    def _contexts_of(self, **options: Any) -> dict[tuple[bool, bool], Context]:
-        """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
-        direct = transformed = "raise" if self.program.has_flag else self._options["checks"]
-        if direct == "auto":
-            direct, transformed = "flag" if self._options["jit"] else "raise", "checkify"
-        missing, parallel = self._options["on_missing"], self._options["parallel"]
-        closed = Context(missing, direct, parallel=parallel, **options)
-        return {
-            (is_open, is_direct): replace(
-                closed, open_lengths=is_open, checks=direct if is_direct else transformed
-            )
-            for is_open in (False, True)
-            for is_direct in (False, True)
-        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {"program": self.program, "_options": self._options}
@@ -185,7 +173,7 @@ class JaxFunction(Stages, ProgramFunction):
                 found, _, flag = compiled(*args)
                 if self._failures:  # that something may fail is found out by tracing it
                     jax.block_until_ready(found)
-                if flag is None or _is_down(flag):
+                if flag is None or is_down(flag):
                     return trimmed(found)
             except Exception:  # what fails is run once more, to say why
                 pass
@@ -283,15 +271,12 @@ class JaxFunction(Stages, ProgramFunction):
                 # JAX does not wait for what it computes, and so would raise where that is looked at.
                 jax.block_until_ready(found)
         except Exception as error:
-            said = str(error)
-            failures = [f for f in self._failures if str(f) in said]
-            if not failures and (told := native_error(error, self._as_written(form), given)):
-                raise told from None
-            if not failures:
+            failure = failure_in(str(error), self._failures)
+            failure = failure or native_error(error, self._as_written(form), given)
+            if failure is None:
                 raise
-            # One message may be the beginning of another.
-            raise max(failures, key=lambda f: len(f.message)).error() from None
-        if flag is None or _is_down(flag):
+            raise failure from None
+        if flag is None or is_down(flag):
             return tuple(map(trimmed, found))  # type: ignore[return-value]
         if self.program.has_flag and not is_traced(flag):
             raise self._looked_for.error(lambda f: f._run(f._whole, given, True)[0])
@@ -301,7 +286,7 @@ class JaxFunction(Stages, ProgramFunction):
             if (error := self._index_error(form, given)) is not None:
                 raise error
             return tuple(map(trimmed, found))  # type: ignore[return-value]
-        failure = self._failed(flag, self._contexts[False, True])
+        failure = flagged_error(flag, self._contexts[False, True])
         if not isinstance(failure, IllegalLengths):
             raise failure
         if may_open:
@@ -339,13 +324,15 @@ class JaxFunction(Stages, ProgramFunction):
             return None
         if form not in self._checking:
             self._checking[form] = self._variants(
-                form.graph, form.names, contexts=self._contexts_of(checks_indices=True)
+                form.graph,
+                form.names,
+                contexts=contexts_of(self.program, self._options, checks_indices=True),
             )
         checking = self._checking[form]
         *_, flag = checking(given, True, may_open=False)
         if flag is None or int(flag) < 0:
             return None
-        error = self._failed(flag, checking.contexts[False, True])
+        error = flagged_error(flag, checking.contexts[False, True])
         graph = self._as_written(form)
         return with_values(type(error), "index is out of bounds", graph, given, str(error))
 
@@ -354,16 +341,6 @@ class JaxFunction(Stages, ProgramFunction):
         if form is self._whole and self.program.as_read is not None:
             return FunctionGraph(*self.program.as_read, clone=False)
         return form.graph
-
-    def _failed(self, flag: Any, context: Context) -> Exception:
-        """The error where this flag is up, in a program of that context."""
-        for structure in context.errors:
-            with suppress(KeyError):  # each trace numbers its checks on its own
-                said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
-                failures = [f for f in {*context.flagged, *context.failures} if str(f) in said]
-                if failures:
-                    return max(failures, key=lambda f: len(f.message)).error()
-        raise AssertionError("every flag is that of a failure")
 
     def _variants(
         self,
@@ -397,17 +374,3 @@ class JaxFunction(Stages, ProgramFunction):
         # arrays would be gone.
         leaves_open = contexts[True, True].checks == "flag" and not self._donated
         return Variants(graph, names, self.program, make, contexts, leaves_open)
-
-
-_NOTHING = np.int32(NOTHING).tobytes()
-
-
-def _is_down(flag: Any) -> bool:
-    """Whether nothing has failed; a tracer is not down."""
-    if type(flag) is not ARRAY:
-        return False
-    try:
-        # Of an array on the CPU, in a microsecond; the number of one takes 20.
-        return memoryview(flag).tobytes() == _NOTHING
-    except (BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
-        return int(flag) == NOTHING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -24,6 +25,23 @@ from loopax.jax_backend.values.generators import is_key
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
 Make = Callable[[Mapping[int, Any], bool, bool], Variant]
+
+
+def contexts_of(
+    program: Program, options: Mapping[str, Any], **more: Any
+) -> dict[tuple[bool, bool], Context]:
+    """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
+    direct = transformed = "raise" if program.has_flag else options["checks"]
+    if direct == "auto":
+        direct, transformed = "flag" if options["jit"] else "raise", "checkify"
+    closed = Context(options["on_missing"], direct, parallel=options["parallel"], **more)
+    return {
+        (is_open, is_direct): replace(
+            closed, open_lengths=is_open, checks=direct if is_direct else transformed
+        )
+        for is_open in (False, True)
+        for is_direct in (False, True)
+    }
 
 
 class Variants:

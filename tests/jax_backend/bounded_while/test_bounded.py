@@ -13,14 +13,13 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scan.utils import until
 
 from loopax import UnsupportedOpError, cond, fori_loop, jaxify, lag, scan, while_loop
 from tests.support.compare import FAST_COMPILE
 from tests.support.marking import slow_where
+from tests.support.ops import SameType
 
 X, A = pt.dscalar("x"), pt.dscalar("a")
 pytestmark = pytest.mark.one_stack
@@ -485,14 +484,10 @@ def test_without_a_bound_forward_mode_works_and_reverse_mode_says_what_is_missin
 # -- what it is made of ------------------------------------------------------------------------------
 
 
-class Counted(Op):
+class Counted(SameType):
     """Twice its input, and how often JAX asks what it is."""
 
-    __props__ = ()
     seen = 0
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = 2 * inputs[0]

@@ -14,12 +14,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 import loopax
 from loopax import DynamicShapeError, LoopTypeError, jaxify
 from tests.support.compare import primitives
+from tests.support.ops import SameType
 
 scan = partial(pytensor.scan, return_updates=False)
 
@@ -47,12 +46,7 @@ class Traces:
 
         self.count = 0
 
-        class Spy(Op):
-            __props__ = ()
-
-            def make_node(self, x):
-                return Apply(self, [x], [x.type()])
-
+        class Spy(SameType):
             def perform(self, node, inputs, storage):
                 storage[0][0] = inputs[0].copy()
 
