@@ -38,9 +38,7 @@ class OfFunctions(Protocol[A]):
     ) -> Callable[..., Any]: ...
 
 
-def of_functions(
-    transform: Callable[Concatenate[Callable[..., Any], A], Any],
-) -> OfFunctions[A]:
+def of_functions(transform: Callable[Concatenate[Callable[..., Any], A], Any]) -> OfFunctions[A]:
     """Type ``transform`` as a transformation of functions."""
     return transform  # type: ignore[return-value]
 

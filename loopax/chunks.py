@@ -19,12 +19,7 @@ class InChunks(BackendFunction):
     """
 
     def __init__(
-        self,
-        whole: Any,
-        in_axes: Any,
-        out_axes: Any,
-        batch_size: int,
-        progress: Progress | None,
+        self, whole: Any, in_axes: Any, out_axes: Any, batch_size: int, progress: Progress | None
     ) -> None:
         self.whole = whole
         self._in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes

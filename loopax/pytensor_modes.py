@@ -24,12 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
-from pytensor.compile.mode import (
-    Mode,
-    predefined_modes,
-    register_linker,
-    register_mode,
-)
+from pytensor.compile.mode import Mode, predefined_modes, register_linker, register_mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.basic import Container, PerformLinker

@@ -64,14 +64,7 @@ def is_within(found: str, bounds: str) -> bool:
         a, b = _numbers(found), _numbers(limit)
         length = max(len(a), len(b))
         a, b = (x + (0,) * (length - len(x)) for x in (a, b))
-        holds = {
-            ">=": a >= b,
-            "<=": a <= b,
-            "==": a == b,
-            "!=": a != b,
-            "<": a < b,
-            ">": a > b,
-        }
+        holds = {">=": a >= b, "<=": a <= b, "==": a == b, "!=": a != b, "<": a < b, ">": a > b}
         if not holds[operator]:
             return False
     return True

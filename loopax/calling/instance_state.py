@@ -19,13 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np

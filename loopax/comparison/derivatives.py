@@ -89,11 +89,7 @@ def wrong_pullback(
 
 
 def _wrong_pullback_of_node(
-    pullbacks: Pullbacks,
-    frame: Frame,
-    node: Apply,
-    names: Mapping[Variable, str],
-    tolerance: float,
+    pullbacks: Pullbacks, frame: Frame, node: Apply, names: Mapping[Variable, str], tolerance: float
 ) -> Finding | None:
     values = [frame.value(v) for v in node.inputs]
     at = [k for k, v in enumerate(node.inputs) if is_float(v) and is_inexact(values[k])]

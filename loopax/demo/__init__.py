@@ -75,8 +75,7 @@ def fit_and_draw(output, progress):
     progress("the gradient once more, by pytensor.grad, over the same points")
     gradient = jaxify(model.inputs, pytensor.grad(model.log_likelihood, model.log_variances))
     difference = nile.largest_relative_difference(
-        nile.over_grid(gradient, flow, *axes),
-        nile.over_grid(jax.grad(log_likelihood), flow, *axes),
+        nile.over_grid(gradient, flow, *axes), nile.over_grid(jax.grad(log_likelihood), flow, *axes)
     )
 
     progress("drawing the picture")

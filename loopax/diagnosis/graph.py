@@ -16,13 +16,7 @@ from loopax.diagnosis.contributions import bad_flags
 from loopax.diagnosis.findings import finding_of, finding_of_failure
 from loopax.diagnosis.frames import Failed, Frame
 from loopax.diagnosis.gradients import diagnose_gradient
-from loopax.diagnosis.numbers import (
-    Entry,
-    bad_entries,
-    entry_in_words,
-    first_true,
-    value_in_words,
-)
+from loopax.diagnosis.numbers import Entry, bad_entries, entry_in_words, first_true, value_in_words
 from loopax.diagnosis.origin import op_name
 from loopax.diagnosis.ranges import first_outside
 from loopax.diagnosis.report import Diagnosis, Finding

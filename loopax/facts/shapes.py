@@ -66,8 +66,7 @@ _NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_no_errors, 
 register(ScalarFromTensor, _NUMBER)
 register(TensorFromScalar, _NUMBER)
 register(
-    MakeVector,
-    OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_no_errors, linear=_all),
+    MakeVector, OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_no_errors, linear=_all)
 )
 
 # -- shapes that are given ---------------------------------------------------------------------------
@@ -123,10 +122,7 @@ register(
     SplitDims,
     OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=_first),
 )
-register(
-    SpecifyShape,
-    OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=_first),
-)
+register(SpecifyShape, OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=_first))
 
 # -- parts and wholes --------------------------------------------------------------------------------
 
@@ -164,8 +160,7 @@ register(
     ),
 )
 register(
-    Split,
-    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=_first),
+    Split, OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=_first)
 )
 
 for _class in (ExtractDiag, Choose, PermuteRowElements, Nonzero):

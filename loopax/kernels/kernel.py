@@ -202,12 +202,7 @@ class Kernel:
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             try:
                 code = kernel_code.KernelCode(
-                    self.inputs,
-                    self.outputs,
-                    raises,
-                    optimize,
-                    self.canonical,
-                    self.policy.longest,
+                    self.inputs, self.outputs, raises, optimize, self.canonical, self.policy.longest
                 )
             except UnsupportedOpError as error:
                 return str(error)

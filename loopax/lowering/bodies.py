@@ -64,10 +64,7 @@ def alternate(graph: FunctionGraph, once: Callable[[FunctionGraph], bool], chang
 
 
 def replace_nodes(
-    graph: FunctionGraph,
-    is_meant: Callable[[Any], bool],
-    new: Callable[[Apply], Any],
-    reason: str,
+    graph: FunctionGraph, is_meant: Callable[[Any], bool], new: Callable[[Apply], Any], reason: str
 ) -> None:
     """Replace in place, in bodies too, the first output of each node whose op ``is_meant`` by ``new``."""
 

@@ -45,10 +45,7 @@ class ModelDiagnosis(Diagnosis):
 
     def _lines(self) -> Sequence[str]:
         lines = list(super()._lines())
-        for title, values in (
-            ("log-density of", self.terms),
-            ("largest slope by", self.gradient),
-        ):
+        for title, values in (("log-density of", self.terms), ("largest slope by", self.gradient)):
             if values:
                 width = max(map(len, values))
                 lines += [

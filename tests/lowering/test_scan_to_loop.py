@@ -13,15 +13,7 @@ from pytensor.typed_list import length
 
 import loopax
 from loopax.base.errors import LoopTypeError
-from loopax.ir import (
-    BodyArgs,
-    BodyOuts,
-    Scan,
-    ScanArgs,
-    ScanOptions,
-    Stack,
-    evaluate,
-)
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, Stack, evaluate
 from loopax.lowering import lower
 from loopax.lowering.scan_to_loop import scan_to_loop
 from tests.random_programs.in_ir import program as random_program
@@ -29,10 +21,7 @@ from tests.support.compare import imported
 from tests.support.kept import assert_kept, rewritten
 from tests.test_properties import program, recipes
 
-RANDOM = settings(
-    max_examples=25,
-    derandomize=True,
-)
+RANDOM = settings(max_examples=25, derandomize=True)
 
 
 def ops(graph: Any) -> list[Any]:
@@ -113,8 +102,7 @@ def shapes_by_value(stops: bool) -> tuple[FunctionGraph, Any]:
     """Rows whose length is the value of a state: not known before the loop starts."""
     i, m = pt.lscalar("i"), pt.lscalar("m")
     scan = Scan.from_body(
-        BodyArgs(i, [], [m], []),
-        BodyOuts([m], [pt.arange(m) + i], pt.ge(i, 1) if stops else None),
+        BodyArgs(i, [], [m], []), BodyOuts([m], [pt.arange(m) + i], pt.ge(i, 1) if stops else None)
     )
     steps, m0 = pt.lscalar("steps"), pt.lscalar("m0")
     trace = scan.bind(ScanArgs(steps, [], [m0], []))[1]

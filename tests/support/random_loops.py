@@ -17,10 +17,7 @@ from tests.support.random_expressions import build, expressions
 
 # The seed is in the name of a test, so that a failure is one that a change has made; to look for more,
 # add seeds. Not Phase.shrink: a failing loop is small, and minutes go into shrinking several.
-RANDOM = settings(
-    max_examples=8,
-    phases=[Phase.generate],
-)
+RANDOM = settings(max_examples=8, phases=[Phase.generate])
 
 # -- expressions, all smooth and bounded -------------------------------------------------------------
 

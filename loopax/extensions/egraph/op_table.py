@@ -102,14 +102,7 @@ class OpTable:
         return self.number(op, (kind,), constants)
 
 
-ACCESSES = (
-    DimShuffle,
-    Reshape,
-    Subtensor,
-    AdvancedSubtensor,
-    AdvancedSubtensor1,
-    Alloc,
-)
+ACCESSES = (DimShuffle, Reshape, Subtensor, AdvancedSubtensor, AdvancedSubtensor1, Alloc)
 
 
 def is_named(node: Apply, is_number: Callable[[Variable], bool]) -> bool:

@@ -144,12 +144,7 @@ def read_variables(
         for v, w in zip(graph.inputs[n:], shared_specs, strict=True)
     ]
     return Program(
-        graph,
-        tuple(ins),
-        tuple(shared),
-        tree.build,
-        name=name or "program",
-        updates=updates,
+        graph, tuple(ins), tuple(shared), tree.build, name=name or "program", updates=updates
     )
 
 

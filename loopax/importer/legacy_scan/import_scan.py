@@ -58,12 +58,7 @@ class _Importer:
             loop.rows.append((var, rows_exactly(seq, loop.n_steps, loop.dims)))
         outputs = iter(self.node.outputs)
         answers: list[Answer] = []
-        for plan in (
-            self._mit_mots,
-            self._sots,
-            self._nit_sots,
-            self._untraced,
-        ):
+        for plan in (self._mit_mots, self._sots, self._nit_sots, self._untraced):
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
         outs = self._build()
@@ -90,9 +85,7 @@ class _Importer:
             BodyArgs(loop.i, rows, states, consts),
             BodyOuts(nexts, flat[n : n + len(loop.ys)], flat[-1] if stops else None),
             ScanOptions(
-                op.name,
-                truncate_gradient=op.truncate_gradient,
-                origin=Origin(line=self._line()),
+                op.name, truncate_gradient=op.truncate_gradient, origin=Origin(line=self._line())
             ),
         )
         bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, given))

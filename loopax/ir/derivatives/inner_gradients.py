@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytensor.configdefaults import config
-from pytensor.gradient import (
-    DisconnectedType,
-    disconnected_type,
-    grad_not_implemented,
-)
+from pytensor.gradient import DisconnectedType, disconnected_type, grad_not_implemented
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import io_connection_pattern

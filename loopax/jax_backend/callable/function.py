@@ -343,11 +343,7 @@ class JaxFunction(Stages, ProgramFunction):
         return form.graph
 
     def _variants(
-        self,
-        graph: FunctionGraph,
-        names: Sequence[str],
-        as_read: Any = None,
-        contexts: Any = None,
+        self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None, contexts: Any = None
     ) -> Variants:
         """A graph as compiled functions, in these contexts; see `Variant` for ``as_read``."""
         contexts = contexts or self._contexts
@@ -359,15 +355,7 @@ class JaxFunction(Stages, ProgramFunction):
             donated = frozenset() if is_open else self._donated
             looking = self._looking() if self.program.has_flag and not is_direct else None
             return Variant(
-                self.program,
-                graph,
-                static,
-                context,
-                *how,
-                as_read,
-                donated,
-                looking,
-                is_direct,
+                self.program, graph, static, context, *how, as_read, donated, looking, is_direct
             )
 
         # Where lengths do not fit one another a direct call is told by a flag, and done once more: donated

@@ -10,11 +10,7 @@ import jax
 import numpy as np
 
 from loopax.base.errors import NonFiniteError
-from loopax.jax_backend.staging.finite import (
-    Report,
-    looking_at_gradient,
-    raising_where_not_finite,
-)
+from loopax.jax_backend.staging.finite import Report, looking_at_gradient, raising_where_not_finite
 from loopax.jax_backend.staging.static import is_traced
 
 

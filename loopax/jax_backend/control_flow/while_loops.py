@@ -23,11 +23,7 @@ from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
-from loopax.jax_backend.control_flow.step import (
-    initial_states,
-    rows_of,
-    scan_step,
-)
+from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.static import is_traced

@@ -138,11 +138,7 @@ class NeedsStatic(Exception):
     """
 
     def __init__(
-        self,
-        positions: frozenset[int],
-        reason: str,
-        refusal: str | None = None,
-        advice: str = "",
+        self, positions: frozenset[int], reason: str, refusal: str | None = None, advice: str = ""
     ) -> None:
         super().__init__(reason)
         self.positions, self.reason, self.refusal = positions, reason, refusal

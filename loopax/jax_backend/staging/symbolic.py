@@ -27,12 +27,7 @@ from jax.export import is_symbolic_dim
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import SpecifyShape

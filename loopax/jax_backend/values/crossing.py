@@ -54,12 +54,7 @@ from loopax.jax_backend.values.lists import (
 )
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import as_bcoo, bcoo_to_scipy
-from loopax.jax_backend.values.x64 import (
-    as_declared,
-    holds,
-    refuse_narrowed,
-    refuse_wrapping,
-)
+from loopax.jax_backend.values.x64 import as_declared, holds, refuse_narrowed, refuse_wrapping
 
 TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"

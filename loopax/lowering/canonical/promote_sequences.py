@@ -37,16 +37,7 @@ from loopax.ir import Scan
 from loopax.ir.effects import errors
 from loopax.ir.ops.checked import Checked
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import (
-    Clipped,
-    DimExpr,
-    Dims,
-    Length,
-    access_of,
-    dims_of,
-    read_of,
-    slice_of,
-)
+from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, access_of, dims_of, read_of, slice_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 

@@ -20,13 +20,7 @@ from loopax.facts.axes import shuffled
 from loopax.facts.shapes import entries_of
 from loopax.ir.effects import errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
-from loopax.lowering.fission.row_wise import (
-    RowWise,
-    as_it_is,
-    deepened,
-    index_of,
-    row_wise_rule,
-)
+from loopax.lowering.fission.row_wise import RowWise, as_it_is, deepened, index_of, row_wise_rule
 
 # -- products ----------------------------------------------------------------------------------------
 

@@ -26,12 +26,7 @@ from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
 
 def keep_in_states(
-    graph: FunctionGraph,
-    node: Apply,
-    reads: dict[int, Reads],
-    shapes: Any,
-    dims: Dims,
-    why: str,
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, dims: Dims, why: str
 ) -> Apply:
     """Leave the traces of ``node`` in ``reads``, by number, unmade: nothing else is read of them.
 

@@ -9,12 +9,7 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.compiling.pipeline import njit_inner
-from loopax.base.upstream.numba import (
-    call_xxgemv,
-    cgutils,
-    ensure_blas,
-    make_array,
-)
+from loopax.base.upstream.numba import call_xxgemv, cgutils, ensure_blas, make_array
 
 # Multiplications above which a call of BLAS, which itself takes 60 ns, is faster. In loops and by BLAS:
 # 40 and 62 ns for 5 x 5 by 5 x 5, 64 and 60 for 6 x 6, 108 and 74 for 8 x 8; 26 and 86 for 16 x 16 by a

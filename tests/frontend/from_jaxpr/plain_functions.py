@@ -102,9 +102,7 @@ def regimes(p: Any, xs: Any) -> Any:
     def step(carry: Any, x: Any) -> Any:
         level, regime = carry
         level = lax.switch(
-            regime,
-            [lambda y: p[0] * y + x, lambda y: jnp.tanh(y) - x, lambda y: p[1] * x],
-            level,
+            regime, [lambda y: p[0] * y + x, lambda y: jnp.tanh(y) - x, lambda y: p[1] * x], level
         )
         regime = lax.cond(level > 0, lambda: (regime + 1) % 3, lambda: jnp.asarray(0))
         return (level, regime), level

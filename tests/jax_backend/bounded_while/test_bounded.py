@@ -307,10 +307,7 @@ def _while_in_for_by_hand(x, a):
 
 def _while_in_while():
     return while_loop(
-        lambda s: s < 2.5,
-        lambda s: pt.sin(A) + up_to(s + 0.5, A, s),
-        X,
-        max_steps=35,
+        lambda s: s < 2.5, lambda s: pt.sin(A) + up_to(s + 0.5, A, s), X, max_steps=35
     )
 
 
@@ -333,10 +330,7 @@ NESTED = {
     "for in while": (_for_in_while, _for_in_while_by_hand),
     "while in for": (lambda: _while_in_for()[0], _while_in_for_by_hand),
     "while in while": (_while_in_while, _while_in_while_by_hand),
-    "in a branch": (
-        _in_a_branch,
-        lambda x, a: up_to_by_hand(2.0, a, x) * a if x < 1.0 else x * a,
-    ),
+    "in a branch": (_in_a_branch, lambda x, a: up_to_by_hand(2.0, a, x) * a if x < 1.0 else x * a),
     "in a call": (_in_a_call, lambda x, a: up_to_by_hand(2.0, a, x * a)),
 }
 

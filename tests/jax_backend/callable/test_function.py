@@ -476,10 +476,7 @@ def test_threads_that_make_functions_leave_pytensors_configuration_alone():
 def test_a_length_that_no_bound_is_known_of():
     """The error says what to write, and that runs."""
     n, x = pt.lscalar("n"), pt.dvector("x")
-    for of_length in (
-        lambda n: pt.arange(n).sum(),
-        lambda n: pt.repeat(x, n).sum(),
-    ):
+    for of_length in (lambda n: pt.arange(n).sum(), lambda n: pt.repeat(x, n).sum()):
         with pytest.raises(DynamicShapeError, match=r"with pt.minimum\(n, 100\) in the place of n"):
             jax.jit(jaxify([n, x], of_length(n)))(3, np.ones(2))
         bounded = jaxify([n, x], of_length(pt.minimum(n, 100)))

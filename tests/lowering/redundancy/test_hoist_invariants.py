@@ -182,10 +182,7 @@ def test_unequal_shapes_raise_as_before():
     ("step", "error"),
     [
         (lambda c, r, v, k: (c * r + v[k], []), IndexError),
-        (
-            lambda c, r, v, k: (c * r * Assert("k is 1")(v[0], pt.eq(k, 1)), []),
-            AssertionError,
-        ),
+        (lambda c, r, v, k: (c * r * Assert("k is 1")(v[0], pt.eq(k, 1)), []), AssertionError),
     ],
     ids=["index", "assert"],
 )

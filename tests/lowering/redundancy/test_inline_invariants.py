@@ -246,10 +246,7 @@ def test_what_an_inner_loop_passes_on():
 def test_no_ones_are_read_in_the_second_gradient_of_a_sum():
     """PyTensor's rewrites make a constant of their fill, behind the first time the pass runs."""
     rows = pytensor.scan(
-        lambda s: pt.tanh(a * s),
-        outputs_info=[np.float64(0.5)],
-        n_steps=20,
-        return_updates=False,
+        lambda s: pt.tanh(a * s), outputs_info=[np.float64(0.5)], n_steps=20, return_updates=False
     )
     second = pytensor.grad(pytensor.grad(rows.sum(), a), a)
     f = jaxify([a], second)

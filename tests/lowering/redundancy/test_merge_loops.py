@@ -147,12 +147,7 @@ def test_an_echoed_input_is_no_state():
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"reverse": True},
-        {"unroll": 2},
-        {"checkpoint": 2},
-        {"truncate_gradient": 2},
-    ],
+    [{"reverse": True}, {"unroll": 2}, {"checkpoint": 2}, {"truncate_gradient": 2}],
     ids=str,
 )
 def test_other_options(options):

@@ -222,7 +222,4 @@ def _combined(first: list[Any], second: list[Any]) -> list[Any]:
     total = through.sum(axis=1)
     possible = total > 0
     safe = pt.switch(possible, total, 1.0)
-    return [
-        (through / safe[:, None]) @ f2,
-        pt.switch(possible, g + pt.log(safe) + most, -np.inf),
-    ]
+    return [(through / safe[:, None]) @ f2, pt.switch(possible, g + pt.log(safe) + most, -np.inf)]

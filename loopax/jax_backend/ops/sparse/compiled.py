@@ -42,14 +42,7 @@ def dot_csr(site: Site, data: Any, cols: Any, pointers: Any, b: Any) -> Any:
 
 @rule(UsmmCscDense)
 def usmm_csc(
-    site: Site,
-    alpha: Any,
-    data: Any,
-    rows: Any,
-    pointers: Any,
-    n_rows: Any,
-    y: Any,
-    z: Any,
+    site: Site, alpha: Any, data: Any, rows: Any, pointers: Any, n_rows: Any, y: Any, z: Any
 ) -> Any:
     dtype = site.out.type.dtype
     a = _matrix("csc", data, rows, pointers, int(np.asarray(site.static(4)).reshape(())))
