@@ -23,7 +23,7 @@ from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.storage.read_last import read_last
 from loopax.lowering.storage.read_rows import read_rows
 from tests.random_programs.in_ir import Program, program
-from tests.support.compare import flips, loops, ports
+from tests.support.compare import loops, ports
 from tests.support.kept import Fault, assert_kept, difference, expected, outcome
 from tests.support.random_loops import RANDOM
 
@@ -50,12 +50,13 @@ def test_what_a_program_does_is_kept(number):
 # What a pass leaves no more of than there was.
 MEASURES = {
     merge_loops: lambda graph: len(loops(graph)),
-    recognise_reverse: flips,
-    **dict.fromkeys(
-        (inline_invariants, merge_inputs, remove_unused), lambda graph: sum(map(sum, ports(graph)))
-    ),
+    merge_inputs: lambda graph: sum(map(sum, ports(graph))),
+    remove_unused: lambda graph: sum(map(sum, ports(graph))),
+    # A state or a row may become a constant.
+    inline_invariants: lambda graph: sum(sum(p) - p[2] for p in ports(graph)),
 }
-ALONE = [*MEASURES, functions_out, hoist_invariants, push_out, read_last, read_rows]
+ALONE = [*MEASURES, functions_out, hoist_invariants, push_out, recognise_reverse, read_last]
+ALONE += [read_rows]
 
 
 @pytest.mark.parametrize("run", ALONE, ids=lambda run: run.__name__)

@@ -16,7 +16,6 @@ import pytensor
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply, Variable
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax import jaxify
 from loopax.frontend import read_variables
@@ -183,18 +182,6 @@ def loops(graph: Any) -> list[Apply]:
     for node in graph.toposort():
         found += [node] if isinstance(node.op, Scan) else []
         found += loops(node.op.fgraph) if isinstance(node.op, InnerGraphOp) else []
-    return found
-
-
-def flips(graph: Any) -> int:
-    """The slices of a graph that turn rows around, those in bodies too."""
-    found = 0
-    for node in graph.toposort():
-        if isinstance(node.op, InnerGraphOp):
-            found += flips(node.op.fgraph)
-        if isinstance(node.op, Subtensor):
-            first, *_ = indices_from_subtensor(node.inputs[1:], node.op.idx_list) or [None]
-            found += isinstance(first, slice) and first.step is not None and first.step.data == -1
     return found
 
 
