@@ -21,6 +21,11 @@ def has_bodies(graph: AbstractFunctionGraph) -> bool:
     return any(_body_op(node.op) is not None for node in graph.apply_nodes)
 
 
+def with_nodes(is_meant: Callable[[Apply], bool]) -> Where:
+    """A condition for `map_bodies`: a body has such a node, or bodies of its own."""
+    return lambda body: has_bodies(body) or any(map(is_meant, body.apply_nodes))
+
+
 def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) -> None:
     """Run ``change``, which works in place, on a copy of each body of ``graph``'s ops.
 
@@ -75,9 +80,7 @@ def replace_nodes(
                 graph.replace(*pair, reason=reason, import_missing=True)
         map_bodies(graph, change, concerns)
 
-    def concerns(body: AbstractFunctionGraph) -> bool:
-        return has_bodies(body) or any(is_meant(node.op) for node in body.apply_nodes)
-
+    concerns = with_nodes(lambda node: is_meant(node.op))
     change(graph)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
@@ -27,6 +27,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.facts.elementwise import scalar_op_of
+from loopax.lowering.canonical.shifted_exponents import number_in
 
 _MOST = 60  # nodes that follow from a variable
 
@@ -171,7 +172,7 @@ def _multiplied(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _De
         first = _common(given)
         if first.kind == "mul":
             return replace(first, d=_total(node, given, signs))
-        numbers = [_number(v) for v, d in zip(node.inputs, given, strict=True) if d is None]
+        numbers = [number_in(v) for v, d in zip(node.inputs, given, strict=True) if d is None]
         (k,) = [k for k, d in enumerate(given) if d is not None][:1]
         alone = len(numbers) + 1 == len(given) and signs(k) > 0
         if not alone or any(c is None or c == 0.0 for c in numbers):
@@ -183,7 +184,7 @@ def _multiplied(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _De
 
 
 def _power(node: Apply, given: Degrees) -> _Degree:
-    base, c = given[0], _number(node.inputs[1])
+    base, c = given[0], number_in(node.inputs[1])
     if base is None or base.kind != "mul" or c is None:
         raise _Unknown
     return replace(base, d=base.d * c)
@@ -235,14 +236,6 @@ _ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
     ps.Cast: _same,
     ps.Identity: _same,
 }
-
-
-def _number(v: Any) -> float | None:
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
-    if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):
-        return None
-    return float(np.ravel(v.data)[0])
 
 
 # -- of arrays ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -42,7 +42,7 @@ from loopax.lowering.access.index_facts import IndexFacts
 from loopax.lowering.access.pieces import Pieces, drops_leading_axis
 from loopax.lowering.access.row_pieces import ONE, Fill, is_zero
 from loopax.lowering.analysis.checked_steps import is_checked
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.bodies import map_bodies, with_nodes
 
 # Of a tensor that is known to have one row, these ask the type whether it has: a type that says more
 # than the old one did would let them broadcast what was an error.
@@ -64,11 +64,7 @@ def simplify_gradients(graph: FunctionGraph) -> None:
         many = sum(isinstance(node.op, Scan) for node in graph.apply_nodes) > _FEW
         if not (sweep.stale or (sweep.changed and many)):
             break
-    map_bodies(graph, simplify_gradients, _may_be_simpler)
-
-
-def _may_be_simpler(graph: AbstractFunctionGraph) -> bool:
-    return has_bodies(graph) or any(map(_is_read_or_written, graph.apply_nodes))
+    map_bodies(graph, simplify_gradients, with_nodes(_is_read_or_written))
 
 
 def _is_read_or_written(node: Apply) -> bool:

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.facts.accesses import access_of, static_places
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.bodies import map_bodies, with_nodes
 
 
 def simplify_moves(graph: FunctionGraph) -> None:
@@ -35,11 +35,7 @@ def simplify_moves(graph: FunctionGraph) -> None:
             if simpler.owner is not None:  # a constant is shared with other programs
                 simpler.name = simpler.name or out.name
             graph.replace(out, simpler, reason="simplify_moves")
-    map_bodies(graph, simplify_moves, where=_has_moves)
-
-
-def _has_moves(body: AbstractFunctionGraph) -> bool:
-    return has_bodies(body) or any(type(node.op) in _RULES for node in body.apply_nodes)
+    map_bodies(graph, simplify_moves, where=with_nodes(lambda node: type(node.op) in _RULES))
 
 
 def _simpler(node: Apply) -> Any:

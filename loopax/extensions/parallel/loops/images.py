@@ -220,15 +220,6 @@ def _of_whole_axes(eqn: Any, given: list[Value]) -> Value:
     return replace(merged, varying=merged.varying or _varies(given))
 
 
-def _reduced_otherwise(eqn: Any, given: list[Value]) -> Value:
-    return _not_affine(_moved(eqn, given))
-
-
-def _joined(eqn: Any, given: list[Value]) -> Value:
-    # The coefficients of what is known are zeros, which are the same in every step.
-    return _moved(eqn, [reduce(_merged, given)])
-
-
 def _mixing(eqn: Any, given: list[Value]) -> Value:
     """Linear in the operands that are of states, by indices or matrices that are known."""
     image = _mixed(eqn.outvars[0])
@@ -291,9 +282,10 @@ _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze", "transpose"), _moved),
     **dict.fromkeys(("slice", "dynamic_update_slice", "dynamic_slice", "pad"), _of_whole_axes),
     **dict.fromkeys(("rev", "cumsum"), _moved),
-    **dict.fromkeys(REDUCTIONS, _reduced_otherwise),
+    **dict.fromkeys(REDUCTIONS, lambda eqn, given: _not_affine(_moved(eqn, given))),
     "reduce_sum": _moved,
-    "concatenate": _joined,
+    # The coefficients of what is known are zeros, which are the same in every step.
+    "concatenate": lambda eqn, given: _moved(eqn, [reduce(_merged, given)]),
     **dict.fromkeys(("gather", "scatter", "scatter-add", "scatter_add"), _indexed),
     "triangular_solve": _solved,
     "dot_general": _product,
