@@ -30,9 +30,9 @@ class Access(NamedTuple):
         return all(entry == slice(None) for entry in self.rest)
 
 
-def access_of(node: Any, op: Any = None) -> Access:
-    """The read or write of ``node``, a Subtensor or an IncSubtensor (or a Blockwise of ``op``)."""
-    op = node.op if op is None else op
+def access_of(node: Any) -> Access:
+    """The read or write of ``node``, a Subtensor or an IncSubtensor."""
+    op = node.op
     entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
     rows, *rest = indices_from_subtensor(entries, op.idx_list) or (slice(None),)
     return Access(node.inputs[0], rows, tuple(rest))

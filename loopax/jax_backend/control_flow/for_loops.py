@@ -32,11 +32,8 @@ from loopax.numerics import manual_axes
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
 
-def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[Any, list[Any]]:
-    """The final states, and the traces at ``kept``, of ``args.n_steps`` steps.
-
-    The rows of ``args.sequences`` are those of the indices from ``first_index`` on.
-    """
+def for_loop(site: Site, args: Any, kept: Any) -> tuple[Any, list[Any]]:
+    """The final states, and the traces at ``kept``, of ``args.n_steps`` steps."""
     op: Scan = site.op
     n = as_length(args.n_steps)
     check_lengths(op, n, args.sequences)
@@ -48,7 +45,7 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
     counts_rows = not isinstance(n, int) and not args.sequences
     if counts_rows or op.args.i in site.context.plan(op.fgraph).read:
         arange = np.arange if isinstance(n, int) else jnp.arange
-        index = first_index + arange(n, dtype=np.int64)
+        index = arange(n, dtype=np.int64)
     if not isinstance(n, int):
         require_one(n)  # JAX traces a step, and asks for its row when the program is lowered
     try:
@@ -59,7 +56,7 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"
             raise DynamicShapeError(str(error) + limit) from None
         try:
-            return _unroll(site, args, first_index, kept)
+            return _unroll(site, args, kept)
         except ChangesInLoop:
             raise error from None
     except RAISED as error:
@@ -109,15 +106,14 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     return manual_axes.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
-def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:
+def _unroll(site: Site, args: Any, kept: Any) -> Any:
     """The loop step by step, each with the values that are static at that step."""
     op: Scan = site.op
     step = scan_step(site, args.consts, unrolled=True)
     states, rows = tuple(args.states), []
     order = range(int(args.n_steps))
     for k in reversed(order) if op.options.reverse else order:
-        index = np.asarray(first_index + k)
-        states, ys, _ = step(index, [x[k] for x in args.sequences], states, kept)
+        states, ys, _ = step(np.asarray(k), [x[k] for x in args.sequences], states, kept)
         rows.append(ys)
     if op.options.reverse:
         rows.reverse()

@@ -53,7 +53,7 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
         asked = None if as_length(asked) == bound else asked
     states = initial_states(args.states, op.args.states)
     if bound == 0:  # lax would trace a step, and there is no row to give it
-        return states, _no_rows(op, args, kept), *_ended(0)
+        return states, _no_rows(op, args, kept), *_not_begun()
     try:
         return _run(site, args, asked, bound, states, kept)
     except RAISED as error:
@@ -62,8 +62,8 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
         if not limits or not is_of_program(error):
             raise
         none = jnp.any(jnp.asarray([n <= 0 for n in limits]))
-        states, n_done = without_numbers(site, (states, _ended(0)[0]), error, none)
-        return states, _no_rows(op, args, kept), n_done, _ended(0)[1]
+        states, n_done = without_numbers(site, (states, _not_begun()[0]), error, none)
+        return states, _no_rows(op, args, kept), n_done, _not_begun()[1]
 
 
 def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any) -> Any:
@@ -126,15 +126,18 @@ def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys:
     return found, traces, or_refused(site.context, legal, n_done), stopped
 
 
-def _ended(n_done: int) -> tuple[Any, Any]:
-    return jnp.asarray(n_done, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
+def _not_begun() -> tuple[Any, Any]:
+    """The number of steps taken, and whether the loop has stopped."""
+    return jnp.asarray(0, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
 
 
 def _no_rows(op: Scan, args: Any, kept: Any) -> list[PaddedArray]:
     if not kept:
         return []
     traces = empty_traces(op, args)
-    return [PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), _ended(0)[0]) for k in kept]
+    return [
+        PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), _not_begun()[0]) for k in kept
+    ]
 
 
 def _no_reverse(site: Site) -> str:

@@ -153,5 +153,5 @@ def _rows(x: Any, mask: Any) -> Any:
     return x.fitted(mask.shape[x.axis]).data if isinstance(x, PaddedArray) else x
 
 
-def _harmless(mask: Any, x: Any, value: float = _HARMLESS) -> Any:
+def _harmless(mask: Any, x: Any, value: float) -> Any:
     return jnp.where(mask, x, jnp.asarray(value, dtype=jnp.asarray(x).dtype))

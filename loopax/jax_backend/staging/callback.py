@@ -109,7 +109,7 @@ def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
     return bool(readers) and detached and made.isdisjoint(plan.outputs)
 
 
-def without_derivative(value: Any, message: str, cause: Exception | None = None) -> Any:
+def without_derivative(value: Any, message: str) -> Any:
     """``value``, with an error of ours, that says ``message``, where a derivative is taken."""
 
     @jax.custom_jvp
@@ -118,6 +118,6 @@ def without_derivative(value: Any, message: str, cause: Exception | None = None)
 
     @function.defjvp
     def function_jvp(primals: Any, tangents: Any) -> Any:
-        raise UnsupportedOpError(message) from cause
+        raise UnsupportedOpError(message) from None
 
     return function
