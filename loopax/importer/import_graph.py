@@ -153,16 +153,16 @@ class _Importer:
         """A batch of loops, and with each of them what is read of it."""
         op: Any = node.op
         core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
-        found = batched_reads(graph, node.outputs, core.outputs)
-        body = self.run(FunctionGraph(inputs, [one for _, one in found], clone=False))
-        made = [
+        pairs = batched_reads(graph, node.outputs, core.outputs)
+        body = self.run(FunctionGraph(inputs, [one for _, one in pairs], clone=False))
+        loops = [
             ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
         ]
         taken = [",".join(names) for names in op.inputs_sig]
-        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, made))
+        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, loops))
         call = Call.from_graph(body, name=str(core.op))
         new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
-        return dict(zip((v for v, _ in found), new, strict=True))
+        return dict(zip((v for v, _ in pairs), new, strict=True))
 
     def core_call(self, op: Blockwise, node: Apply) -> Call:
         """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row.
@@ -189,8 +189,8 @@ def _has_own_pullback(op: OpFromGraph) -> bool:
 
     Of PyTensor's own classes (softmax, logsumexp) it is that of the graph, which the passes see into.
     """
-    given = op.pullback_overrides is not None
-    return given or not type(op).pullback.__module__.startswith("pytensor.")
+    is_overridden = op.pullback_overrides is not None
+    return is_overridden or not type(op).pullback.__module__.startswith("pytensor.")
 
 
 def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:

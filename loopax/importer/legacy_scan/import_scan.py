@@ -62,18 +62,18 @@ class _Importer:
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
         outs = self._build()
-        found = {answer.variable: answer.value(outs) for answer in answers}
-        for old, new in found.items():
+        values = {answer.variable: answer.value(outs) for answer in answers}
+        for old, new in values.items():
             if new.owner is not None:  # one of ours
                 new.name = new.name or old.name  # for messages
-        return found
+        return values
 
     def _build(self) -> ScanOuts:
         op, loop = self.op, self.loop
         loop.consts += zip(
             op.inner_non_seqs(self.inner.inputs), op.outer_non_seqs(self.node.inputs), strict=True
         )
-        consts, given = _unzip(loop.consts)
+        consts, operands = _unzip(loop.consts)
         body = BodyOuts(loop.next_states, loop.ys, loop.stop)
         # The taps are still roots of the step's graph: put the rows of the windows in their place.
         flat = clone_replace(body.flat(), replace=self.taps, rebuild_strict=False)
@@ -88,7 +88,7 @@ class _Importer:
                 op.name, truncate_gradient=op.truncate_gradient, origin=Origin(line=self._line())
             ),
         )
-        bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, given))
+        bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, operands))
         outs = scan.split_outputs(bound)
         return outs if stops else outs._replace(n_done=loop.n_steps)
 

@@ -41,28 +41,28 @@ class Given:
     consts: Any
 
 
-def steps_asked_for(steps: Steps, given: Given) -> Any:
-    return counted(steps.bound) if given.n_steps is None else given.n_steps
+def steps_asked_for(steps: Steps, inputs: Given) -> Any:
+    return counted(steps.bound) if inputs.n_steps is None else inputs.n_steps
 
 
 def counted(n: Any) -> Any:
     return jnp.asarray(n, jax.dtypes.canonicalize_dtype("int64"))
 
 
-def row(steps: Steps, given: Given, k: Any) -> tuple[Any, Any]:
+def row(steps: Steps, inputs: Given, k: Any) -> tuple[Any, Any]:
     """The index of step ``k``, and its rows of the sequences."""
-    i = steps_asked_for(steps, given) - 1 - k if steps.reverse else k
+    i = steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
     take = jax.lax.dynamic_index_in_dim
-    return i, jax.tree.map(lambda x: take(x, i, keepdims=False), given.sequences)
+    return i, jax.tree.map(lambda x: take(x, i, keepdims=False), inputs.sequences)
 
 
 def is_float(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
-def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
+def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
-    n_steps = steps_asked_for(steps, given)
+    n_steps = steps_asked_for(steps, inputs)
 
     def going(carry: Any) -> Any:
         count, _, stopped = carry
@@ -70,10 +70,10 @@ def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
 
     def body(carry: Any) -> Any:
         count, states, _ = carry
-        states, _, stop = steps.step(given.consts, *row(steps, given, count), states)
+        states, _, stop = steps.step(inputs.consts, *row(steps, inputs, count), states)
         return count + 1, states, stop
 
-    start = counted(0), given.states, jnp.asarray(False)
+    start = counted(0), inputs.states, jnp.asarray(False)
     count, states, stopped = manual_axes.while_loop(going, body, start)
     return states, count, stopped
 

@@ -24,26 +24,26 @@ _NATIVE_ERROR = re.compile(
 )
 
 
-def native_error(error: Exception, graph: FunctionGraph, given: Sequence[Any]) -> Exception | None:
+def native_error(error: Exception, graph: FunctionGraph, values: Sequence[Any]) -> Exception | None:
     """The error that native code in JAX has raised, with the op that fails; None of another error."""
     match = _NATIVE_ERROR.match(str(error))
     if match is None:
         return None
     kind = IndexError if match["kind"] == "IndexError" else ValueError
-    return with_values(kind, match["said"], graph, given)
+    return with_values(kind, match["said"], graph, values)
 
 
 def with_values(
     kind: type[Exception],
     said: str,
     graph: FunctionGraph,
-    given: Sequence[Any],
+    values: Sequence[Any],
     otherwise: str | None = None,
 ) -> Exception:
     """An error with the op of ``graph`` that fails for these values; without one it says ``otherwise``."""
     if not all(isinstance(v.type, DenseTensorType) for v in graph.inputs):
         return kind(otherwise or said)
-    more = first_failure(graph, [np.asarray(x) for x in given])
+    more = first_failure(graph, [np.asarray(x) for x in values])
     return kind(otherwise or said) if more is None else kind(f"{said}: {more}.")
 
 

@@ -170,11 +170,11 @@ class JaxFunction(Stages, ProgramFunction):
             and self._arguments.fit(args)
         ):
             try:
-                found, _, flag = compiled(*args)
+                outputs, _, flag = compiled(*args)
                 if self._failures:  # that something may fail is found out by tracing it
-                    jax.block_until_ready(found)
+                    jax.block_until_ready(outputs)
                 if flag is None or is_down(flag):
-                    return trimmed(found)
+                    return trimmed(outputs)
             except Exception:  # what fails is run once more, to say why
                 pass
         return self._call(args, kwargs)
@@ -182,16 +182,16 @@ class JaxFunction(Stages, ProgramFunction):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A direct call, whatever it is given."""
         self._refuse_updates()
-        given, concrete = self._arguments.bind(args, kwargs)
+        values, concrete = self._arguments.bind(args, kwargs)
         form = self._whole
         if self.program.shared:
             kept = self._early.now() if self._rest is not None else None
             if kept is None:
-                given = (*given, *self._shared.at(range(len(self.program.shared)), concrete))
+                values = (*values, *self._shared.at(range(len(self.program.shared)), concrete))
             else:
                 form = self._rest
-                given = (*given, *self._shared.at(self._part.left, concrete), *kept)
-        return self._run(form, given, concrete)[0]
+                values = (*values, *self._shared.at(self._part.left, concrete), *kept)
+        return self._run(form, values, concrete)[0]
 
     def apply(
         self, context: SharedContext | None = None, /, *args: Any, **kwargs: Any
@@ -220,10 +220,10 @@ class JaxFunction(Stages, ProgramFunction):
         (Array(3., dtype=float64), Array([0., 0., 1.], dtype=float64))
         """
         context = self._own_context(context)
-        given, concrete = self._arguments.bind(args, kwargs)
+        inputs, concrete = self._arguments.bind(args, kwargs)
         values = context.read(self.program)
         concrete = concrete and not any(map(is_traced, values))
-        out, new = self._run(self._whole, (*given, *values), concrete)
+        out, new = self._run(self._whole, (*inputs, *values), concrete)
         return context.written(self.program, new), out
 
     @property
@@ -257,41 +257,41 @@ class JaxFunction(Stages, ProgramFunction):
         return self._options["loops"] != "xla" and self.program.as_read is not None
 
     def _run(
-        self, form: Variants, given: tuple[Any, ...], concrete: bool, may_open: bool = True
+        self, form: Variants, values: tuple[Any, ...], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any]:
         """The results of the program, and the next values of the shared variables that it updates.
 
         Of a direct call a `PaddedArray` is an array of the rows that there are.
         """
         if not concrete:
-            return form(given, concrete)[:2]
+            return form(values, concrete)[:2]
         try:
-            *found, flag = form(given, concrete, may_open)
+            *results, flag = form(values, concrete, may_open)
             if self._options["checks"] == "raise" or self._failures:
                 # JAX does not wait for what it computes, and so would raise where that is looked at.
-                jax.block_until_ready(found)
+                jax.block_until_ready(results)
         except Exception as error:
             failure = failure_in(str(error), self._failures)
-            failure = failure or native_error(error, self._as_written(form), given)
+            failure = failure or native_error(error, self._as_written(form), values)
             if failure is None:
                 raise
             raise failure from None
         if flag is None or is_down(flag):
-            return tuple(map(trimmed, found))  # type: ignore[return-value]
+            return tuple(map(trimmed, results))  # type: ignore[return-value]
         if self.program.has_flag and not is_traced(flag):
-            raise self._looked_for.error(lambda f: f._run(f._whole, given, True)[0])
+            raise self._looked_for.error(lambda f: f._run(f._whole, values, True)[0])
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
-            return form(given, False)[:2]
+            return form(values, False)[:2]
         if int(flag) == SUSPECT:
-            if (error := self._index_error(form, given)) is not None:
+            if (error := self._index_error(form, values)) is not None:
                 raise error
-            return tuple(map(trimmed, found))  # type: ignore[return-value]
+            return tuple(map(trimmed, results))  # type: ignore[return-value]
         failure = flagged_error(flag, self._contexts[False, True])
         if not isinstance(failure, IllegalLengths):
             raise failure
         if may_open:
-            return self._run(form, given, concrete, may_open=False)
-        return tuple(map(trimmed, found))  # type: ignore[return-value]  # of rows that differ: no numbers
+            return self._run(form, values, concrete, may_open=False)
+        return tuple(map(trimmed, results))  # type: ignore[return-value]  # of rows that differ: no numbers
 
     @property
     def _looked_for(self) -> Finiteness:
@@ -314,7 +314,7 @@ class JaxFunction(Stages, ProgramFunction):
             self._arguments.names,
         )
 
-    def _index_error(self, form: Variants, given: tuple[Any, ...]) -> Exception | None:
+    def _index_error(self, form: Variants, values: tuple[Any, ...]) -> Exception | None:
         """The error of an index out of range in a call that has run; None where there is none.
 
         The program runs once more, with checks of its indices. Only a result that is no number leads here,
@@ -329,12 +329,12 @@ class JaxFunction(Stages, ProgramFunction):
                 contexts=contexts_of(self.program, self._options, checks_indices=True),
             )
         checking = self._checking[form]
-        *_, flag = checking(given, True, may_open=False)
+        *_, flag = checking(values, True, may_open=False)
         if flag is None or int(flag) < 0:
             return None
         error = flagged_error(flag, checking.contexts[False, True])
         graph = self._as_written(form)
-        return with_values(type(error), "index is out of bounds", graph, given, str(error))
+        return with_values(type(error), "index is out of bounds", graph, values, str(error))
 
     def _as_written(self, form: Variants) -> FunctionGraph:
         """The graph of a form, with the user's lines if it is the whole program."""

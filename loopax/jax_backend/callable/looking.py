@@ -38,18 +38,18 @@ class Looking:
     def at_values(self, outs: Sequence[Any], flag: Any, args: Sequence[Any]) -> list[Any]:
         """``outs``, pytrees of arrays, and an error if ``flag`` is up."""
         leaves, tree = jax.tree.flatten(list(outs))
-        given, given_tree = jax.tree.flatten(list(args), is_leaf=lambda x: x is None)
-        at = [k for k, x in enumerate(given) if is_traced(x) or isinstance(x, jax.Array)]
+        flat, given_tree = jax.tree.flatten(list(args), is_leaf=lambda x: x is None)
+        at = [k for k, x in enumerate(flat) if is_traced(x) or isinstance(x, jax.Array)]
 
         def report(*some: Any) -> Any:
             values = dict(zip(at, some, strict=True))
-            all_of_them = [values.get(k, x) for k, x in enumerate(given)]
+            all_of_them = [values.get(k, x) for k, x in enumerate(flat)]
             return self.report(jax.tree.unflatten(given_tree, all_of_them))
 
-        found = raising_where_not_finite(
-            leaves, flag, [given[k] for k in at], Report(report, self.error)
+        checked = raising_where_not_finite(
+            leaves, flag, [flat[k] for k in at], Report(report, self.error)
         )
-        return jax.tree.unflatten(tree, found)
+        return jax.tree.unflatten(tree, checked)
 
     def at_gradient(self, x: Any, k: int) -> Any:
         """``x``, for input ``k``, and an error if the gradient by it is not finite."""

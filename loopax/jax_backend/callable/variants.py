@@ -122,9 +122,9 @@ class Variants:
         lasting = True
         while True:
             if may_open and self._opens.get(static, False):
-                found = self._with_open_lengths(args, static)
-                if found is not None:
-                    return found
+                results = self._with_open_lengths(args, static)
+                if results is not None:
+                    return results
                 may_open = False
             try:
                 if not static and concrete and not self._open_lengths:
@@ -140,9 +140,9 @@ class Variants:
                 static = before
             except NeedsStatic as need:
                 if may_open and self._opens.setdefault(static, True):
-                    found = self._with_open_lengths(args, static)
-                    if found is not None:
-                        return found
+                    results = self._with_open_lengths(args, static)
+                    if results is not None:
+                        return results
                 # Where calls work with open lengths, what this one needs besides is static in it alone.
                 lasting = lasting and not self._opens.get(static, False)
                 self._make_static(need, args, static, lasting)
@@ -155,8 +155,8 @@ class Variants:
         numbers that it gives are known, and so are lengths that hang on them.
         """
         try:
-            found = self._call_variant(args, static, True, open_lengths=True)
-            return None if any(map(is_traced, jax.tree.leaves(found))) else found
+            results = self._call_variant(args, static, True, open_lengths=True)
+            return None if any(map(is_traced, jax.tree.leaves(results))) else results
         except (NeedsStatic, DynamicShapeError):
             self._opens[static] = False
         except Exception:  # of these arguments: with known lengths it says why
@@ -183,8 +183,8 @@ class Variants:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             variant = self._kept[key]
-        rest = [x for k, x in enumerate(args) if k not in static]
-        return variant.run(rest) if concrete else variant.compiled(*rest)
+        traced = [x for k, x in enumerate(args) if k not in static]
+        return variant.run(traced) if concrete else variant.compiled(*traced)
 
     def _make_static(
         self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int], lasting: bool

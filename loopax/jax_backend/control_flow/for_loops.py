@@ -49,8 +49,8 @@ def for_loop(site: Site, args: Any, kept: Any) -> tuple[Any, list[Any]]:
     if not isinstance(n, int):
         require_one(n)  # JAX traces a step, and asks for its row when the program is lowered
     try:
-        found = loop_in_parallel(site, args, index, kept)
-        finals, ys = _scan(site, args, index, kept) if found is None else found
+        in_parallel = loop_in_parallel(site, args, index, kept)
+        finals, ys = _scan(site, args, index, kept) if in_parallel is None else in_parallel
     except ChangesInLoop as error:
         if not isinstance(n, int) or not 0 < n <= _UNROLLED:
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"

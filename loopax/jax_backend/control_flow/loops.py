@@ -77,14 +77,14 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
     inputs = [v.type() for v in site.node.inputs]
     if not is_traced(args.n_steps):
         check_lengths(op, as_length(args.n_steps), args.sequences)
-    given = inputs if is_traced(args.n_steps) else [pt.constant(args.n_steps), *inputs[1:]]
-    outs = expanded(op, op.split_inputs(given))
+    graph_inputs = inputs if is_traced(args.n_steps) else [pt.constant(args.n_steps), *inputs[1:]]
+    outs = expanded(op, op.split_inputs(graph_inputs))
     wanted = [*outs.finals, *(outs.traces[k] for k in kept)]
     wanted += [outs.n_done, outs.stopped] if op.stops else []
     graph = FunctionGraph(inputs, wanted, clone=False)
-    found = site.run(graph, args.flat(), site.node.inputs)
+    outputs = site.run(graph, args.flat(), site.node.inputs)
     n, m = op.n_states, op.n_states + len(kept)
-    return found[:n], found[n:m], *found[m:]
+    return outputs[:n], outputs[n:m], *outputs[m:]
 
 
 def _bound(site: Site, args: Any, kept: Any) -> int | None:

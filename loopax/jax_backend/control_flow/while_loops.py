@@ -67,14 +67,14 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
 
 
 def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any) -> Any:
-    steps, given = _steps(site, args, asked, bound, states, kept)
+    steps, inputs = _steps(site, args, asked, bound, states, kept)
     if bound is None:
-        found, *end = bounded_steps.while_loop(steps, given)
-        ended = (forward_only(found, _no_reverse(site)), *end)
+        states_behind, *end = bounded_steps.while_loop(steps, inputs)
+        ended = (forward_only(states_behind, _no_reverse(site)), *end)
         return _legal(site, args, None, asked, ended, [])
     if not kept:
-        return _legal(site, args, bound, asked, finals(steps, given), [])
-    ended, ys = with_traces(steps, given)
+        return _legal(site, args, bound, asked, finals(steps, inputs), [])
+    ended, ys = with_traces(steps, inputs)
     return _legal(site, args, bound, asked, ended, ys)
 
 
@@ -98,8 +98,8 @@ def _steps(
         counts += [] if bound is None else [bound]
         asked = jnp.minimum(asked, min(counts)) if counts else asked
     sequences = [jax.tree.map(jnp.asarray, rows_of(x)) for x in args.sequences]
-    given = Given(asked, sequences, states, [args.consts[k] for k in traced])
-    return Steps(step, bound, op.options.reverse), given
+    inputs = Given(asked, sequences, states, [args.consts[k] for k in traced])
+    return Steps(step, bound, op.options.reverse), inputs
 
 
 def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
@@ -108,10 +108,10 @@ def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys:
     That is a negative number of steps, and a sequence of another length.
     """
     op: Scan = site.op
-    found, n_done, stopped = ended
+    states, n_done, stopped = ended
     traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
     if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
-        return found, traces, n_done, stopped
+        return states, traces, n_done, stopped
     n_steps = bound if asked is None else asked
     legal = jnp.asarray(n_steps) >= 0
     for x in args.sequences:
@@ -122,8 +122,8 @@ def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys:
             return x.with_data(checked(x.data, v))
         return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
 
-    found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))
-    return found, traces, or_refused(site.context, legal, n_done), stopped
+    states = tuple(checked(x, v) for x, v in zip(states, op.args.states, strict=True))
+    return states, traces, or_refused(site.context, legal, n_done), stopped
 
 
 def _not_begun() -> tuple[Any, Any]:

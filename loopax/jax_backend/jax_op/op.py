@@ -59,8 +59,8 @@ class JaxOp(Op):
         return Apply(self, list(inputs), [t() for t in types])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        found = self._compiled(*inputs)
-        for cell, x, v in zip(output_storage, found, node.outputs, strict=True):
+        results = self._compiled(*inputs)
+        for cell, x, v in zip(output_storage, results, node.outputs, strict=True):
             fits = np.ndim(x) == v.type.ndim and all(
                 n is None or n == m for n, m in zip(v.type.shape, np.shape(x), strict=True)
             )
@@ -87,25 +87,25 @@ class JaxOp(Op):
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
         ins, outs = _places(inputs), _connected(outputs, cotangents)
-        found: list[Any] = [DisconnectedType()() for _ in inputs]
+        in_cotangents: list[Any] = [DisconnectedType()() for _ in inputs]
         if ins and outs:
             function = Pulled(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pullback of {self.name}", [inputs[k].type for k in ins])
             slopes = op(*inputs, *(cotangents[j] for j in outs), return_list=True)
-            return with_items(found, ins, slopes)
-        return found
+            return with_items(in_cotangents, ins, slopes)
+        return in_cotangents
 
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
         ins, outs = _connected(inputs, tangents), _places(outputs)
-        found: list[Any] = [DisconnectedType()() for _ in outputs]
+        out_tangents: list[Any] = [DisconnectedType()() for _ in outputs]
         if ins and outs:
             function = Pushed(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pushforward of {self.name}", [outputs[j].type for j in outs])
             moved = op(*inputs, *(tangents[k] for k in ins), return_list=True)
-            return with_items(found, outs, moved)
-        return found
+            return with_items(out_tangents, outs, moved)
+        return out_tangents
 
 
 @rule(JaxOp)

@@ -65,7 +65,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
             f"{line} has no JAX conversion: it runs on the host, through jax.pure_callback.",
             stacklevel=2,
         )
-    given = [jnp.asarray(x) for x in values]
+    operands = [jnp.asarray(x) for x in values]
     perform = partial(apply, node)
     shapes = output_shapes(site, values, perform)
 
@@ -88,7 +88,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         )
 
     if is_detached(site, node.outputs):
-        return value(*map(jax.lax.stop_gradient, given))
+        return value(*map(jax.lax.stop_gradient, operands))
     rule = PullbackRule(node.op, [v.type for v in node.inputs], import_graph, site.used)
 
     def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
@@ -97,16 +97,16 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     float_ins, float_outs = floats(node.inputs), floats(node.outputs)
     return with_pullback(
         value, pulled_back, float_ins, lambda: float_outs, partial(refused_by, node, rule)
-    )(*given)
+    )(*operands)
 
 
 def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
     """Whether every read of these outputs of the node is through ``disconnected_grad`` or ``zero_grad``."""
-    plan, made = site.frame.plan, set(outputs)
-    readers = [n.op for n, _ in plan.steps if not made.isdisjoint(n.inputs)]
+    plan, produced = site.frame.plan, set(outputs)
+    readers = [n.op for n, _ in plan.steps if not produced.isdisjoint(n.inputs)]
     detached = all(isinstance(op, DisconnectedGrad | ZeroGrad) for op in readers)
     # The core of a Blockwise has no readers in its frame.
-    return bool(readers) and detached and made.isdisjoint(plan.outputs)
+    return bool(readers) and detached and produced.isdisjoint(plan.outputs)
 
 
 def without_derivative(value: Any, message: str) -> Any:

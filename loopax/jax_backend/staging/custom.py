@@ -58,10 +58,12 @@ def with_pullback(
         shapes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in float_outs()]
 
         def transpose(residuals: Any, cotangents: Any) -> list[Any]:
-            given = residuals[:n]
-            found = dict(zip(float_ins, pullback(given, residuals[n:], cotangents), strict=True))
+            inputs = residuals[:n]
+            cotangent_of = dict(
+                zip(float_ins, pullback(inputs, residuals[n:], cotangents), strict=True)
+            )
             return [
-                jnp.broadcast_to(jnp.asarray(found[k], given[k].dtype), given[k].shape)
+                jnp.broadcast_to(jnp.asarray(cotangent_of[k], inputs[k].dtype), inputs[k].shape)
                 for k in moving
             ]
 

@@ -83,9 +83,9 @@ class Site:
         for v, x in zip(self.node.outputs, outputs, strict=True):
             self.frame.values.setdefault(v, x)
         unknown = ["a cotangent of a pullback"] * len(cotangents)
-        given = [*inputs, *outputs, *cotangents]
+        values = [*inputs, *outputs, *cotangents]
         origins = [*self.node.inputs, *self.node.outputs, *unknown]
-        return run(self.context, graph, given, origins, self.frame, self.node)
+        return run(self.context, graph, values, origins, self.frame, self.node)
 
     def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:
         """Run ``graph``, and return the frame that holds its values."""
@@ -150,8 +150,8 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     outs = op_rule(site, *values)
     if not isinstance(outs, tuple | list):
         outs = [outs]
-    found = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
-    return [_of_known_length(site, x, v) for x, v in zip(found, site.node.outputs, strict=True)]
+    declared = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+    return [_of_known_length(site, x, v) for x, v in zip(declared, site.node.outputs, strict=True)]
 
 
 def _asked_length(site: Site) -> int | None:

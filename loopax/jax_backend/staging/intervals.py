@@ -188,9 +188,9 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
         each = [inputs_of_length(frame, u) for u in traces]
         return frozenset().union(*each) if all(each) else frozenset()
     values = [frame.read(u) for u in inputs]
-    given = masks_of(v.owner) if _takes_places(v.owner, values) else facts_of(op).lengths(v.owner)
+    sources = masks_of(v.owner) if _takes_places(v.owner, values) else facts_of(op).lengths(v.owner)
     positions: set[int] = set()
-    for u in (u for u in given if is_traced(frame.read(u))):
+    for u in (u for u in sources if is_traced(frame.read(u))):
         if _is_never_static(frame, u) or frame.blame(u, positions):
             return frozenset()
     return frozenset(positions)

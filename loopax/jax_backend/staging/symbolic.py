@@ -141,15 +141,15 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
     if not all(isinstance(x, np.ndarray | np.generic | int | slice | None) for x in values):
         return None
     try:
-        found = _folded(node, values)
+        folded = _folded(node, values)
     except Inconclusive:
         return None
-    return None if found is None else [_simplest(found)]
+    return None if folded is None else [_simplest(folded)]
 
 
 def _folded(node: Apply, values: Sequence[Any]) -> Any:
     op: Any = node.op
-    x, *rest = values
+    x, *others = values
     scalar_op = op.scalar_op if isinstance(op, CAReduce) else function_of(op)
     scalar = _SCALARS.get(type(scalar_op))
     if function_of(op) is not None:
@@ -159,22 +159,22 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
     if isinstance(op, ScalarFromTensor | TensorFromScalar | ViewOp | DeepCopyOp):
         return x
     if isinstance(op, CheckAndRaise):
-        return x if is_symbolic(x) and all(map(np.all, rest)) else None
+        return x if is_symbolic(x) and all(map(np.all, others)) else None
     if isinstance(op, MakeVector):
         return _array([as_length(v) for v in values])
     if isinstance(op, Join):
         return np.concatenate([np.asarray(x, dtype=object) for x in joined_by(op, values)])
-    if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, rest)):
+    if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, others)):
         storage: list[list[Any]] = [[None]]
         op.perform(node, list(values), storage)
         return np.asarray(storage[0][0], dtype=object)
     if (
         isinstance(op, IncSubtensor)
         and op.set_instead_of_inc
-        and not any(map(is_symbolic, rest[1:]))
+        and not any(map(is_symbolic, others[1:]))
     ):
         storage = [[None]]
-        op.perform(node, [np.asarray(x, dtype=object).copy(), *rest], storage)
+        op.perform(node, [np.asarray(x, dtype=object).copy(), *others], storage)
         return storage[0][0]
     return None
 
@@ -185,16 +185,16 @@ def _elementwise(scalar: Callable[..., Any], op: Any, values: Sequence[Any]) -> 
     if any(np.asarray(x).dtype.kind == "f" for x in values):
         return None
     args = np.broadcast_arrays(*(np.asarray(x, dtype=object) for x in values))
-    found = [scalar(*each) for each in zip(*(a.flat for a in args), strict=True)]
-    return _array(found).reshape(args[0].shape)
+    numbers = [scalar(*each) for each in zip(*(a.flat for a in args), strict=True)]
+    return _array(numbers).reshape(args[0].shape)
 
 
 def _array(dims: Any) -> Any:
     if not isinstance(dims, list):
         return np.array(dims, dtype=object)
-    found = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
-    found[:] = dims
-    return found
+    lengths = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
+    lengths[:] = dims
+    return lengths
 
 
 def _simplest(x: Any) -> Any:

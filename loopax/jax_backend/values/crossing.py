@@ -217,8 +217,8 @@ def _in_range(x: jax.Array, dtype: Any, what: str) -> jax.Array:
     """
     if dtype.kind not in "iu":
         return x
-    info, given = np.iinfo(dtype), np.iinfo(x.dtype)
-    fits = (x >= max(info.min, given.min)) & (x <= min(info.max, given.max))
+    info, own = np.iinfo(dtype), np.iinfo(x.dtype)
+    fits = (x >= max(info.min, own.min)) & (x <= min(info.max, own.max))
     message = (
         f"{what} must be {dtype}, from {info.min} to {info.max}. A number that is not was given."
     )

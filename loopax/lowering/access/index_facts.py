@@ -103,7 +103,7 @@ def checked_dims(graph: FunctionGraph) -> Dims:
 
 
 def _checked_facts(v: Any, dims: Dims) -> list[Fact]:
-    found: list[Fact] = []
+    facts: list[Fact] = []
     while v.owner is not None and isinstance(v.owner.op, Checked):
         node: Apply = v.owner
         for condition in node.inputs[1:]:
@@ -114,9 +114,9 @@ def _checked_facts(v: Any, dims: Dims) -> list[Fact]:
                 continue
             length, least = map(dims.value, holds.inputs)
             if least.constant is not None:
-                found.append(Fact(node, length, least.constant))
+                facts.append(Fact(node, length, least.constant))
         v = node.inputs[0]
-    return found
+    return facts
 
 
 def _constant_index(node: Apply, dims: Dims) -> int | None:

@@ -128,9 +128,9 @@ def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
     moved = _only_for(graph, node, True) | _only_for(graph, node, False)
     results = [v for branch in branches for v in branch]
     inside = [a for a in toposort(results) if a in moved]
-    made = {v for a in inside for v in a.outputs}
+    computed = {v for a in inside for v in a.outputs}
     read = [*results, *(v for a in inside for v in a.inputs)]
-    operands = [v for v in dict.fromkeys(read) if v not in made and not isinstance(v, Constant)]
+    operands = [v for v in dict.fromkeys(read) if v not in computed and not isinstance(v, Constant)]
     dummies = dict(zip(operands, (v.type() for v in operands), strict=True))
     then, otherwise = [_rebuilt(branch, inside, dummies) for branch in branches]
     if condition.type.dtype != "bool":
@@ -149,16 +149,16 @@ def _only_for(graph: FunctionGraph, node: Apply, then: bool) -> set[Apply]:
     alike = [
         n for n in graph.apply_nodes if isinstance(n.op, IfElse) and n.inputs[0] is node.inputs[0]
     ]
-    found: set[Apply] = set()
+    nodes: set[Apply] = set()
     # Readers come first, so that one look at each node is enough.
     for candidate in reversed(list(toposort([x for n in alike for x in _branch(n, then)]))):
         readers = [reader for v in candidate.outputs for reader in graph.clients[v]]
         if not isinstance(candidate.op, RandomVariable) and all(
-            reader in found or (reader in alike and k in _positions(reader, then))
+            reader in nodes or (reader in alike and k in _positions(reader, then))
             for reader, k in readers
         ):
-            found.add(candidate)
-    return found
+            nodes.add(candidate)
+    return nodes
 
 
 def _positions(node: Apply, then: bool) -> range:

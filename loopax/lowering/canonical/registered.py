@@ -52,7 +52,7 @@ def _entries(databases: Iterable[Any]) -> list[Any]:
 
 
 def _with_inner(database: Any) -> list[Any]:
-    entries = dict.fromkeys(entry for found in database.__db__.values() for entry in found)
+    entries = dict.fromkeys(entry for named in database.__db__.values() for entry in named)
     inner = [x for x in (*entries, getattr(database, "db", None)) if isinstance(x, RewriteDatabase)]
     return [database, *(one for each in inner for one in _with_inner(each))]
 

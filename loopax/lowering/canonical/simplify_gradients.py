@@ -157,10 +157,10 @@ class _Sweep:
         cost = self.pieces.cost(rows)
         if cost < before:
             return self.pieces.build(rows, v)
-        found = self.pieces.first(rows, v)
-        if found is v and cost == before and isinstance(node.op, Subtensor):
+        first = self.pieces.first(rows, v)
+        if first is v and cost == before and isinstance(node.op, Subtensor):
             return self.pieces.spelled(rows, v, lambda new: _is_shorter(new, node))
-        return found
+        return first
 
     def _rows_are_read(self, v: Any) -> bool:
         """Whether a reader asks for rows. `stabilize` finds a softmax by its ``second``, not by a fill."""
@@ -218,10 +218,10 @@ class _Sweep:
         value = self.pieces.uniform(x)
         return value.data if isinstance(value, Constant) else None
 
-    def _span(self, some: list[Any], given: Any) -> bool:
-        """Whether ``some`` of the factors ``given`` have the shape of the product, and none other."""
-        for axis in range(given[0].type.ndim):
-            long = [x for x in given if x.type.shape[axis] != 1]
+    def _span(self, some: list[Any], spans: Any) -> bool:
+        """Whether ``some`` of the factors ``spans`` have the shape of the product, and none other."""
+        for axis in range(spans[0].type.ndim):
+            long = [x for x in spans if x.type.shape[axis] != 1]
             lengths = {self.pieces.length(x, axis) for x in long}
             if long and (len(lengths) > 1 or not any(x.type.shape[axis] != 1 for x in some)):
                 return False
@@ -260,8 +260,8 @@ class _Sweep:
         if not is_elementwise(node):
             return False
         for axis in range(x.type.ndim):
-            given = [u for u in node.inputs if u.type.shape[axis] != 1]
-            if len({self.pieces.length(u, axis) for u in given}) > 1:
+            spanning = [u for u in node.inputs if u.type.shape[axis] != 1]
+            if len({self.pieces.length(u, axis) for u in spanning}) > 1:
                 return False
         return True
 

@@ -106,7 +106,7 @@ def _may_cancel(terms: Sequence[Variable], through: tuple[type, ...]) -> bool:
 
 
 def _parts(v: Variable, through: tuple[type, ...]) -> set[Any]:
-    stack, found = [v], set()
+    stack, parts = [v], set()
     while stack:
         part = stack.pop()
         if isinstance(part, Constant):
@@ -115,8 +115,8 @@ def _parts(v: Variable, through: tuple[type, ...]) -> set[Any]:
         if isinstance(function, through):
             stack += part.owner.inputs
         else:
-            found.add(_Alike(part))
-    return found
+            parts.add(_Alike(part))
+    return parts
 
 
 class _Alike:

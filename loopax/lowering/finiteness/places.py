@@ -59,5 +59,5 @@ def error_of(
 
 def findings(report: Any, n_axes: int) -> Finding | None:
     """The finding in a vector of numbers: code, kind, ``n_axes`` entries, and the steps."""
-    code, kind, *rest = (int(x) for x in report)
-    return Finding(code, kind, tuple(rest[:n_axes]), tuple(rest[n_axes:])) if code else None
+    code, kind, *fields = (int(x) for x in report)
+    return Finding(code, kind, tuple(fields[:n_axes]), tuple(fields[n_axes:])) if code else None

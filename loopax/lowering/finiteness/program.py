@@ -38,11 +38,11 @@ def output_names(program: Program, outputs: list[Any]) -> list[str]:
         paths = dict(_paths(program.build(marks), ""))
     except Exception:  # a class of the user's that can only hold arrays
         paths = {}
-    found = []
+    names = []
     for k, v in enumerate(outputs[:n]):
         path = paths.get(marks[k], f"[{k}]" if n > 1 else "")
-        found.append(f"'{v.name}'" if v.name else path or "of the program")
-    return [*found, *(f"'{program.shared_names[k]}', updated" for k in program.updates)]
+        names.append(f"'{v.name}'" if v.name else path or "of the program")
+    return [*names, *(f"'{program.shared_names[k]}', updated" for k in program.updates)]
 
 
 class _Mark:

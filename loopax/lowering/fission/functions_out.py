@@ -62,8 +62,8 @@ def _if_worth_it(
 
 def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     """The functions of rows alone that come last before the rest of the body."""
-    rest = [node for node in body.nodes if node not in body.rules]
-    read = [*outputs, *(v for node in rest for v in node.inputs)]
+    others = [node for node in body.nodes if node not in body.rules]
+    read = [*outputs, *(v for node in others for v in node.inputs)]
 
     def dear_inputs(v: Any) -> list[Any]:
         inputs = [] if is_function(v.owner) else v.owner.inputs

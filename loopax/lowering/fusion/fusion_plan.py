@@ -134,13 +134,16 @@ class Plan:
     def _read(self, atom: Atom) -> tuple[int, int]:
         """The variables that ``atom`` depends on, and those it needs whole, but for its number of steps."""
         op: Any = atom.node.op
-        given = op.split_inputs(atom.node.inputs)
+        operands = op.split_inputs(atom.node.inputs)
         depends = whole = 0
         for v in row_inputs(atom):
             d, w = self._mask(v)
             depends |= d
             whole |= w
-        for v in [*(given.states[k] for k in atom.states), *(given.consts[k] for k in atom.consts)]:
+        for v in [
+            *(operands.states[k] for k in atom.states),
+            *(operands.consts[k] for k in atom.consts),
+        ]:
             whole |= self._mask(v)[0]
         return depends | whole, whole
 
@@ -199,12 +202,12 @@ class Plan:
 
     def _before(self, mask: int) -> int:
         """The clusters that those of ``mask`` need."""
-        found = 0
+        needed = 0
         while mask:
             cluster = self.clusters[mask.bit_length() - 1]
-            found |= cluster.needs
+            needed |= cluster.needs
             mask &= ~cluster.bit
-        return found
+        return needed
 
     def _take(self, v: Any, cluster: Cluster) -> None:
         """Have what ``v`` is made of row by row computed by ``cluster``, as far as it follows from it."""

@@ -187,9 +187,9 @@ def _readers(graph: FunctionGraph, node: Apply, loop: OpenLoop, mask: _Mask) -> 
                 if client.inputs[1] not in counts:
                     return None
             elif isinstance(op, Scan) and 1 <= position <= op.n_seqs:
-                if client not in backs and (found := _back(client, node, flags)) is None:
+                if client not in backs and (back := _back(client, node, flags)) is None:
                     return None
-                backs.setdefault(client, found)  # type: ignore[arg-type]
+                backs.setdefault(client, back)  # type: ignore[arg-type]
             else:
                 return None
     return ([*backs.values()], [*shapes]) if backs else None

@@ -174,15 +174,15 @@ def _forward_at_once(
         pt.exp(filtered)[None, :] * pt.ones((count, 1), dtype=filtered.dtype),
         pt.zeros((count,), dtype=filtered.dtype),
     ]
-    elements = [with_first(x, rest) for x, rest in zip(first, of_steps, strict=True)]
+    elements = [with_first(x, later) for x, later in zip(first, of_steps, strict=True)]
     op = AssociativeScan.of(_combined, elements, name="HMM forward pass")
     prefixes: Any = op.make_node(*elements).outputs[0]
     # Wherever it began, all rows are one. The last step in logarithms is as exact as the loop's.
     before = prefixes[:-1, 0]
     possible = before > 0
     before = pt.switch(possible, pt.log(pt.switch(possible, before, 1.0)), -np.inf)
-    rest, terms = for_all_steps(_step, before, p, likelihoods, each=[True, changes, True])
-    return HmmForward(with_first(filtered, rest), term + terms.sum()), of_steps
+    later, terms = for_all_steps(_step, before, p, likelihoods, each=[True, changes, True])
+    return HmmForward(with_first(filtered, later), term + terms.sum()), of_steps
 
 
 def _log_sum(x: Any, axis: int) -> Any:

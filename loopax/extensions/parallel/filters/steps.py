@@ -31,16 +31,16 @@ def one_by_one(
     """`scan` of ``step(carry, *args)``, with a row of the arguments that have one for each step."""
 
     def with_rows(carry: Any, rows: Any) -> Any:
-        rest = iter(rows)
-        return step(carry, *(next(rest) if e else x for x, e in zip(args, each, strict=True)))
+        remaining = iter(rows)
+        return step(carry, *(next(remaining) if e else x for x, e in zip(args, each, strict=True)))
 
     rows = tuple(x for x, e in zip(args, each, strict=True) if e)
     return scan(with_rows, init, rows, **options)
 
 
-def with_first(first: Any, rest: Any) -> Any:
+def with_first(first: Any, later: Any) -> Any:
     """The rows of all steps, from that of the first one and those of the others."""
-    return pt.concatenate([pt.expand_dims(first, 0), rest])
+    return pt.concatenate([pt.expand_dims(first, 0), later])
 
 
 def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:

@@ -109,8 +109,8 @@ class Linear:
     asks_for_infinity: bool = False
 
 
-def degrees(given: Sequence[Value]) -> list[Degree]:
-    return [SAME if isinstance(x, Fixed) else x.degree for x in given]
+def degrees(operands: Sequence[Value]) -> list[Degree]:
+    return [SAME if isinstance(x, Fixed) else x.degree for x in operands]
 
 
 def extent(x: Form) -> int:
@@ -118,16 +118,16 @@ def extent(x: Form) -> int:
     return sum(a is not None for a in x.place.axes)
 
 
-def constants(given: Sequence[Value]) -> list[float | None]:
-    return [x.value if isinstance(x, Fixed) else None for x in given]
+def constants(operands: Sequence[Value]) -> list[float | None]:
+    return [x.value if isinstance(x, Fixed) else None for x in operands]
 
 
-def all_alike(given: Sequence[Value]) -> bool:
+def all_alike(operands: Sequence[Value]) -> bool:
     """Whether all are forms with the same factors."""
-    first = given[0]
+    first = operands[0]
     return isinstance(first, Form) and all(
         isinstance(x, Form) and x.kind == first.kind and x.is_constant == first.is_constant
-        for x in given
+        for x in operands
     )
 
 
@@ -143,14 +143,14 @@ def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
     return replace(x, factors=factors)
 
 
-def true_where(eqn: Any, given: Sequence[Value]) -> str | None:
+def true_where(eqn: Any, operands: Sequence[Value]) -> str | None:
     """The numbers for which a flag is true, if it says whether an extreme is infinite."""
     name = eqn.primitive.name
-    if not any(isinstance(x, Other) and x.is_extreme for x in given):
+    if not any(isinstance(x, Other) and x.is_extreme for x in operands):
         return None
     if name == "is_finite":
         return FINITE
-    infinities = [c for c in constants(given) if c is not None and np.isinf(c)]
+    infinities = [c for c in constants(operands) if c is not None and np.isinf(c)]
     return {"eq": INFINITE, "ne": FINITE}.get(name) if infinities else None
 
 
@@ -167,10 +167,10 @@ _NONNEGATIVE_OF_SUCH = (
 )
 
 
-def fixed(eqn: Any, given: Sequence[Any]) -> Fixed:
+def fixed(eqn: Any, operands: Sequence[Any]) -> Fixed:
     """The results of an operation on values that follow from no state."""
     name = eqn.primitive.name
-    same = all(x.is_nonnegative for x in (given[1:] if name == "select_n" else given))
+    same = all(x.is_nonnegative for x in (operands[1:] if name == "select_n" else operands))
     never = name in _NEVER_NEGATIVE or (name in _NONNEGATIVE_OF_SUCH and same)
-    values = {x.value for x in given}
+    values = {x.value for x in operands}
     return Fixed(never, values.pop() if name in LIKE_ITS_OPERANDS and len(values) == 1 else None)

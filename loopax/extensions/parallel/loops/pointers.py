@@ -54,8 +54,8 @@ def _composed(first: Any, second: Any) -> Any:
     size = second.shape[0]
     places = jnp.where(first < 0, first + size, first)
     inside = (places >= 0) & (places < size)
-    found = jnp.take_along_axis(second, jnp.where(inside, places, 0), axis=0)
-    return or_no_number(inside, found)
+    images = jnp.take_along_axis(second, jnp.where(inside, places, 0), axis=0)
+    return or_no_number(inside, images)
 
 
 def _at(maps: Any, places: Any) -> Any:

@@ -67,21 +67,21 @@ def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
     axis = 0
     for entry in indices_from_subtensor(range(len(values)), idx_list(site)):
         if isinstance(entry, slice):
-            found, taken = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
-            if not isinstance(found, slice):
+            entry_index, taken = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
+            if not isinstance(entry_index, slice):
                 slices[axis] = len(entries)
         elif entry is None or values[entry] is None:  # np.newaxis
-            found, taken = None, 0
+            entry_index, taken = None, 0
         else:
-            found, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
-            if is_traced(found):
+            entry_index, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
+            if is_traced(entry_index):
                 length = jnp.shape(x)[axis]
                 if not _is_proven(site, first + entry, length):
                     unproven[axis] = len(entries)
-                found = _narrowed(site, found, first + entry, length)
+                entry_index = _narrowed(site, entry_index, first + entry, length)
         if taken == 1:
             axes[axis] = len(entries)
-        entries.append(found)
+        entries.append(entry_index)
         axis += taken
     return Index(tuple(entries), axes, slices, unproven)
 
@@ -210,12 +210,12 @@ def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
             v = node.inputs[0]
         elif isinstance(function_of(node.op), ps.Add | ps.Sub):
             known = [u for u in node.inputs if not is_traced(site.frame.read(u))]
-            rest = [u for u in node.inputs if is_traced(site.frame.read(u))]
-            if len(rest) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not rest[0]):
+            traced = [u for u in node.inputs if is_traced(site.frame.read(u))]
+            if len(traced) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not traced[0]):
                 break
             total = sum(int(site.frame.read(u)) for u in known)
             shift += -total if isinstance(op, ps.Sub) else total
-            v = rest[0]
+            v = traced[0]
         else:
             break
     return v, shift

@@ -156,8 +156,8 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     check_mask_fits(site, mask, axis, x.shape)
     whole = (slice(None),) * mask.ndim
     index = [slice_of(site, e, 2, values, n) for e, n in zip(entries[:axis], x.shape, strict=False)]
-    rest = zip(entries[axis + 1 :], x.shape[axis + mask.ndim :], strict=False)
-    index += [*whole, *(slice_of(site, e, 2, values, n) for e, n in rest)]
+    later_axes = zip(entries[axis + 1 :], x.shape[axis + mask.ndim :], strict=False)
+    index += [*whole, *(slice_of(site, e, 2, values, n) for e, n in later_axes)]
     if not is_basic(index):  # a slice with traced bounds
         return None
     old = x[tuple(index)]

@@ -45,9 +45,9 @@ def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
         start, step, length = _slice(at.first, x.length)
-        found = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
+        rows = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
         return PaddedArray(
-            jnp.moveaxis(found.data[(slice(None), *at.rest)], 0, at.found), length, at.found
+            jnp.moveaxis(rows.data[(slice(None), *at.rest)], 0, at.found), length, at.found
         )
     k = jnp.where(at.first < 0, at.first + x.length, at.first)
     row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
@@ -76,8 +76,8 @@ def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -
     place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
-    found = PaddedArray(data, x.length).repeated()
-    return PaddedArray(jnp.moveaxis(found.data, 0, at.axis), x.length, at.axis)
+    written = PaddedArray(data, x.length).repeated()
+    return PaddedArray(jnp.moveaxis(written.data, 0, at.axis), x.length, at.axis)
 
 
 def _is_known(x: Any, entries: Sequence[Any]) -> bool:
@@ -101,8 +101,8 @@ class _Place:
     found: int
 
 
-def _place(site: Site, x: Any, given: Sequence[Any]) -> _Place:
-    entries = [*given, *[slice(None)] * (np.ndim(x) - len(given))]
+def _place(site: Site, x: Any, index: Sequence[Any]) -> _Place:
+    entries = [*index, *[slice(None)] * (np.ndim(x) - len(index))]
     open_axes = [
         k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
     ]
@@ -188,7 +188,7 @@ def join(site: Site, *values: Any) -> Any:
 
 
 @trace_rule(Split)
-def split(site: Site, x: Any, *given: Any) -> Any:
+def split(site: Site, x: Any, *entries: Any) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
     axis = axis_of(site)
     parts = lengths_of(site, site.node.inputs[-1])

@@ -158,12 +158,12 @@ def csm(site: Site, data: Any, indices: Any, pointers: Any, shape: Any) -> Order
 
 def _source(node: Apply) -> Variable | None:
     """The matrix whose ``indices`` and ``indptr`` a CSM takes."""
-    found = [v.owner for v in node.inputs[1:3]]
-    if any(a is None or not isinstance(a.op, CSMProperties) for a in found):
+    nodes = [v.owner for v in node.inputs[1:3]]
+    if any(a is None or not isinstance(a.op, CSMProperties) for a in nodes):
         return None
-    same = found[0].inputs[0] is found[1].inputs[0]
-    indices, pointers = (a.outputs.index(v) for a, v in zip(found, node.inputs[1:3], strict=True))
-    return found[0].inputs[0] if same and (indices, pointers) == (1, 2) else None
+    same = nodes[0].inputs[0] is nodes[1].inputs[0]
+    indices, pointers = (a.outputs.index(v) for a, v in zip(nodes, node.inputs[1:3], strict=True))
+    return nodes[0].inputs[0] if same and (indices, pointers) == (1, 2) else None
 
 
 @rule(CSMGrad, CSMGradC)
