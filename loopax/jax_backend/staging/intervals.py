@@ -27,7 +27,7 @@ from pytensor.tensor.subtensor import (
 from loopax.facts import facts_of
 from loopax.ir import Call, Scan
 from loopax.ir.ops.calling_convention import UNBOUNDED
-from loopax.ir.sizes import Interval, access_of, interval_of, masks_of
+from loopax.ir.sizes import Interval, access_of, interval_of, interval_of_values, masks_of
 from loopax.jax_backend.staging.frame import Frame, IndexOf, RowOf
 from loopax.jax_backend.staging.registry import find_trace_rule
 from loopax.jax_backend.staging.static import is_traced
@@ -45,11 +45,7 @@ def known_interval(
     indices = rows if indices is None else indices
     x = frame.read(v)
     if not is_traced(x):
-        whole = getattr(x, "dtype", None) is not None and x.dtype.kind in "iub" and np.size(x)
-        if not whole:
-            return None
-        x = np.asarray(x)  # an operation on a concrete array of JAX's would be traced
-        return int(x.min()), int(x.max())
+        return interval_of_values(x)
     if v in frame.intervals:
         return frame.intervals[v]
     if getattr(v.type, "dtype", None) == "bool":

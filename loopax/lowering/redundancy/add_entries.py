@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
@@ -72,10 +71,8 @@ def _is_of_entries(graph: FunctionGraph, v: Any) -> bool:
 
 def is_zero(v: Any) -> bool:
     """Whether ``v`` is an array of zeros by its form."""
-    if isinstance(v, Constant):
-        return not np.any(v.data)
-    is_filled = v.owner is not None and isinstance(v.owner.op, Alloc | DimShuffle)
-    return is_filled and is_zero(v.owner.inputs[0])
+    value: Any = get_underlying_scalar_constant_value(v, raise_not_constant=False)
+    return not isinstance(value, Variable) and not np.any(value)
 
 
 def _adding(op: Any) -> Any:
