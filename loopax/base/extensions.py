@@ -21,21 +21,13 @@ _PACKAGE = "loopax.extensions"
 
 @dataclass(frozen=True)
 class Extension:
-    """The parts and rules of an extension.
+    """The parts and rules of an extension."""
 
-    Parameters
-    ----------
-    name
-        The name of its folder.
-    parts
-        ``"module:attribute"`` by the name that the core requests; imported at the first request.
-    rules
-        The modules that register conversions of ops, by the name of the backend with which they are
-        imported.
-    """
-
-    name: str
+    name: str  # the name of its folder
+    # ``"module:attribute"`` by the name that the core requests; imported at the first request.
     parts: Mapping[str, str] = field(default_factory=dict)
+    # The modules that register conversions of ops, by the name of the backend with which they are
+    # imported.
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:

@@ -26,27 +26,18 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any],
 
 @dataclass(frozen=True)
 class Symbols:
-    """The arguments of a call, and the symbols that stand for them.
+    """The arguments of a call, and the symbols that stand for them."""
 
-    Parameters
-    ----------
-    leaves, names, roots
-        The leaves of the arguments as variables, their names for errors, and their symbols.
-    args, kwargs
-        The symbols in the structure of the arguments.
-    chosen
-        The symbols and the structure of each argument to differentiate with respect to.
-    single
-        Whether ``argnums`` was a number, not a tuple.
-    """
-
+    # The leaves of the arguments as variables, their names for errors, and their symbols.
     leaves: list[Any]
     names: list[str]
     roots: list[Any]
+    # The symbols in the structure of the arguments.
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    # The symbols and the structure of each argument to differentiate with respect to.
     chosen: list[tuple[list[Any], Any]]
-    single: bool
+    single: bool  # whether ``argnums`` was a number, not a tuple
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, label: str) -> Symbols:

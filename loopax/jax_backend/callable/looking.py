@@ -16,24 +16,13 @@ from loopax.jax_backend.staging.static import is_traced
 
 @dataclass(frozen=True, eq=False)
 class Looking:
-    """The raising of errors where the values, or the gradient, of a program are not finite.
+    """The raising of errors where the values, or the gradient, of a program are not finite."""
 
-    Parameters
-    ----------
-    report
-        Of a value for each input, what is computed where a flag is up.
-    error
-        The error of such reports.
-    name
-        That of the program.
-    names
-        Those of its inputs.
-    """
-
+    # From a value for each input: the report that is computed where a flag is up.
     report: Callable[[Sequence[Any]], Any]
-    error: Callable[[np.ndarray], Exception]
-    name: str
-    names: Sequence[str]
+    error: Callable[[np.ndarray], Exception]  # the error of such reports
+    name: str  # the program's name
+    names: Sequence[str]  # names of its inputs
 
     def at_values(self, outs: Sequence[Any], flag: Any, args: Sequence[Any]) -> list[Any]:
         """``outs``, pytrees of arrays, and an error if ``flag`` is up."""

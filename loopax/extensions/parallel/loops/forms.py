@@ -82,30 +82,19 @@ Value = Fixed | Other | Form
 
 @dataclass(frozen=True)
 class Linear:
-    """How the next states follow from the states: ``of`` is the variable that is linear in them.
+    """How the next states follow from the states: ``of`` is the variable that is linear in them."""
 
-    Parameters
-    ----------
-    semiring
-        One of `SEMIRINGS`.
-    of, moves
-        The variable, and the operations of one operand that make of it the next states.
-    projective
-        Whether the next states are that up to a factor, and hang not on the states' own.
-    offsets
-        Where operands that follow from no state are added: of an operation, by number, which operand.
-    is_unsure
-        Whether a coefficient may be negative, of which a matrix in logarithms has nan.
-    asks_for_infinity
-        Whether the step chooses by whether the largest number is infinite.
-    """
-
-    semiring: str
+    semiring: str  # one of `SEMIRINGS`
+    # The variable, and the operations of one operand that make of it the next states.
     of: Any
     moves: tuple[Any, ...]
+    # Whether the next states are that up to a factor, and hang not on the states' own.
     projective: bool
+    # Where operands that follow from no state are added: of an operation, by number, which operand.
     offsets: Mapping[int, int]
+    # Whether a coefficient may be negative, of which a matrix in logarithms has nan.
     is_unsure: bool = False
+    # Whether the step chooses by whether the largest number is infinite.
     asks_for_infinity: bool = False
 
 

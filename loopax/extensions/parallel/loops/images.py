@@ -32,27 +32,15 @@ class Known:
 
 @dataclass(frozen=True)
 class Image:
-    """A value that follows from states.
+    """A value that follows from states."""
 
-    Parameters
-    ----------
-    axes
-        For each axis, the axis of the states that it is, unmixed, or None.
-    affine
-        Whether it is affine in the states.
-    varying
-        Whether its linear part may differ from step to step. The offset may in any case.
-    unit
-        Whether it is one state plus something known.
-    broken_by
-        Where it is not affine: the first operation by which it is not.
-    """
-
+    # For each axis, the axis of the states that it is, unmixed, or None.
     axes: tuple[int | None, ...]
-    affine: bool = True
+    affine: bool = True  # whether it is affine in the states
+    # Whether its linear part may differ from step to step. The offset may in any case.
     varying: bool = False
-    unit: bool = False
-    broken_by: str = ""
+    unit: bool = False  # whether it is one state plus something known
+    broken_by: str = ""  # the first operation by which it is not affine
 
 
 Value = Known | Image

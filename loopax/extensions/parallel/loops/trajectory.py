@@ -23,21 +23,11 @@ from loopax.numerics.manual_axes import scan
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states.
+    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states."""
 
-    Parameters
-    ----------
-    jaxpr
-        ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``.
-    at
-        The states as vectors.
-    reverse
-        Whether the steps are taken from the last row to the first.
-    """
-
-    jaxpr: Jaxpr
-    at: Coordinates
-    reverse: bool
+    jaxpr: Jaxpr  # ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``
+    at: Coordinates  # the states as vectors
+    reverse: bool  # whether the steps are taken from the last row to the first
 
     @classmethod
     def of(
