@@ -11,6 +11,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 
 from loopax.base.errors import source_line
+from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
 
 _DEPTH = 3  # levels of operations in an expression
@@ -110,9 +111,7 @@ _STRENGTH = {"add": 1, "sub": 1, "mul": 2, "true_div": 2, "int_div": 2, "pow": 3
 
 def _binds_less(operand: Any, around: str) -> bool:
     """Whether ``operand`` needs parentheses inside of the infix operation ``around``."""
-    node = operand.owner
-    while node is not None and isinstance(node.op, DimShuffle):
-        node = node.inputs[0].owner
+    node = unshuffled(operand).owner
     if operand.name or not is_elementwise(node):
         return False
     inner = op_name(node.op).lower()

@@ -41,6 +41,7 @@ from pytensor.tensor.rewriting.math import (
 )
 from pytensor.tensor.type import uint_dtypes
 
+from loopax.facts.axes import unshuffled
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
 
 CORRECTED = "loopax_corrected"
@@ -97,8 +98,7 @@ def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
     inner = node.inputs[0].owner
     if inner is None or not isinstance(inner.op, DimShuffle):
         return False
-    while inner is not None and isinstance(inner.op, DimShuffle):
-        inner = inner.inputs[0].owner
+    inner = unshuffled(node.inputs[0]).owner
     (out,) = node.outputs
     terms, negated = canonizer.get_num_denum(out)
     are_kept = canonizer.simplify(list(terms), list(negated), out.type) == (terms, negated)

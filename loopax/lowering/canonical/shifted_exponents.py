@@ -30,6 +30,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Sum, log
 from pytensor.tensor.special import LogSoftmax, Softmax
 
+from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import scalar_op_of
 
 SHIFTED = "loopax_shifted"
@@ -214,8 +215,7 @@ def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
 
 def number_in(v: Any) -> float | None:
     """The one value of a constant; None of anything else."""
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
+    v = unshuffled(v)
     if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):
         return None
     return float(np.ravel(v.data)[0])
