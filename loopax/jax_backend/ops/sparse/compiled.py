@@ -17,7 +17,7 @@ from pytensor.sparse.rewriting import (
 )
 
 from loopax.base.upstream.pytensor import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
-from loopax.jax_backend.ops.sparse.conversions import from_parts, major_of
+from loopax.jax_backend.ops.sparse.csm import from_parts, major_of
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.values.sparse_entries import gather, product
