@@ -15,16 +15,14 @@ from fractions import Fraction
 from math import isinf
 from typing import Any
 
+from loopax.extensions.parallel.loops.places import MOVES
+
 Degree = tuple[str, Fraction] | None  # None: of no degree
 SAME = ("add", Fraction(0))
 
 # One kind of operand goes in, and it comes out.
 LIKE_ITS_OPERANDS = frozenset(
-    (
-        *("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "copy", "copy_p"),
-        *("reduce_max", "reduce_min", "max", "min", "concatenate", "stop_gradient", "pad"),
-        *("reduce_precision", "optimization_barrier", "expand_dims", "pvary", "pcast"),
-    )
+    (*MOVES, "slice", "rev", "pad", "concatenate", "max", "min", "reduce_max", "reduce_min")
 )
 _COMPARED = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _SUMS = frozenset(("reduce_sum", "cumsum", "dot_general"))
