@@ -176,6 +176,11 @@ def imported(inputs: Sequence[Any], outputs: Any) -> Program:
     return program
 
 
+def value(outputs: Any, inputs: Sequence[Any] = (), values: Sequence[Any] = ()) -> Any:
+    """The values of ``outputs`` in PyTensor."""
+    return pytensor.function(list(inputs), outputs, mode=FAST_COMPILE)(*values)
+
+
 def loops(graph: Any) -> list[Apply]:
     """The `Scan` nodes of a graph, those in bodies behind the one they are in."""
     found = []

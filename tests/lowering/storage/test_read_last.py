@@ -12,8 +12,7 @@ from loopax import jaxify, scan
 from loopax.ir import check, evaluate
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.storage.read_last import read_last
-from tests.support.compare import loops
-from tests.support.reading import kept, loop, n, s, x
+from tests.support.reading import counts, kept, loop, n, s, x
 
 LAST = {
     "-1": lambda t: t[-1],
@@ -33,11 +32,6 @@ LAST = {
     "with the shape": lambda t: t.shape.sum() * t[-1],
 }
 FIRST = {"0": lambda t: t[0], ":1": lambda t: t[:1], "-n": lambda t: t[::-1][-1]}
-
-
-def counts(graph):
-    """Of each loop: states, traces."""
-    return [(node.op.n_states, node.op.n_ys) for node in loops(graph)]
 
 
 def is_made_of_states(name, emitted, stops):

@@ -15,13 +15,7 @@ from loopax.lowering.storage.read_rows import read_rows
 from tests.support.compare import loops
 from tests.support.kept import rewritten
 from tests.support.random_loops import RANDOM
-from tests.support.reading import ERRORS, kept, loop, n, reads, s, x
-
-
-def counts(graph):
-    """Of each loop: states, traces."""
-    return [(node.op.n_states, node.op.n_ys) for node in loops(graph)]
-
+from tests.support.reading import ERRORS, counts, kept, loop, n, reads, s, x
 
 # -- a few rows are states ---------------------------------------------------------------------------
 
