@@ -1,4 +1,4 @@
-"""Transformations of what `jaxify` returns: by its backend, or of its program as a graph, built anew."""
+"""Transformations of what `jaxify` returns: by its backend, or of its program, rebuilt as a graph."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
-    """``transform(f, **options)`` by the backend of ``f``, or of its program as a graph, built anew."""
+    """``transform(f, **options)`` by the backend of ``f``, or of its program, rebuilt as a graph."""
     f = f.whole if isinstance(f, InChunks) else f
     own = f.backend.transformations.get(transform.__name__)
     if own is not None:

@@ -1,4 +1,4 @@
-"""PyTensor's modes ``LOOPAX`` and ``LOOPAX_NUMBA``: its functions, compiled by a backend of ours.
+"""PyTensor's modes ``LOOPAX`` and ``LOOPAX_NUMBA``: its functions, compiled by a backend of loopax.
 
     pytensor.function([x], y, mode="LOOPAX")          as jaxify([x], y, checks="raise")
     pytensor.function([x], y, mode="LOOPAX_NUMBA")    as jaxify([x], y, backend="numba")
@@ -42,7 +42,7 @@ _REWRITES = RewriteDatabaseQuery(include=["minimum_compile", "canonicalize_db"])
 
 
 class BackendLinker(PerformLinker):
-    """A linker that compiles a graph whole, by a backend of ours.
+    """A linker that compiles a graph whole, by a backend of loopax.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def requirements() -> list[Requirement]:
 
 
 def parsed(lines: Iterable[str]) -> list[Requirement]:
-    """The requirements of a list of pyproject.toml, but for those that hang on an extra or a Python."""
+    """Requirements of a list of pyproject.toml, except for those that depend on an extra or a Python."""
     matches = [m for m in map(_REQUIREMENT.match, lines) if m is not None and m[3] is None]
     return [(m[1], m[2].replace(" ", "")) for m in matches]
 

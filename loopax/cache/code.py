@@ -52,7 +52,7 @@ def function(value: FunctionType) -> Iterator[Any]:
 
 
 def own_code(value: FunctionType) -> Iterator[str]:
-    """The code of a function by itself, wherever it comes from: not that of the functions it calls."""
+    """The code of a function alone, wherever it comes from: not that of the functions it calls."""
     yield from _code(value.__code__)
 
 

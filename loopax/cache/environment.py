@@ -182,7 +182,7 @@ def _lies_in(module: ModuleType, root: str) -> bool:
 
 
 def _is_of_stdlib(module: ModuleType) -> bool:
-    """Whether a module is the standard library's, not a user's ``test.py``, say."""
+    """Whether a module is the standard library's, not a user's ``test.py``."""
     if getattr(module, "__file__", None) is None:
         return getattr(module.__spec__, "origin", None) in ("built-in", "frozen")
     paths = sysconfig.get_paths()

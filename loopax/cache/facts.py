@@ -1,4 +1,4 @@
-"""Computed numbers about graphs, kept on disk: the length of a native source, say."""
+"""Computed numbers about graphs, kept on disk: for example the length of a native source."""
 
 from __future__ import annotations
 

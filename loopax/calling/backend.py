@@ -1,7 +1,7 @@
 """``Backend``: a record of everything in which backends differ.
 
-`loopax.jaxify`, `loopax.grad` and its kin, `loopax.explain` and the contexts know no backend by name,
-except for the default.
+`loopax.jaxify`, `loopax.grad` and the other transformations, `loopax.explain` and the contexts know no
+backend by name, except for the default.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Backend:
         ``{"grad": g}``, ``"value_and_grad"``, ``"jacobian"``, ``"hessian"``, ``"vmap"``: from one of
         its callables, and the options of the function of that name in `loopax`, to another;
         ``"jvp"``, ``"hvp"``, ``"vjp"``: as in `loopax`. A transformation that is missing is applied
-        to the program's graph, which is then built anew.
+        to the program's graph, which is then rebuilt.
     donates
         Whether its functions reuse the memory of inputs that are ``donated``.
     keeps_calls

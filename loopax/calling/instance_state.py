@@ -31,7 +31,7 @@ from loopax.calling.backend import BackendFunction
 from loopax.calling.memo import same_bits
 
 _BY_VALUE = frozenset({type(None), bool, int, str, bytes, range, type(...), type(NotImplemented)})
-# Types without numbers, or whose numbers each call reads anew.
+# Types without numbers, or whose numbers each call reads again.
 _BY_IDENTITY = (
     Variable,
     BackendFunction,

@@ -48,7 +48,8 @@ def filtered(x: Any, expected: Any, label: str) -> np.ndarray:
         The value has another rank or static shape, or a dtype that the type cannot hold.
     """
     if isinstance(x, np.ndarray) and not x.flags.aligned:
-        x = x.copy()  # a field of records, say, which PyTensor refuses with an unrelated error
+        # For example a field of records, which PyTensor refuses with an unrelated error.
+        x = x.copy()
     try:
         return expected.filter(x, strict=False, allow_downcast=None)
     except (TypeError, ValueError, OverflowError, AttributeError) as error:  # the last: of objects

@@ -99,7 +99,7 @@ class _Importer:
         refuse_wide_and_tall(node)
         if isinstance(op, LegacyScan):
             return import_scan(graph, node, self.run(thaw(op.fgraph)))
-        if isinstance(op, InnerGraphOp):  # a loop of ours, whose step may hold anything
+        if isinstance(op, InnerGraphOp):  # a loop of loopax, whose step may hold anything
             new = op.with_graph(self.run(op.unfrozen()))
             same = new.fgraph == op.fgraph
             return {} if same else _zip(node, new.make_node(*node.inputs).outputs)

@@ -32,7 +32,8 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
     Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is.
     ``where`` says of a body, frozen as it is, whether there can be anything to do: to copy and freeze
     one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
-    Equal bodies, of instances of one loop say, are changed once if their names and lines are equal, too.
+    Equal bodies, for example of instances of one loop, are changed once if their names and lines are
+    equal, too.
     """
     done: dict[FrozenFunctionGraph, list[tuple[Any, InnerGraphOp]]] = {}
 

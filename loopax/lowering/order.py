@@ -109,7 +109,8 @@ NATIVE_PASSES = (
     scan_to_loop,  # last: a buffer says less than a trace
 )
 
-# Those that look for a form of the whole, ``log(1 + exp(x))`` say. What divides a graph comes after them.
+# Those that look for a form of the whole, such as ``log(1 + exp(x))``. What divides a graph comes after
+# them.
 CANONICAL_PASSES = NATIVE_PASSES[: NATIVE_PASSES.index(stabilize_for_loops) + 1]
 
 # What ``jaxify(..., optimize=)`` may be, the default first.
@@ -170,7 +171,7 @@ def _end(graph: FunctionGraph, k: int) -> Apply:
 
 
 def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
-    # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
+    # The user's lines are on the user's nodes. To look for lines at every node of loopax takes a tenth.
     with config.change_flags(traceback__limit=0), gc_paused(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)

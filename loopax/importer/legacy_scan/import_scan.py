@@ -64,7 +64,7 @@ class _Importer:
         outs = self._build()
         values = {answer.variable: answer.value(outs) for answer in answers}
         for old, new in values.items():
-            if new.owner is not None:  # one of ours
+            if new.owner is not None:  # one of loopax
                 new.name = new.name or old.name  # for messages
         return values
 

@@ -79,8 +79,8 @@ def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
 
 
 # Under ``jax.vmap`` a batched predicate makes JAX compute both sides of a ``lax.cond``, and choose the
-# whole carry of a ``lax.while_loop`` anew in each step. Here the predicate is one number for the batch, and
-# selection keeps the values of a row that is done.
+# whole carry of a ``lax.while_loop`` again in each step. Here the predicate is one number for the batch,
+# and selection keeps the values of a row that is done.
 
 
 @custom_vmap

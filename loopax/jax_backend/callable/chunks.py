@@ -100,6 +100,6 @@ def _in_batches(
         remainder = jax.vmap(one)([x[whole * size :] for x in rows])
         outs = jax.tree.map(lambda y, more: jnp.concatenate([y, more]), outs, remainder)
     if progress is not None:
-        # It hangs on a result, so that it is not called before there are any.
+        # It depends on a result, so that it is not called before there are any.
         jax.debug.callback(lambda _: progress(n, n), [y.ravel()[:1] for y in jax.tree.leaves(outs)])
     return outs

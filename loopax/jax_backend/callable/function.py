@@ -79,7 +79,8 @@ class JaxFunction(Stages, ProgramFunction):
     """
 
     # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
-    # `jax.grad` and its kin make of it, and cloudpickle writes that: these must not be in it.
+    # `jax.grad` and the other transformations make of it, and cloudpickle writes that: these must not be
+    # in it.
     __slots__ = (
         "_arguments",
         "_checking",

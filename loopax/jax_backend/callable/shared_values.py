@@ -58,7 +58,7 @@ class EarlyValues:
 
 
 def _kept_on_device(shared: Shared, what: str) -> Memo:
-    """The value of a shared variable on the device, made anew where it has changed."""
+    """The value of a shared variable on the device, made again where it has changed."""
     held = shared.variable.type
 
     def make(copies: list[np.ndarray]) -> Any:

@@ -59,7 +59,7 @@ class Variant:
 
     def __post_init__(self) -> None:
         self.has_run = False  # in a direct call
-        self._ran_natively = False  # whose code raises by itself
+        self._ran_natively = False  # whose code raises on its own
 
     @cached_property
     def compiled(self) -> Any:

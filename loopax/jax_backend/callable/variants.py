@@ -107,7 +107,7 @@ class Variants:
     ) -> tuple[Any, Any, Any]:
         """The results, the next values of shared variables that are updated, and the flag of the checks.
 
-        ``concrete`` says whether there is no tracer among ``args``. A length that hangs on their values is
+        ``concrete`` says whether no tracer is among ``args``. A length that depends on their values is
         left open where it has a bound, so that the graph is compiled once. Without ``may_open``, and where
         that does not work, the values are static.
 
@@ -152,7 +152,7 @@ class Variants:
         """A call with these inputs static and no others; None where that does not work.
 
         What fails then fails once more with known lengths, and says why. In a trace of the caller's, the
-        numbers that it gives are known, and so are lengths that hang on them.
+        numbers that it gives are known, and so are lengths that depend on them.
         """
         try:
             results = self._call_variant(args, static, True, open_lengths=True)

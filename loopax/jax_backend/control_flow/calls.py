@@ -94,9 +94,9 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 def blockwise_rule(site: Site, *values: Any) -> Any:
     """``jnp.vectorize`` of the core op's own conversion.
 
-    A static input that is the same in every batch row, a number of steps say, stays static. Where only the
-    run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor: there
-    are no numbers where they are not.
+    A static input that is the same in every batch row, such as a number of steps, stays static. Where only
+    the run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor:
+    there are no numbers where they are not.
     """
     op: Blockwise = site.op
     batch_ndim = op.batch_ndim(site.node)
@@ -162,7 +162,7 @@ def _signature(op: Blockwise, node: Apply) -> str:
 
 
 class Leaves:
-    """The arrays that ``values`` consist of: of a padded array its data and its length, say.
+    """The arrays that ``values`` consist of: for example the data and the length of a padded array.
 
     >>> import jax.numpy as jnp
     >>> from loopax.jax_backend.values.padded_array import PaddedArray

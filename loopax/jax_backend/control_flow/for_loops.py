@@ -1,6 +1,6 @@
 """``Scan`` of a known number of steps -> ``lax.scan``.
 
-Where a shape *inside* the step hangs on the step's index, a row or a state that are themselves static,
+Where a shape *inside* the step depends on the step's index, a row or a state that are themselves static,
 the loop is unrolled, if it is short: each step is then traced with its own shapes.
 """
 

@@ -90,7 +90,7 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
 def _bound(site: Site, args: Any, kept: Any) -> int | None:
     """How many steps there are at most; None where nobody knows.
 
-    Where the steps hang on the index of a loop around, and there are rows, that loop is written out if it
+    Where the steps depend on the index of a loop around, and there are rows, that loop is written out if it
     is short: they are arrays then, not a `PaddedArray`.
     """
     in_rows = bool(args.sequences or kept)

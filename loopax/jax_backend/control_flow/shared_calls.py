@@ -8,7 +8,7 @@ read. XLA may put it in line.
 
 It is traced of its arguments alone, without what the program around a call knows of their values: the next
 call may be given others. Where that is not enough each call is evaluated where it is: for a shape that
-hangs on a value, a length that only the run tells, and integers, since the program around knows between
+depends on a value, a length that only the run tells, and integers, since the program around knows between
 which bounds an index or a number of steps is.
 """
 

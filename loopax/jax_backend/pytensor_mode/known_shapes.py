@@ -5,7 +5,7 @@
 That mode turns every integer into a tracer, and then cannot split, slice or reshape by it; the
 gradients of truncated and checkpointed loops do nothing else. The graph of a `Call` is evaluated by
 us, two-stage as ever. So an op that reads such a value goes into a Call together with what makes the
-value, if it has a conversion of ours; for an op of the IR the value alone does.
+value, if it has a conversion of loopax; for an op of the IR the value alone does.
 
 Condition: the graph has an op of the IR, so that the mode is what it was for everybody else. Each Call
 reads what its op has read before, directly or not: there is no circle.

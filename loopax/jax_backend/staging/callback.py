@@ -110,7 +110,7 @@ def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
 
 
 def without_derivative(value: Any, message: str) -> Any:
-    """``value``, with an error of ours, that says ``message``, where a derivative is taken."""
+    """``value``, with an error of loopax, that says ``message``, where a derivative is taken."""
 
     @jax.custom_jvp
     def function(*inputs: Any) -> Any:

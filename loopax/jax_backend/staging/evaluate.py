@@ -219,8 +219,8 @@ def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
 def refuse_trace(site: Site) -> NoReturn:
     """Raise what says that an op must know the length of an array that it does not.
 
-    Raises `NeedsStatic` if the length hangs on inputs of the program alone, a mask say: it is known
-    where they are static; `DynamicShapeError` if it hangs on how many steps a loop takes.
+    Raises `NeedsStatic` if the length depends on inputs of the program alone, for example a mask: it is
+    known where they are static; `DynamicShapeError` if it depends on how many steps a loop takes.
     """
     traces = [v for v in site.node.inputs if isinstance(site.frame.read(v), PaddedArray)]
     refuse_lengths(site.frame, traces, f"{site.op}, for {describe(site.out)}, ")

@@ -84,7 +84,7 @@ class Context:
     """State that a whole evaluation shares: options, and the plans of the graphs seen so far.
 
     ``functions`` are those of calls that come more than once, by what they are of, traced once each. With
-    ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
+    ``open_lengths`` a length that depends on traced values makes a `PaddedArray`, where it has a bound;
     without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
     check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
     `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
@@ -123,11 +123,11 @@ class Context:
 
 
 class ChangesInLoop(DynamicShapeError):
-    """A shape hangs on what changes from step to step of a loop."""
+    """A shape depends on what changes from step to step of a loop."""
 
 
 class DiffersByRow(DynamicShapeError):
-    """A shape hangs on what differs from row to row of a batch, though all else is known."""
+    """A shape depends on what differs from row to row of a batch, though all else is known."""
 
 
 class NeedsStatic(Exception):

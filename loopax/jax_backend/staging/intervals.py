@@ -171,7 +171,7 @@ def _is_opaque(node: Apply) -> bool:
 def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
     """The program inputs (by position) that, if static, would make the length of a `PaddedArray` known.
 
-    None of them where it hangs on how many steps a loop takes, or on what changes from step to step.
+    None of them where it depends on how many steps a loop takes, or on what changes from step to step.
     """
     if v in frame.plan.positions:
         origin = frame.origins[frame.plan.positions[v]]

@@ -8,8 +8,8 @@ An array of lengths of which one is a symbol is static, as lengths that are numb
 it is such an array again as far as lengths go (`fold`): sums, products, extrema, slices and joins. Any
 other op is given it as a traced integer (`traced`), and one that takes a length as it is.
 
-JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something hangs on what
-it cannot decide, `explained` says which constraint is missing.
+JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something depends on
+what it cannot decide, `explained` says which constraint is missing.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _TRACE = 2  # what a flip of a loop's trace counts: it is made of rows that were
 
 
 class _Known(NamedTuple):
-    """A tensor: its sources and which are flipped, the flips in it as it is, how to make it anew."""
+    """A tensor: its sources and which are flipped, the flips in it as it is, how to remake it."""
 
     sources: tuple[tuple[Any, bool], ...]
     cost: int

@@ -78,14 +78,14 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([add, sub, neg])
 def gather_terms(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`local_add_canonizer`, but for a negative in which it has nothing to gather or to cancel."""
+    """`local_add_canonizer`, except for a negative in which it has nothing to gather or to cancel."""
     is_done = node.op == neg and _is_gathered(local_add_canonizer, node)
     return None if is_done else local_add_canonizer.transform(fgraph, node)
 
 
 @node_rewriter([mul, true_div, reciprocal])
 def gather_factors(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`local_mul_canonizer`, but for a reciprocal in which it has nothing to gather or to cancel."""
+    """`local_mul_canonizer`, except for a reciprocal in which it has nothing to gather or to cancel."""
     is_done = node.op == reciprocal and _is_gathered(local_mul_canonizer, node)
     return None if is_done else local_mul_canonizer.transform(fgraph, node)
 

@@ -3,7 +3,7 @@
     ("add", d)   f(m + c) = f(m) + d c        of sums, and of logarithms
     ("mul", d)   f(m + c) = exp(d c) f(m)     of what is exponentiated
 
-`cancels` says whether all that leaves a graph is of degree 0, or hangs on ``m`` by comparisons alone: no
+`cancels` says whether all that leaves a graph is of degree 0, or depends on ``m`` by comparisons alone: no
 derivative passes through ``m`` then. Where ``m`` is an array, each element has a shift of its own, and what
 reads it tells by ``axes`` which of its axes are those of ``m``; a sum along one of them mixes the shifts.
 

@@ -12,7 +12,7 @@ the rows can be said in fewer nodes, or in fewer words of a slice.
 
 Reason: PyTensor's gradients write one cotangent into zeros of the shape of what was read, turn them,
 cut them and add them up, once more for each derivative. A loop behind them then reads a sequence of
-many nodes that hang on other loops, where it is zeros, a constant or a trace.
+many nodes that depend on other loops, where it is zeros, a constant or a trace.
 
 What is in no row any more is no longer computed, and does not raise: as in `remove_unused`.
 """
@@ -86,7 +86,7 @@ class _Sweep:
         self.dims = self.facts.dims
         self.pieces = Pieces(self.dims, self.facts.guarded)
         self.changed = False
-        self.stale = False  # whether an answer hangs on a length that is known better by now
+        self.stale = False  # whether an answer depends on a length that is known better by now
 
     def run(self) -> None:
         for node in self.graph.toposort():

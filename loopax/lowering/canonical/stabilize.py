@@ -2,7 +2,7 @@
 
 ``log(sum(exp(x)))`` -> ``max(x) + log(sum(exp(x - max(x))))``, ``log(1 - exp(x))`` -> ``log1mexp(x)``,
 and some hundreds more. PyTensor's users rely on them: without this pass ``log(sigmoid(-800))`` is
-minus infinity where PyTensor gives -800. It runs before any derivative of ours is taken, so that
+minus infinity where PyTensor gives -800. It runs before any derivative of loopax is taken, so that
 what is differentiated is the stable form.
 
 Left out are the rewrites that belong to another target (in-place, fusion, BLAS, C), those that lose

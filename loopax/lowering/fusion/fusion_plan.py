@@ -132,7 +132,7 @@ class Plan:
                 self._masks[node.outputs[op.n_states + y]] = rows
 
     def _read(self, atom: Atom) -> tuple[int, int]:
-        """The variables that ``atom`` depends on, and those it needs whole, but for its number of steps."""
+        """Variables that ``atom`` depends on, and those it needs whole, except for its number of steps."""
         op: Any = atom.node.op
         operands = op.split_inputs(atom.node.inputs)
         depends = whole = 0

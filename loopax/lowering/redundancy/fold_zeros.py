@@ -152,7 +152,7 @@ def _without_terms(node: Apply, inputs: list[Any], terms: list[int]) -> Any:
 
 
 def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
-    """Positions of terms of a sum that are zero and that its shape does not hang on."""
+    """Positions of terms of a sum that are zero and that its shape does not depend on."""
     if not is_elementwise(node, ps.Add):
         return []
     terms = [k for k, v in enumerate(node.inputs) if zeros(v)]

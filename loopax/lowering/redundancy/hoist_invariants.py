@@ -20,7 +20,7 @@ loop is known to take a step, and otherwise under a guard:
 Of two errors that a step raises in any case, the one of a node that moves comes first, before a
 sequence of the wrong length as well; those that move keep their order.
 
-Reason: a loop computes it in each step. XLA moves some of it by itself, nothing out of a gradient.
+Reason: a loop computes it in each step. XLA moves some of it on its own, nothing out of a gradient.
 
 In the literature: loop-invariant code motion.
 """
@@ -65,7 +65,7 @@ def hoist_invariants(graph: FunctionGraph) -> None:
 
 
 def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all anew."""
+    """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all again."""
     op: Any = node.op
     if op.options.truncate_gradient >= 0:
         return {}

@@ -8,8 +8,8 @@
 
 `ir.derivatives.expand.masked` writes a stopping loop as the former for the pullback: in JAX the number
 of steps of a loop with traces is known when it is compiled. Where it is not, nothing is gained by steps
-that do nothing. The stopping loop is that of the value, but for what it emits: `merge_loops` makes one of
-the two.
+that do nothing. The stopping loop is that of the value, except for what it emits: `merge_loops` makes one
+of the two.
 
 Condition: the mask is a state that starts as false, steps are taken forwards, and of the traces only
 their lengths are read, the rows that were made (`KeepRows`), and what a loop back over the same steps reads

@@ -109,7 +109,7 @@ def _is_static(expr: DimExpr) -> bool:
 # -- fewer steps -------------------------------------------------------------------------------------
 
 
-# What these raise hangs on shapes, and on integers that have no value.
+# What these raise depends on shapes, and on integers that have no value.
 _OF_SHAPES = Structure.ELEMENTWISE, Structure.REDUCES, Structure.CONTRACTS
 
 

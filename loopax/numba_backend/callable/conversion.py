@@ -93,7 +93,7 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
                 "instance, and pass the mask as a separate argument."
             )
         if hasattr(x, "__array__") and not isinstance(x, np.generic):
-            x = np.asarray(x)  # an array of JAX, say; its dtype counts
+            x = np.asarray(x)  # for example an array of JAX; its dtype counts
     return filtered(x, expected, what)
 
 

@@ -21,7 +21,8 @@ def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
 def permutation(
     key: Any, shape: Any, dtype: Any, x: Any, *, core_ndim: int, name: str = "permutation"
 ) -> Any:
-    """Permute the rows of ``x``, along the first of its last ``core_ndim`` axes, anew for each draw.
+    """Permute the rows of ``x``, along the first of its last ``core_ndim`` axes, independently for each
+    draw.
 
     Without such an axis ``x`` is a NumPy number, and that many integers are permuted.
 

@@ -187,7 +187,8 @@ def _forward_at_once(
 
 def _log_sum(x: Any, axis: int) -> Any:
     """``logsumexp``, whose gradient is 0, and not nan, where all are minus infinity."""
-    most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))  # the result hangs not on it
+    # The result does not depend on it.
+    most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))
     most = pt.switch(most > -np.inf, most, 0.0)
     total = pt.exp(x - most).sum(axis=axis)
     possible = total > 0

@@ -4,7 +4,7 @@
 
 The axes that a step does not mix are the batch, of ``M``; all that is left of all states is the vector, of
 ``K``. For states that are followed element by element ``K`` is their number; for a vector that a matrix
-multiplies, its length. Wherever an array stands here, leading axes, of steps say, may stand before.
+multiplies, its length. Wherever an array stands here, leading axes, for example of steps, may stand before.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Linear:
     # The variable, and the operations of one operand that make of it the next states.
     of: Any
     moves: tuple[Any, ...]
-    # Whether the next states are that up to a factor, and hang not on the states' own.
+    # Whether the next states are that up to a factor, and do not depend on the states' own.
     projective: bool
     # Where operands that follow from no state are added: of an operation, by number, which operand.
     offsets: Mapping[int, int]

@@ -13,7 +13,7 @@ part alone, and exactly from one more step.
 
 An operation that is not in the tables makes an `Other`, so that the answer is never too good.
 
-A step that asks whether the largest of its numbers is infinite makes a sum safe, or begins anew then. What
+A step that asks whether the largest of its numbers is infinite makes a sum safe, or starts again then. What
 it is at zero tells: `Linear.asks_for_infinity` says that this is to be looked at.
 """
 

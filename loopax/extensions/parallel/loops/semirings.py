@@ -206,7 +206,7 @@ def _nonzero(x: Any) -> Any:
 def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
     """Whether a step that asks for infinity is zero at zero, or nan, as a linear one is.
 
-    What is not known is taken for some positive numbers, of which one that begins anew has some there.
+    What is not known is taken for some positive numbers, of which one that starts again has some there.
     """
     if not linear.asks_for_infinity:
         return True

@@ -78,7 +78,7 @@ def _add(cls: type, new: Family) -> None:
 
 
 def families() -> tuple[type, ...]:
-    """The Op classes that have a sampler of ours, or one of PyTensor's that we take."""
+    """The Op classes that have a sampler of loopax, or one of PyTensor's that we take."""
     return tuple(_FAMILIES)
 
 

@@ -95,7 +95,7 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
     """An integer, index array or mask along ``axis``; how many axes it takes."""
     dtype = getattr(value, "dtype", None)
     if getattr(dtype, "kind", "") == "b":
-        # How many elements a mask selects hangs on its values.
+        # How many elements a mask selects depends on its values.
         mask = np.asarray(site.static(k))
         check_mask_fits(site, mask, axis, shape)
         return (mask if mask.ndim else bool(mask)), mask.ndim

@@ -235,5 +235,5 @@ def _is_zero(site: Site, v: Variable) -> bool:
 
 @rule(Nonzero)
 def nonzero(site: Site, x: Any) -> Any:
-    """How many there are hangs on the values, so they must be static."""
+    """How many there are depends on the values, so they must be static."""
     return tuple(np.nonzero(site.static(0)))

@@ -155,7 +155,7 @@ def _slice(k: slice, n: Any) -> tuple[Any, int, Any]:
 
 
 def _most_rows(k: slice, bound: int) -> int:
-    """How many rows a slice takes of at most ``bound``, where that hangs on no number from the end."""
+    """How many rows a slice takes of at most ``bound``, where that depends on no number from the end."""
     known = [p for p in (k.start, k.stop, k.step) if p is not None]
     if any(is_traced(p) or p < 0 for p in known):
         return bound

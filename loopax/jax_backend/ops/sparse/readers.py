@@ -1,7 +1,7 @@
 """Readers of the entries of a matrix that has padding.
 
 ``csm_properties`` of such a matrix gives arrays that are too long: with padding at the end. That is
-harmless where each entry is mapped by itself and goes back into a matrix, which leaves the padding
+harmless where each entry is mapped on its own and goes back into a matrix, which leaves the padding
 out: ``structured_exp``, and nearly all gradients. It would be wrong in ``csm_data(x).mean()``.
 """
 
