@@ -1,4 +1,4 @@
-"""Computed numbers about graphs, kept on disk: for example the length of a native source."""
+"""Computed numbers about graphs, kept on disk: the length of a native source, say."""
 
 from __future__ import annotations
 
@@ -29,5 +29,6 @@ class Fact:
         return int(data) if data is not None and data.isdigit() else None
 
     def keep(self, number: int) -> None:
+        """Keep the number for later processes."""
         if self._key is not None:
             folder.write(self._key, str(number).encode())

@@ -14,7 +14,10 @@ from loopax.frontend.from_jaxpr.reading import refuse, rule
 def _shift_count(eqn: Any, n: Any) -> int:
     """The number of bits by which all elements are shifted.
 
-    Raises `NotImportable` if it is not known, or not the same for all.
+    Raises
+    ------
+    NotImportable
+        It is not known, or not the same for all.
     """
     while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
         n = n.owner.inputs[0]

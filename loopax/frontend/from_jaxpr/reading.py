@@ -52,7 +52,10 @@ def rule(*primitives: str, keys: bool = False) -> Callable[[Rule], Rule]:
 def tensor_type(aval: Any) -> TensorType:
     """The type of a value of a jaxpr in the IR.
 
-    Raises `NotImportable` if the value has a dtype without native code, or a symbolic length.
+    Raises
+    ------
+    NotImportable
+        The value has a dtype without native code, or a symbolic length.
     """
     shape, dtype = getattr(aval, "shape", None), str(getattr(aval, "dtype", aval))
     if dtype == "key<fry>":
@@ -82,7 +85,10 @@ def read_equations(
 ) -> dict[Any, Variable]:
     """``variables``, by variable of a jaxpr, with the results of ``equations`` added.
 
-    Raises `NotImportable` if an equation has no rule.
+    Raises
+    ------
+    NotImportable
+        An equation has no rule.
     """
     values = dict(variables)
 
@@ -110,6 +116,7 @@ def _is_key(atom: Any) -> bool:
 
 
 def constant(value: Any, aval: Any) -> Variable:
+    """A constant of a jaxpr in the IR."""
     declared_type = tensor_type(aval)
     if str(getattr(value, "dtype", "")).startswith("key"):
         raise NotImportable("a random key that is a constant")
@@ -130,6 +137,7 @@ def inner_graph(jaxpr: Any, inputs: Sequence[Variable]) -> list[Variable]:
 
 
 def out_dtype(eqn: Any) -> str:
+    """The dtype of the one output of an equation."""
     return str(eqn.outvars[0].aval.dtype)
 
 

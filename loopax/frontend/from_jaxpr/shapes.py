@@ -29,6 +29,7 @@ def _reshape(eqn: Any, x: Any, *dynamic: Any) -> Any:
 
 
 def _shape(eqn: Any) -> tuple[int, ...]:
+    """The shape of the one output, in the IR."""
     return tuple(tensor_type(eqn.outvars[0].aval).shape)  # type: ignore[arg-type]
 
 

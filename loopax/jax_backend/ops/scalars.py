@@ -24,7 +24,10 @@ from loopax.jax_backend.staging.evaluate import Site
 def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
     """The elementwise function of ``op`` on arrays; ``node`` has its types.
 
-    Raises `NotImplementedError` if neither this file nor PyTensor's registry has one.
+    Raises
+    ------
+    NotImplementedError
+        Neither this file nor PyTensor's registry has one.
     """
     if compares_exactly(op, node):
         return _exact_comparison(op)
@@ -86,11 +89,36 @@ def convert(x: Any, dtype: str) -> Any:
     return jax.lax.convert_element_type(x, dtype)
 
 
+def _sign(x: Any) -> Any:
+    return jnp.where(x == 0, 0, jnp.sign(x))  # NumPy's is 0.0 for -0.0 too
+
+
+def _complex(x: Any, y: Any) -> Any:
+    return jax.lax.complex(jnp.real(x), jnp.real(y))
+
+
 def _complex_from_polar(r: Any, theta: Any) -> Any:
     """No number for a negative radius, which PyTensor refuses."""
     r, theta = jnp.real(r), jnp.real(theta)  # integers come as the complex numbers of the result
     r = jnp.where(r < 0, jnp.nan, r)
     return jax.lax.complex(*jnp.broadcast_arrays(r * jnp.cos(theta), r * jnp.sin(theta)))
+
+
+def _round_half_away(x: Any) -> Any:
+    return jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5)
+
+
+def _second(x: Any, y: Any) -> Any:
+    return jnp.broadcast_to(y, jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y)))
+
+
+def _switch(condition: Any, x: Any, y: Any) -> Any:
+    return jnp.where(jnp.asarray(condition).astype(bool), x, y)
+
+
+def _softplus(x: Any) -> Any:
+    # PyTensor's is a chain of `where` whose unused branches overflow: the derivative is NaN.
+    return jnp.logaddexp(x, 0)
 
 
 @jax.custom_jvp
@@ -112,6 +140,10 @@ def _log1mexp_jvp(primals: Any, tangents: Any) -> Any:
     return _log1mexp(x), -tangent / jnp.abs(jnp.expm1(-x))
 
 
+def _mul_without_zeros(x: Any, y: Any) -> Any:
+    return jnp.where(x == 0, y, jnp.where(y == 0, x, x * y))
+
+
 # PyTensor's own conversions of Add, Mul, Sub, IntDiv and Mod go through Python's operators where all
 # inputs are scalars, ``sum`` among them, which starts from 0 and so stages one addition too many.
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
@@ -121,15 +153,14 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.IntDiv: floor_divide,
     ps.Mod: remainder,
     ps.Pow: power,
-    ps.Sign: lambda x: jnp.where(x == 0, 0, jnp.sign(x)),  # NumPy's is 0.0 for -0.0 too
-    ps.RoundHalfAwayFromZero: lambda x: jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5),
-    ps.Second: lambda x, y: jnp.broadcast_to(y, jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))),
-    ps.Switch: lambda condition, x, y: jnp.where(jnp.asarray(condition).astype(bool), x, y),
-    ps.Complex: lambda x, y: jax.lax.complex(jnp.real(x), jnp.real(y)),
-    # PyTensor's is a chain of `where` whose unused branches overflow: the derivative is NaN.
-    Softplus: lambda x: jnp.logaddexp(x, 0),
+    ps.Sign: _sign,
+    ps.RoundHalfAwayFromZero: _round_half_away,
+    ps.Second: _second,
+    ps.Switch: _switch,
+    ps.Complex: _complex,
+    Softplus: _softplus,
     Log1mexp: _log1mexp,
-    MulWithoutZeros: lambda x, y: jnp.where(x == 0, y, jnp.where(y == 0, x, x * y)),
+    MulWithoutZeros: _mul_without_zeros,
     **SPECIAL_FUNCTIONS,
 }
 if hasattr(ps, "ComplexFromPolar"):  # 3.3 dropped it

@@ -37,6 +37,14 @@ def _compiled(jaxpr: Any, plan: Plan) -> Any:
     return jax.jit(lambda *args: bind(jaxpr, args, plan))
 
 
+def _impl(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+    return _compiled(call_jaxpr, plan)(*args)
+
+
+def _abstract(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+    return call_jaxpr.out_avals
+
+
 # -- batches ---------------------------------------------------------------------------------------
 
 
@@ -87,8 +95,8 @@ def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
 
 
 native_call_p.multiple_results = True
-native_call_p.def_impl(lambda *args, call_jaxpr, plan: _compiled(call_jaxpr, plan)(*args))
-native_call_p.def_abstract_eval(lambda *args, call_jaxpr, plan: call_jaxpr.out_avals)
+native_call_p.def_impl(_impl)
+native_call_p.def_abstract_eval(_abstract)
 batching.fancy_primitive_batchers[native_call_p] = _batched
 mlir.register_lowering(native_call_p, _lowered)
 mlir.register_lowering(native_call_p, _lowered_on_cpu, platform="cpu")
