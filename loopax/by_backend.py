@@ -46,10 +46,7 @@ def of_functions(transform: Callable[Concatenate[Callable[..., Any], A], Any]) -
 def as_function(f: Any, name: str) -> Any:
     """``f`` as the transformation ``name`` takes it; of the log-density of a model the function of a point.
 
-    Raises
-    ------
-    TypeError
-        It is no function, but what a function of PyTensor's takes.
+    Raises `TypeError` if it is no function, but what a function of PyTensor's takes.
     """
     if not callable(f) or isinstance(f, Variable):
         raise TypeError(
@@ -106,12 +103,7 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
 def program_of(f: Any) -> Any:
     """The program of ``f``, which updates nothing.
 
-    Raises
-    ------
-    StatefulFunctionError
-        It does.
-    TypeError
-        There is none: JAX has made ``f``.
+    Raises `StatefulFunctionError` if it updates something; `TypeError` if JAX has made ``f``.
     """
     program = getattr(f, "program", None)
     if program is None:

@@ -33,10 +33,7 @@ class InChunks(BackendFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for all rows.
 
-        Raises
-        ------
-        LoopTypeError
-            The arguments have axes of unequal lengths.
+        Raises `LoopTypeError` if the arguments have axes of unequal lengths.
         """
         leaves, tree = flatten((args, kwargs))
         axes = match_prefix(self._in_axes, args, "in_axes")

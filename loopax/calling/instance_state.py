@@ -75,10 +75,7 @@ class State:
 def state_of(instance: Any, method: str) -> State:
     """The state of an instance, or of a class. ``method`` is for messages.
 
-    Raises
-    ------
-    LoopTypeError
-        It has an attribute that cannot be compared.
+    Raises `LoopTypeError` if it has an attribute that cannot be compared.
     """
     reader = _Reader(instance, method)
     return State(tuple(reader.attributes()), reader.arrays)
