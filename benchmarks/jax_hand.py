@@ -60,10 +60,7 @@ def runge_kutta(
         u2, v2 = slope(u + dt / 2 * u1, v + dt / 2 * v1)
         u3, v3 = slope(u + dt / 2 * u2, v + dt / 2 * v2)
         u4, v4 = slope(u + dt * u3, v + dt * v3)
-        state = (
-            u + dt / 6 * (u1 + 2 * u2 + 2 * u3 + u4),
-            v + dt / 6 * (v1 + 2 * v2 + 2 * v3 + v4),
-        )
+        state = (u + dt / 6 * (u1 + 2 * u2 + 2 * u3 + u4), v + dt / 6 * (v1 + 2 * v2 + 2 * v3 + v4))
         return state, state
 
     _, (u, v) = lax.scan(step, (u0, v0), None, length=u_data.shape[0])

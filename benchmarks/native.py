@@ -81,11 +81,7 @@ PROGRAMS = {
     ],
     "nested": [
         Native(
-            "nested 100x20",
-            programs.nested,
-            ("k", "c", "z0"),
-            programs.nested_values,
-            hand.nested,
+            "nested 100x20", programs.nested, ("k", "c", "z0"), programs.nested_values, hand.nested
         )
     ],
     # One takes as long as the call of it: it shows what a call costs.

@@ -223,18 +223,8 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
         function_head("ratio"),
         function_row,
     ),
-    (
-        JAX_FIRST,
-        "the same, seconds more to the first result",
-        function_head("s"),
-        function_row,
-    ),
-    (
-        NATIVE_CALL,
-        "a call beside Numba's dispatcher: us more, and the ratio",
-        "",
-        overhead_line,
-    ),
+    (JAX_FIRST, "the same, seconds more to the first result", function_head("s"), function_row),
+    (NATIVE_CALL, "a call beside Numba's dispatcher: us more, and the ratio", "", overhead_line),
     (STOPPING, "a loop that takes 100 of 100,000 steps", line("", "", [HEAD]), row),
     (
         PARALLEL,
@@ -249,12 +239,7 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
         wide_row,
     ),
     (PASSES, "the passes beside the whole time to the first result", wide_head("ratio"), wide_row),
-    (
-        GROWTH,
-        "passes, seconds a node: beside the smallest program",
-        wide_head("ratio"),
-        wide_row,
-    ),
+    (GROWTH, "passes, seconds a node: beside the smallest program", wide_head("ratio"), wide_row),
     (
         COLD,
         "native, seconds to the first result; hand: how long Numba compiles the one by hand",

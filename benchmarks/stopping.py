@@ -109,11 +109,7 @@ def stoppings(pairs: int) -> Iterator[Figure]:
         return jax.vmap(gradient(f), in_axes=(0, None, None))
 
     yield figure(
-        "64 rows, grad",
-        GRADIENT,
-        lambda: batched(ours()),
-        lambda: batched(by_masked_scan),
-        batch,
+        "64 rows, grad", GRADIENT, lambda: batched(ours()), lambda: batched(by_masked_scan), batch
     )
     try:
         import equinox  # noqa: F401

@@ -68,7 +68,6 @@ def run_clear_cache(arguments):
 
 
 def run():
-    """The command ``loopax``."""
     sys.exit(main())
 
 

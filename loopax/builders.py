@@ -97,13 +97,13 @@ class Builder:
 
 @dataclass(frozen=True)
 class PytreeBuilder(Builder):
-    """What builds a program with inputs in pytrees: whatever the arguments are, it is the one declared."""
+    """A builder of programs with inputs in pytrees: whatever the arguments are, it is the one declared."""
 
     declared: frontend.PytreeInputs = field(kw_only=True)
 
     @staticmethod
     def function(build: Builder, declared: frontend.PytreeInputs) -> Any:
-        """What ``build`` makes of a program as it is declared."""
+        """The function that ``build`` makes of a program as it is declared."""
         own = PytreeBuilder(build.backend, build.options, build.donate, declared=declared)
         return build.backend.traced(declared, own, declared.name)
 

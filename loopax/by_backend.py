@@ -1,8 +1,9 @@
-"""Transformations of what `jaxify` returns: by its backend, or of its program as a graph, built anew."""
+"""Transformations of what `jaxify` returns: by its backend, or of its program, rebuilt as a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -11,16 +12,15 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from loopax.base.errors import StatefulFunctionError
+from loopax.base.errors import NonFiniteError, StatefulFunctionError
 from loopax.base.lock import TRACING
 from loopax.builders import Builder
 from loopax.calling import ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
-from loopax.frontend.loops.trees import flatten
+from loopax.frontend.loops.trees import flatten, match_prefix
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.sequences import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
-from loopax.row_errors import RowErrors
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 F = TypeVar("F", bound=ProgramFunction)
@@ -38,20 +38,15 @@ class OfFunctions(Protocol[A]):
     ) -> Callable[..., Any]: ...
 
 
-def of_functions(
-    transform: Callable[Concatenate[Callable[..., Any], A], Any],
-) -> OfFunctions[A]:
-    """``transform`` as it is."""
+def of_functions(transform: Callable[Concatenate[Callable[..., Any], A], Any]) -> OfFunctions[A]:
+    """Type ``transform`` as a transformation of functions."""
     return transform  # type: ignore[return-value]
 
 
 def as_function(f: Any, name: str) -> Any:
     """``f`` as the transformation ``name`` takes it; of the log-density of a model the function of a point.
 
-    Raises
-    ------
-    TypeError
-        It is no function, but what a function of PyTensor's takes.
+    Raises `TypeError` if it is no function, but what a function of PyTensor's takes.
     """
     if not callable(f) or isinstance(f, Variable):
         raise TypeError(
@@ -75,7 +70,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
-    """``transform(f, **options)`` by the backend of ``f``, or of its program as a graph, built anew."""
+    """``transform(f, **options)`` by the backend of ``f``, or of its program, rebuilt as a graph."""
     f = f.whole if isinstance(f, InChunks) else f
     own = f.backend.transformations.get(transform.__name__)
     if own is not None:
@@ -91,7 +86,7 @@ def _options_of(f: Any) -> Mapping[str, Any]:
 
 
 def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
-    """What ``of_variables`` makes of the function that ``f`` computes, as another callable of its kind."""
+    """Apply ``of_variables`` to the function that ``f`` computes: another callable of the kind of ``f``."""
     f = f.whole if isinstance(f, InChunks) else f
     if isinstance(f, TracedFunction):  # what it computes is known when it is called
         new = of_variables(f.__wrapped__)
@@ -108,12 +103,7 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
 def program_of(f: Any) -> Any:
     """The program of ``f``, which updates nothing.
 
-    Raises
-    ------
-    StatefulFunctionError
-        It does.
-    TypeError
-        There is none: JAX has made ``f``.
+    Raises `StatefulFunctionError` if it updates something; `TypeError` if JAX has made ``f``.
     """
     program = getattr(f, "program", None)
     if program is None:
@@ -171,3 +161,29 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
 
 def _of_shape(x: Any, shape: Sequence[int]) -> Any:
     return pt.specify_shape(x, shape) if getattr(x.type, "ndim", 0) else x
+
+
+# -- errors of rows --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowErrors:
+    """The error of the first row of a call of ``vmap(f, in_axes)`` that has one, by ``f``, row by row."""
+
+    f: Any
+    in_axes: Any
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NonFiniteError | None:
+        leaves, tree = flatten((tuple(args), dict(kwargs)))
+        in_axes = tuple(self.in_axes) if isinstance(self.in_axes, list) else self.in_axes
+        axes = match_prefix(in_axes, tuple(args), "in_axes")
+        axes += [0] * (len(leaves) - len(axes))
+        mapped = [k for k, axis in enumerate(axes) if axis is not None]
+        for row in range(np.shape(leaves[mapped[0]])[axes[mapped[0]]]):
+            of_row = [np.take(leaves[k], row, axis=axes[k]) for k in mapped]
+            some, named = tree.build(with_items(leaves, mapped, of_row))
+            try:
+                self.f(*some, **named)
+            except NonFiniteError as error:
+                return error.in_row(row)
+        return None

@@ -19,12 +19,7 @@ class InChunks(BackendFunction):
     """
 
     def __init__(
-        self,
-        whole: Any,
-        in_axes: Any,
-        out_axes: Any,
-        batch_size: int,
-        progress: Progress | None,
+        self, whole: Any, in_axes: Any, out_axes: Any, batch_size: int, progress: Progress | None
     ) -> None:
         self.whole = whole
         self._in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
@@ -38,10 +33,7 @@ class InChunks(BackendFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for all rows.
 
-        Raises
-        ------
-        LoopTypeError
-            The arguments have axes of unequal lengths.
+        Raises `LoopTypeError` if the arguments have axes of unequal lengths.
         """
         leaves, tree = flatten((args, kwargs))
         axes = match_prefix(self._in_axes, args, "in_axes")

@@ -33,10 +33,7 @@ def report(write: Callable[[str], Any] = print) -> bool:
     """
     if not versions.written:
         versions.write_versions(write)
-    for title, lines in (
-        ("Set-up", _settings()),
-        ("Environment", _environment()),
-    ):
+    for title, lines in (("Set-up", _settings()), ("Environment", _environment())):
         write(title)
         for name, value in lines:
             write(f"  {name:<20} {value}")

@@ -1,4 +1,4 @@
-"""What `jaxify` takes and gives, for type checkers, and what is said of an option that there is not."""
+"""Types of `jaxify`'s arguments and results for type checkers, and the error on an unknown option."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Options(BuildOptions, total=False):
 
 
 class Decorator(Protocol):
-    """What ``jaxify(backend="numba")`` is."""
+    """The type of ``jaxify(backend="numba")``."""
 
     @overload
     def __call__(self, fn: M, /) -> M: ...
@@ -71,7 +71,7 @@ class Decorator(Protocol):
 
 
 class JaxDecorator(Protocol):
-    """What ``jaxify()`` is."""
+    """The type of ``jaxify()``."""
 
     @overload
     def __call__(self, fn: M, /) -> M: ...
@@ -105,7 +105,7 @@ def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
 
 
 def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Donated:
-    """What ``donate`` asks for, by numbers and names, where there is something that can be given away."""
+    """Inputs that ``donate`` names, by numbers and names, where there is one that can be given away."""
     inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
     asked = frontend.donated_arguments(donate, inputs)
     if asked and not backend_named(backend).donates:

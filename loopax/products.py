@@ -19,11 +19,7 @@ from loopax.frontend.programs.tracing import signature
 
 
 def jvp(
-    f: Callable[..., Any],
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
-    *,
-    lazy: bool = True,
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, lazy: bool = True
 ) -> tuple[Any, Any]:
     """Compute the value of ``f`` and its derivative along ``tangents`` by forward mode, like
     ``jax.jvp``.
@@ -61,11 +57,7 @@ def jvp(
 
 
 def hvp(
-    f: Callable[..., Any],
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
-    *,
-    lazy: bool = True,
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, lazy: bool = True
 ) -> Any:
     """Compute the Hessian of ``f`` times ``tangents`` in one forward and one reverse pass.
 

@@ -69,10 +69,7 @@ def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
     ['1 elementwise op', '1 reduction op', '1 shape op', 'Scan{loop}: 100 steps']
     """
     call = read_call(fn, args, kwargs)
-    forms = {
-        "JAX's operations": _builder("jax", loops="xla"),
-        "native code": _builder("numba"),
-    }
+    forms = {"JAX's operations": _builder("jax", loops="xla"), "native code": _builder("numba")}
     graph = call.graph.clone()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own call has warned

@@ -1,4 +1,4 @@
-"""PyTensor's modes ``LOOPAX`` and ``LOOPAX_NUMBA``: its functions, compiled by a backend of ours.
+"""PyTensor's modes ``LOOPAX`` and ``LOOPAX_NUMBA``: its functions, compiled by a backend of loopax.
 
     pytensor.function([x], y, mode="LOOPAX")          as jaxify([x], y, checks="raise")
     pytensor.function([x], y, mode="LOOPAX_NUMBA")    as jaxify([x], y, backend="numba")
@@ -24,12 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
-from pytensor.compile.mode import (
-    Mode,
-    predefined_modes,
-    register_linker,
-    register_mode,
-)
+from pytensor.compile.mode import Mode, predefined_modes, register_linker, register_mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.basic import Container, PerformLinker
@@ -47,7 +42,7 @@ _REWRITES = RewriteDatabaseQuery(include=["minimum_compile", "canonicalize_db"])
 
 
 class BackendLinker(PerformLinker):
-    """A linker that compiles a graph whole, by a backend of ours.
+    """A linker that compiles a graph whole, by a backend of loopax.
 
     Parameters
     ----------
@@ -114,7 +109,7 @@ class BackendLinker(PerformLinker):
 
 
 class LinkedProgram:
-    """What PyTensor's function calls: from the values in the cells of the inputs, those of all outputs.
+    """The function that PyTensor calls: from the values in the cells of the inputs to all outputs.
 
     Parameters
     ----------
@@ -202,7 +197,7 @@ def register_with_pytensor() -> None:
 
 
 class _ByName:
-    """What ``pytensor.config.mode`` takes: the names of our modes, and what it took before."""
+    """The setting ``pytensor.config.mode``: it takes the names of our modes, and what it took before."""
 
     def __init__(self, before: Callable[[Any], Any]) -> None:
         self.before = before

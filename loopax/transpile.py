@@ -267,7 +267,7 @@ def jaxify(
 
 
 def _built_anew(fn: Any, build: Builder, static_argnames: Any, name: str | None) -> Any:
-    """What ``build`` makes of the program of ``fn``, which `jaxify` has returned."""
+    """Build the program of ``fn``, which `jaxify` has returned, once more by ``build``."""
     if isinstance(fn, TracedFunction):
         frontend.arguments_of(fn, build.donate)  # raises
         own: Any = fn.build
@@ -280,7 +280,7 @@ def _built_anew(fn: Any, build: Builder, static_argnames: Any, name: str | None)
         )
         return build.backend.traced(fn.__wrapped__, build, name or fn.__name__)
     if fn.program.as_read is None:
-        fn.as_read()  # says why there is nothing to build anew
+        fn.as_read()  # says why there is nothing to rebuild
     program = replace(fn.program.with_watches(), name=name or fn.__name__)
     return build(frontend.donating(program, build.donate))
 
@@ -296,7 +296,7 @@ def is_pymc_model(fn: Any) -> bool:
 def read(
     fn: Any, outputs: Any = None, updates: Any = None, givens: Any = None, name: str | None = None
 ) -> Program:
-    """The `Program` of what `jaxify` takes, but for a Python function, which needs arguments."""
+    """The `Program` of what `jaxify` takes, except for a Python function, which needs arguments."""
     program = _read(fn, outputs, updates, givens, name)
     frontend.warn_of_equal_draws(program)
     frontend.warn_of_wrong_gradients(program.graph.apply_nodes)

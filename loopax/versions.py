@@ -24,7 +24,7 @@ written = False  # whether versions were printed before anything was imported
 
 
 def requirements() -> list[Requirement]:
-    """What loopax needs in any case, in the order of pyproject.toml; nothing where it is not installed."""
+    """Requirements of loopax in any case, in the order of pyproject.toml; none if it is not installed."""
     try:
         lines = requires("loopax") or []
     except PackageNotFoundError:  # a folder on PYTHONPATH
@@ -33,7 +33,7 @@ def requirements() -> list[Requirement]:
 
 
 def parsed(lines: Iterable[str]) -> list[Requirement]:
-    """The requirements of a list of pyproject.toml, but for those that hang on an extra or a Python."""
+    """Requirements of a list of pyproject.toml, except for those that depend on an extra or a Python."""
     matches = [m for m in map(_REQUIREMENT.match, lines) if m is not None and m[3] is None]
     return [(m[1], m[2].replace(" ", "")) for m in matches]
 
@@ -64,14 +64,7 @@ def is_within(found: str, bounds: str) -> bool:
         a, b = _numbers(found), _numbers(limit)
         length = max(len(a), len(b))
         a, b = (x + (0,) * (length - len(x)) for x in (a, b))
-        holds = {
-            ">=": a >= b,
-            "<=": a <= b,
-            "==": a == b,
-            "!=": a != b,
-            "<": a < b,
-            ">": a > b,
-        }
+        holds = {">=": a >= b, "<=": a <= b, "==": a == b, "!=": a != b, "<": a < b, ">": a > b}
         if not holds[operator]:
             return False
     return True

@@ -71,7 +71,7 @@ def watched(f: Callable[..., Any], last: int | None = None) -> Any:
 
 
 class Exposing:
-    """What makes of a program, imported, one that returns ``(outputs, record)``."""
+    """A change of a program, imported, to one that returns ``(outputs, record)``."""
 
     def __init__(self, last: int | None) -> None:
         self.last = last

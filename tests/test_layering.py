@@ -48,7 +48,7 @@ LAYERS = {
     "diagnosis": {"diagnosis", "frontend", "importer", "ir", "facts", "base"},
     "explanation": {"explanation", "lowering", "ir", "facts", "base"},
     "jax_backend": {
-        *("jax_backend", "numerics", "calling", "lowering", "importer", "ir", "facts", "base"),
+        *("jax_backend", "numerics", "calling", "lowering", "importer", "ir", "facts", "base")
     },
     "numba_backend": {
         *("numba_backend", "numerics", "calling", "lowering", "importer", "cache"),

@@ -38,11 +38,7 @@ def indices(others: Any) -> Any:
         for before in itertools.product(others, repeat=axes[0]):
             for n in range(3 - axes[-1]):
                 for behind in itertools.product(others, repeat=n):
-                    index = (
-                        *(others[k] for k in before),
-                        mask,
-                        *(others[k] for k in behind),
-                    )
+                    index = (*(others[k] for k in before), mask, *(others[k] for k in behind))
                     try:
                         X[index]
                     except IndexError:
@@ -201,10 +197,7 @@ SELECTED = pt.vector("selected", dtype="bool")
 def rows_at_a_mask():
     """Each step emits as many entries as the mask selects."""
     return pytensor.scan(
-        lambda r, k: pt.sin(r[k]),
-        sequences=[M],
-        non_sequences=[SELECTED],
-        return_updates=False,
+        lambda r, k: pt.sin(r[k]), sequences=[M], non_sequences=[SELECTED], return_updates=False
     )
 
 
@@ -223,10 +216,7 @@ def test_a_mask_that_is_given_beside_what_is_differentiated(output):
     slope = pytensor.grad(cost, M)
     expected = pytensor.function([M, SELECTED], [cost, slope], mode=FAST_COMPILE)(*values)
     f = jaxify([M, SELECTED], cost)
-    for got in (
-        jax.value_and_grad(f)(*values),
-        jaxify([M, SELECTED], [cost, slope])(*values),
-    ):
+    for got in (jax.value_and_grad(f)(*values), jaxify([M, SELECTED], [cost, slope])(*values)):
         for x, y in zip(got, expected, strict=True):
             np.testing.assert_allclose(np.asarray(x), y, rtol=1e-10, strict=True)
     for x, y in zip(jax.jit(jax.value_and_grad(f))(*values), expected, strict=True):

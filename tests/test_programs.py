@@ -158,8 +158,7 @@ def test_vmap(program):
 @pytest.mark.parametrize(
     "program",
     slow_where(
-        lambda p: p is composition.second_order_through_a_network,
-        [p for p in NOW if p.hessian_wrt],
+        lambda p: p is composition.second_order_through_a_network, [p for p in NOW if p.hessian_wrt]
     ),
 )
 def test_hessian(program):

@@ -33,10 +33,7 @@ scan = partial(pytensor.scan, return_updates=False)
 # to look for more, set derandomize=False and raise max_examples.
 # Each example compiles several programs: a few in `make test`, all in `make test-all`.
 FEW, MANY = 6, 25
-LOOPS = settings(
-    max_examples=FEW if COMPILES_LITTLE else MANY,
-    derandomize=True,
-)
+LOOPS = settings(max_examples=FEW if COMPILES_LITTLE else MANY, derandomize=True)
 
 # -- expressions ------------------------------------------------------------------------------------
 

@@ -16,11 +16,7 @@ import loopax
 
 pytestmark = pytest.mark.both_stacks
 
-FORMS = {
-    "xla": {"loops": "xla"},
-    "native": {"loops": "native"},
-    "numba": {"backend": "numba"},
-}
+FORMS = {"xla": {"loops": "xla"}, "native": {"loops": "native"}, "numba": {"backend": "numba"}}
 X, S = np.array([0.5, -1.0, 2.0, 0.3]), np.array([[2.0, 0.3], [0.3, 1.0]])
 x, s, k = pt.dvector("x"), pt.dmatrix("s"), pt.lscalar("k")
 

@@ -20,7 +20,7 @@ def runge_kutta(p):
         y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
         return y, y
 
-    return lax.scan(step, jnp.ones(2), None, length=1000)[1].sum()
+    return lax.scan(step, jnp.ones(2, p.dtype), None, length=1000)[1].sum()
 
 
 def bogacki_shampine(p):
@@ -67,7 +67,7 @@ def bodies(p, start):
 
 
 def heat(p):
-    start = jnp.zeros((32, 32)).at[10, 12].set(p[1])
+    start = jnp.zeros((32, 32), p.dtype).at[10, 12].set(p[1])
 
     def step(u, _):
         q = jnp.pad(u, 1)

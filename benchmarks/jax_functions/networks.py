@@ -15,7 +15,7 @@ def recurrent_net(p, xs):
         h = jnp.tanh(w @ h + u @ x + b)
         return h, h @ out
 
-    return jnp.mean(lax.scan(step, jnp.zeros(8), xs)[1] ** 2)
+    return jnp.mean(lax.scan(step, jnp.zeros(8, p.dtype), xs)[1] ** 2)
 
 
 def long_short_term_memory(p, xs):
@@ -29,7 +29,8 @@ def long_short_term_memory(p, xs):
         h = out * jnp.tanh(cell)
         return (h, cell), h
 
-    return jnp.sum(lax.scan(step, (jnp.zeros(8), jnp.zeros(8)), xs)[1] ** 2)
+    start = jnp.zeros(8, p.dtype)
+    return jnp.sum(lax.scan(step, (start, start), xs)[1] ** 2)
 
 
 def connectionist_temporal_classification(logits, labels):
@@ -38,12 +39,12 @@ def connectionist_temporal_classification(logits, labels):
     is_same = jnp.concatenate([jnp.array([True, True]), extended[2:] == extended[:-2]])
 
     def step(alpha, row):
-        one = jnp.concatenate([jnp.full(1, -1e5), alpha[:-1]])
-        two = jnp.concatenate([jnp.full(2, -1e5), alpha[:-2]])
+        one = jnp.concatenate([jnp.full(1, -1e5, alpha.dtype), alpha[:-1]])
+        two = jnp.concatenate([jnp.full(2, -1e5, alpha.dtype), alpha[:-2]])
         two = jnp.where(is_same, -1e5, two)
         return jnp.logaddexp(jnp.logaddexp(alpha, one), two) + row[extended], None
 
-    start = jnp.full(extended.shape[0], -1e5).at[0].set(0.0)
+    start = jnp.full(extended.shape[0], -1e5, logs.dtype).at[0].set(0.0)
     alpha = lax.scan(step, start, logs)[0]
     return -jnp.logaddexp(alpha[-1], alpha[-2])
 
@@ -84,7 +85,7 @@ def q_learning(p, seed):
         q = q.at[state, action].add(p[2] * (target - q[state, action]))
         return (q, following, key), None
 
-    start = jnp.zeros((5, 2)), jnp.asarray(2), jax.random.PRNGKey(seed)
+    start = jnp.zeros((5, 2), p.dtype), jnp.asarray(2), jax.random.PRNGKey(seed)
     return lax.scan(step, start, None, length=500)[0][0].sum()
 
 

@@ -11,7 +11,7 @@ from benchmarks.jax_functions.function import JaxFunction, draws
 def epidemic(p, seed):
     def day(carry, key):
         s, i, r = carry
-        noise = jax.random.normal(key, (2,))
+        noise = jax.random.normal(key, (2,), p.dtype)
         infected = p[0] * s * i * jnp.exp(0.1 * noise[0])
         recovered = p[1] * i * jnp.exp(0.1 * noise[1])
         return (s - infected, i + infected - recovered, r + recovered), i
@@ -54,8 +54,12 @@ def gillespie(p, seed):
         t, x, key = carry
         key, k1, k2 = jax.random.split(key, 3)
         birth, total = p[0], p[0] + p[1] * x
-        t = t + jax.random.exponential(k1) / total
-        return t, jnp.where(jax.random.uniform(k2) < birth / total, x + 1, x - 1), key
+        t = t + jax.random.exponential(k1, dtype=p.dtype) / total
+        return (
+            t,
+            jnp.where(jax.random.uniform(k2, dtype=p.dtype) < birth / total, x + 1, x - 1),
+            key,
+        )
 
     t, x, _ = lax.while_loop(goes_on, event, (0.0, 10.0, jax.random.PRNGKey(seed)))
     return t + x
@@ -68,13 +72,14 @@ def metropolis(p, seed):
     def step(carry, key):
         x, old = carry
         k1, k2 = jax.random.split(key)
-        proposal = x + 0.5 * jax.random.normal(k1, (5,))
+        proposal = x + 0.5 * jax.random.normal(k1, (5,), p.dtype)
         new = density(proposal)
-        accepts = jnp.log(jax.random.uniform(k2)) < new - old
+        accepts = jnp.log(jax.random.uniform(k2, dtype=p.dtype)) < new - old
         return (jnp.where(accepts, proposal, x), jnp.where(accepts, new, old)), x
 
     keys = jax.random.split(jax.random.PRNGKey(seed), 1000)
-    return lax.scan(step, (jnp.zeros(5), density(jnp.zeros(5))), keys)[1].mean()
+    start = jnp.zeros(5, p.dtype)
+    return lax.scan(step, (start, density(start)), keys)[1].mean()
 
 
 def hamiltonian_monte_carlo(p, start, seed):
@@ -91,10 +96,10 @@ def hamiltonian_monte_carlo(p, start, seed):
 
     def draw(x, key):
         k1, k2 = jax.random.split(key)
-        momentum = jax.random.normal(k1, x.shape)
+        momentum = jax.random.normal(k1, x.shape, x.dtype)
         y, v = lax.fori_loop(0, 10, leap, (x, momentum))
         gain = potential(x) - potential(y) + 0.5 * (momentum @ momentum - v @ v)
-        x = jnp.where(jnp.log(jax.random.uniform(k2)) < gain, y, x)
+        x = jnp.where(jnp.log(jax.random.uniform(k2, dtype=x.dtype)) < gain, y, x)
         return x, x
 
     return lax.scan(draw, start, jax.random.split(jax.random.PRNGKey(seed), 100))[1].mean()

@@ -17,7 +17,7 @@ def time_warping(xs, ys):
             best = c + jnp.minimum(jnp.minimum(left, up), diagonal)
             return best, best
 
-        shifted = jnp.concatenate([jnp.full(1, 1e10), above[:-1]])
+        shifted = jnp.concatenate([jnp.full(1, 1e10, above.dtype), above[:-1]])
         return lax.scan(cell, 1e10, (cost, above, shifted))[1], None
 
     return lax.scan(row, jnp.cumsum(costs[0]), costs[1:])[0][-1]

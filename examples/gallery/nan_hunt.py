@@ -147,10 +147,7 @@ plain = loopax.jaxify(garch, backend="numba")
 checked = loopax.jaxify(garch, backend="numba", checks="nan")
 assert plain(theta, returns) == checked(theta, returns)
 beside(
-    {
-        'checks="nan"': lambda: checked(theta, returns),
-        "no checks": lambda: plain(theta, returns),
-    }
+    {'checks="nan"': lambda: checked(theta, returns), "no checks": lambda: plain(theta, returns)}
 )
 
 # %%

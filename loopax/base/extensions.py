@@ -21,25 +21,16 @@ _PACKAGE = "loopax.extensions"
 
 @dataclass(frozen=True)
 class Extension:
-    """The parts and rules of an extension.
+    """The parts and rules of an extension."""
 
-    Parameters
-    ----------
-    name
-        The name of its folder.
-    parts
-        ``"module:attribute"`` by the name that the core requests; imported at the first request.
-    rules
-        The modules that register conversions of ops, by the name of the backend with which they are
-        imported.
-    """
-
-    name: str
+    name: str  # the name of its folder
+    # ``"module:attribute"`` by the name that the core requests; imported at the first request.
     parts: Mapping[str, str] = field(default_factory=dict)
+    # The modules that register conversions of ops, by the name of the backend with which they are
+    # imported.
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:
-        """The object that ``parts`` has under ``name``."""
         module, _, attribute = self.parts[name].partition(":")
         return getattr(import_module(module), attribute)
 
@@ -63,11 +54,8 @@ def provided(extension: str, part: str) -> Any:
 def required(extension: str, request: str, otherwise: str) -> Extension:
     """The extension that ``request``, an option as the user writes it, needs.
 
-    Raises
-    ------
-    ImportError
-        This installation lacks the extension. The message ends with ``otherwise``, the alternative
-        without it.
+    Raises `ImportError` if this installation lacks the extension. The message ends with
+    ``otherwise``, the alternative without it.
     """
     if extension not in installed_extensions():
         raise ImportError(missing(extension, request, otherwise))

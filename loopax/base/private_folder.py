@@ -46,10 +46,7 @@ class PrivateFolder(NamedTuple):
     def read(self, name: str, largest: int | None = None) -> bytes | None:
         """The bytes of a file; None if it is not regular, not the owner's alone, or too large.
 
-        Raises
-        ------
-        OSError
-            There is no such file, or it is a link.
+        Raises `OSError` if there is no such file, or it is a link.
         """
         with os.fdopen(self.open(name, os.O_RDONLY), "rb") as file:
             status = os.fstat(file.fileno())
@@ -84,7 +81,6 @@ class PrivateFolder(NamedTuple):
         return True
 
     def names(self) -> list[str]:
-        """The names in the folder."""
         return sorted(os.listdir(self.path if self.descriptor is None else self.descriptor))
 
     def close(self) -> None:
@@ -95,10 +91,7 @@ class PrivateFolder(NamedTuple):
 def private_folder(path: Path) -> PrivateFolder | None:
     """The open folder, made if there is none; None if others may write to it.
 
-    Raises
-    ------
-    OSError
-        It cannot be made or opened.
+    Raises `OSError` if it cannot be made or opened.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _HAS_DIR_FD:
@@ -127,10 +120,8 @@ _held: set[int] = set()  # descriptors of locks
 def locked(folder: PrivateFolder, name: str) -> Iterator[None]:
     """Hold the lock ``name`` in the block. The system releases it when the process ends, however it ends.
 
-    Raises
-    ------
-    BlockingIOError
-        Another process, or another thread of this one, holds it; the message is what it is known by.
+    Raises `BlockingIOError` if another process, or another thread of this one, holds it; the
+    message is what it is known by.
     """
     handle = folder.open(name, os.O_RDWR | os.O_CREAT)
     try:

@@ -46,7 +46,7 @@ _IMPORTED: dict[str, Any] = {}  # complete ones: `sys.modules` has interrupted o
 
 
 def import_uninterrupted(name: str) -> Any:
-    """The module ``name``, imported completely, with all its imports."""
+    """Import the module ``name`` completely, with all its imports."""
     if name not in _IMPORTED:
         _IMPORTED[name] = uninterrupted(lambda: import_module(name))
     return _IMPORTED[name]

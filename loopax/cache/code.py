@@ -16,11 +16,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 def named(value: Any) -> Iterator[str]:
     """The key of a class, or of a function written in C, by the name under which its module has it.
 
-    Raises
-    ------
-    NotKnown
-        The module has another object or none under that name, as for a class made by ``type(name,
-        bases, ...)``; or another package has added a method to the class.
+    Raises `NotKnown` if the module has another object or none under that name, as for a class made
+    by ``type(name, bases, ...)``; or another package has added a method to the class.
     """
     module = getattr(value, "__module__", None)
     name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", None))
@@ -55,7 +52,7 @@ def function(value: FunctionType) -> Iterator[Any]:
 
 
 def own_code(value: FunctionType) -> Iterator[str]:
-    """The code of a function by itself, wherever it comes from: not that of the functions it calls."""
+    """The code of a function alone, wherever it comes from: not that of the functions it calls."""
     yield from _code(value.__code__)
 
 

@@ -107,10 +107,8 @@ def contents(package: str) -> str:
     Reading all sources takes 0.1 s, listing their sizes and times 0.02. So the digest is kept under
     these, and a package is read again only if one differs.
 
-    Raises
-    ------
-    NotKnown
-        A file has changed since this process began, which may have loaded the older version.
+    Raises `NotKnown` if a file has changed since this process began, which may have loaded the
+    older version.
     """
     root = _root(package)
     if root is None:
@@ -144,11 +142,8 @@ def _digest(root: str, files: list[tuple[str, os.stat_result]]) -> str:
 def origin(name: str) -> str:
     """The key of the code in a loaded module: the digest of its package.
 
-    Raises
-    ------
-    NotKnown
-        The code may change at any time: the module is a user's, or lies outside of its package's
-        folder.
+    Raises `NotKnown` if the code may change at any time: the module is a user's, or lies outside of
+    its package's folder.
     """
     module = sys.modules.get(name)
     package = name.partition(".")[0]
@@ -187,7 +182,7 @@ def _lies_in(module: ModuleType, root: str) -> bool:
 
 
 def _is_of_stdlib(module: ModuleType) -> bool:
-    """Whether a module is the standard library's, not a user's ``test.py``, say."""
+    """Whether a module is the standard library's, not a user's ``test.py``."""
     if getattr(module, "__file__", None) is None:
         return getattr(module.__spec__, "origin", None) in ("built-in", "frozen")
     paths = sysconfig.get_paths()

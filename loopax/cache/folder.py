@@ -39,10 +39,8 @@ def clear_cache() -> int:
 def cache_folder() -> Path | None:
     """The folder of results; None where ``LOOPAX_CACHE_DIR`` is empty, or there is no home directory.
 
-    Raises
-    ------
-    ValueError
-        ``LOOPAX_CACHE_MB`` is no number: raised here, before compiling a result that cannot be kept.
+    Raises `ValueError` if ``LOOPAX_CACHE_MB`` is no number: raised here, before compiling a result
+    that cannot be kept.
     """
     chosen = os.environ.get("LOOPAX_CACHE_DIR")
     if chosen == "":

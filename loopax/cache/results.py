@@ -71,7 +71,7 @@ def cached(
         try:
             with config.change_flags(traceback__limit=0):  # the user's lines count, not these
                 return _loaded(data, source)
-        except Exception:  # a damaged result is computed anew
+        except Exception:  # a damaged result is computed again
             folder.remove(source.key)
     lines = {id(line): position for line, position in _lines(source)}
     start = time.perf_counter()

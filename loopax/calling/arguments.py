@@ -70,10 +70,7 @@ class Arguments:
     def in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all inputs, in order.
 
-        Raises
-        ------
-        MissingInputError
-            An input is missing, given twice or misnamed.
+        Raises `MissingInputError` if an input is missing, given twice or misnamed.
         """
         if len(args) > len(self.inputs):
             raise MissingInputError(

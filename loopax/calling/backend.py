@@ -1,7 +1,7 @@
 """``Backend``: a record of everything in which backends differ.
 
-`loopax.jaxify`, `loopax.grad` and its kin, `loopax.explain` and the contexts know no backend by name,
-except for the default.
+`loopax.jaxify`, `loopax.grad` and the other transformations, `loopax.explain` and the contexts know no
+backend by name, except for the default.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Backend:
         ``{"grad": g}``, ``"value_and_grad"``, ``"jacobian"``, ``"hessian"``, ``"vmap"``: from one of
         its callables, and the options of the function of that name in `loopax`, to another;
         ``"jvp"``, ``"hvp"``, ``"vjp"``: as in `loopax`. A transformation that is missing is applied
-        to the program's graph, which is then built anew.
+        to the program's graph, which is then rebuilt.
     donates
         Whether its functions reuse the memory of inputs that are ``donated``.
     keeps_calls
@@ -123,10 +123,7 @@ class Backend:
     def options(self, jit: bool, on_missing: str, **option_values: Any) -> dict[str, Any]:
         """The options of `loopax.jaxify` that ``function`` takes; ``option_values`` are those of `choices`.
 
-        Raises
-        ------
-        ValueError
-            An option has a value that is not among its `choices`.
+        Raises `ValueError` if an option has a value that is not among its `choices`.
         """
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
@@ -158,10 +155,7 @@ def register_backend(backend: Backend) -> None:
 def backend_named(name: str) -> Backend:
     """The backend of that name.
 
-    Raises
-    ------
-    ValueError
-        There is none.
+    Raises `ValueError` if there is none.
     """
     if name not in _BACKENDS:
         raise ValueError(f"backend must be one of {tuple(_BACKENDS)}, got {name!r}")

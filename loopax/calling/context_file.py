@@ -12,7 +12,6 @@ from loopax.base.errors import LoopTypeError
 
 
 def write_arrays(file: Any, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write ``arrays`` with their names."""
     # Not np.savez: variables may have the names of its own arguments.
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in arrays:

@@ -15,10 +15,7 @@ class Crossing(Protocol):
     def accept(self, x: Any, expected: Any, label: str) -> Any:
         """A caller's value as one of the type ``expected``; not necessarily a copy.
 
-        Raises
-        ------
-        LoopTypeError
-            The type cannot hold the value.
+        Raises `LoopTypeError` if the type cannot hold the value.
         """
 
     def accept_copy(self, x: Any, expected: Any, label: str) -> Any:

@@ -19,13 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,7 +31,7 @@ from loopax.calling.backend import BackendFunction
 from loopax.calling.memo import same_bits
 
 _BY_VALUE = frozenset({type(None), bool, int, str, bytes, range, type(...), type(NotImplemented)})
-# Types without numbers, or whose numbers each call reads anew.
+# Types without numbers, or whose numbers each call reads again.
 _BY_IDENTITY = (
     Variable,
     BackendFunction,
@@ -81,10 +75,7 @@ class State:
 def state_of(instance: Any, method: str) -> State:
     """The state of an instance, or of a class. ``method`` is for messages.
 
-    Raises
-    ------
-    LoopTypeError
-        It has an attribute that cannot be compared.
+    Raises `LoopTypeError` if it has an attribute that cannot be compared.
     """
     reader = _Reader(instance, method)
     return State(tuple(reader.attributes()), reader.arrays)

@@ -74,12 +74,7 @@ class Layout:
     def find(self, key: Any) -> int:
         """The position of the value for ``key``, a name or a shared variable.
 
-        Raises
-        ------
-        KeyError
-            There is none.
-        TypeError
-            ``key`` is neither.
+        Raises `KeyError` if there is none; `TypeError` if ``key`` is neither.
         """
         if isinstance(key, str):
             if key in self.names:

@@ -26,7 +26,6 @@ class TracesByState:
 
     @property
     def count(self) -> int:
-        """The number of traces."""
         return sum(map(len, self._by_state.values()))
 
     def now(self, instance: Any, method: str) -> dict[Hashable, Any]:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from inspect import signature
 from types import FunctionType, MethodType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, overload
 
 from pytensor.graph.fg import FunctionGraph
 
@@ -74,11 +66,7 @@ class TracedFunction(BackendFunction, Generic[P]):
     """
 
     def __init__(
-        self,
-        fn: Callable[P, Any],
-        build: Builder,
-        name: str | None = None,
-        instance: Any = None,
+        self, fn: Callable[P, Any], build: Builder, name: str | None = None, instance: Any = None
     ) -> None:
         self.__wrapped__ = fn  # inspect.signature follows it
         self.__name__: str = str(name or getattr(fn, "__name__", "program"))

@@ -42,13 +42,12 @@ def filtered(x: Any, expected: Any, label: str) -> np.ndarray:
     PyTensor's own rules hold: no rank is added, no precision lost, Python numbers fit any float. An
     array of that type is returned as it is.
 
-    Raises
-    ------
-    LoopTypeError
-        The value has another rank or static shape, or a dtype that the type cannot hold.
+    Raises `LoopTypeError` if the value has another rank or static shape, or a dtype that the type
+    cannot hold.
     """
     if isinstance(x, np.ndarray) and not x.flags.aligned:
-        x = x.copy()  # a field of records, say, which PyTensor refuses with an unrelated error
+        # For example a field of records, which PyTensor refuses with an unrelated error.
+        x = x.copy()
     try:
         return expected.filter(x, strict=False, allow_downcast=None)
     except (TypeError, ValueError, OverflowError, AttributeError) as error:  # the last: of objects
@@ -96,10 +95,7 @@ def misfit(x: Any, expected: Any, label: str) -> str:
 def accept_slice(x: Any, label: str, requirement: str = "integers or None") -> slice:
     """``x``, a slice of integers. ``requirement`` says what its parts must be.
 
-    Raises
-    ------
-    LoopTypeError
-        ``x`` is no such slice.
+    Raises `LoopTypeError` if ``x`` is no such slice.
     """
     if not isinstance(x, slice):
         raise LoopTypeError(

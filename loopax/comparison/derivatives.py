@@ -17,6 +17,7 @@ from loopax.diagnosis.pullbacks import Pullbacks
 from loopax.diagnosis.traps import Trap
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.evaluation.evaluate import apply
+from loopax.ir.sequences import with_items
 
 Arrays = Sequence[Any]
 _NODES = 400  # the most pullbacks that are compared one by one
@@ -89,11 +90,7 @@ def wrong_pullback(
 
 
 def _wrong_pullback_of_node(
-    pullbacks: Pullbacks,
-    frame: Frame,
-    node: Apply,
-    names: Mapping[Variable, str],
-    tolerance: float,
+    pullbacks: Pullbacks, frame: Frame, node: Apply, names: Mapping[Variable, str], tolerance: float
 ) -> Finding | None:
     values = [frame.value(v) for v in node.inputs]
     at = [k for k, v in enumerate(node.inputs) if is_float(v) and is_inexact(values[k])]
@@ -102,18 +99,16 @@ def _wrong_pullback_of_node(
         return None
 
     def f(*changed: Any) -> list[Any]:
-        inputs = list(values)
-        for k, x in zip(at, changed, strict=True):
-            inputs[k] = np.asarray(x, node.inputs[k].type.dtype)
-        results = apply(node, inputs)
+        arrays = [
+            np.asarray(x, node.inputs[k].type.dtype) for k, x in zip(at, changed, strict=True)
+        ]
+        results = apply(node, with_items(values, at, arrays))
         return [np.asarray(results[k]) for k in outs]
 
     moving = [np.asarray(values[k]) for k in at]
     direction = directions(moving)
     weights = directions(f(*moving), seed=1)
-    cotangents: list[Any] = [None] * len(node.outputs)
-    for k, w in zip(outs, weights, strict=True):
-        cotangents[k] = w
+    cotangents = with_items([None] * len(node.outputs), outs, weights)
     try:
         expected = [inner(weights, x) for x in along(f, moving, direction)]
         pulled = pullbacks.pull_node(node, values, cotangents)

@@ -10,9 +10,9 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.basic import ARange, Eye
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 _WIDE = {"float64": "float32", "complex128": "complex64"}
@@ -55,7 +55,7 @@ def _applied(node: Apply, inputs: Sequence[Any]) -> Sequence[Any]:
     if isinstance(op, InnerGraphOp):
         new: Any = op.with_graph(narrowed(op.written or op.fgraph))
         return list(new.make_node(*inputs).outputs)
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast):
+    if is_elementwise(node, Cast):
         dtype = _WIDE.get(node.outputs[0].type.dtype, node.outputs[0].type.dtype)
         return [inputs[0].astype(dtype)]
     if isinstance(op, ARange | Eye) and op.dtype in _WIDE:

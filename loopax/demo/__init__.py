@@ -32,7 +32,7 @@ class Timing(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What the job finds out, for `report`."""
+    """Measurements of the demo, for `report`."""
 
     estimate: "nile.Estimate"  # noqa: F821  (imported late)
     published_variances: tuple
@@ -75,8 +75,7 @@ def fit_and_draw(output, progress):
     progress("the gradient once more, by pytensor.grad, over the same points")
     gradient = jaxify(model.inputs, pytensor.grad(model.log_likelihood, model.log_variances))
     difference = nile.largest_relative_difference(
-        nile.over_grid(gradient, flow, *axes),
-        nile.over_grid(jax.grad(log_likelihood), flow, *axes),
+        nile.over_grid(gradient, flow, *axes), nile.over_grid(jax.grad(log_likelihood), flow, *axes)
     )
 
     progress("drawing the picture")
@@ -199,7 +198,7 @@ def report(result, output):
 
 
 class Progress:
-    """What is being done, on stderr: a line that overwrites itself on a terminal, else lines."""
+    """The current step on stderr: a line that overwrites itself on a terminal, else lines."""
 
     def __init__(self, steps):
         self.steps, self.done = steps, 0

@@ -10,12 +10,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.diagnosis.contributions import (
-    Flags,
-    bad_flags,
-    behind_log_of_zero,
-    contributions,
-)
+from loopax.diagnosis.contributions import Flags, bad_flags, behind_log_of_zero, contributions
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.loops import LoopRun
 from loopax.diagnosis.numbers import first_true

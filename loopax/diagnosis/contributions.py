@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import Switch
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.base.upstream.pytensor import IfElse
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.numbers import bad_entries, is_inexact
 from loopax.diagnosis.origin import op_name
 from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.evaluation.evaluate import apply
 
 Flags = Mapping[Variable, Any]
@@ -110,7 +110,6 @@ def _is_nan(frame: Frame, node: Apply, k: int) -> Any:
 def _bad_operands(frame: Frame, node: Apply, v: Variable, entries: Any) -> dict[int, Any]:
     """The bad entries of each operand that ``entries`` of the output ``v`` read."""
     by_operand = {}
-    op: Any = node.op
     for k, x in enumerate(node.inputs):
         bad = None if frame.is_constant(x) else bad_flags(frame.value(x))
         if bad is None or not _is_chosen(frame, node, v, k):
@@ -119,7 +118,7 @@ def _bad_operands(frame: Frame, node: Apply, v: Variable, entries: Any) -> dict[
             by_operand[k] = bad
             continue
         readers = entries
-        if isinstance(op, Elemwise) and isinstance(op.scalar_op, Switch):
+        if is_elementwise(node, Switch):
             condition = np.broadcast_to(
                 np.asarray(frame.value(node.inputs[0]), bool), entries.shape
             )

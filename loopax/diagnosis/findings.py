@@ -11,13 +11,7 @@ from pytensor.raise_op import CheckAndRaise
 
 from loopax.diagnosis.causes import Cause, way_on
 from loopax.diagnosis.frames import Failed, Frame
-from loopax.diagnosis.numbers import (
-    Entry,
-    at_entry,
-    entry_in_words,
-    first_true,
-    value_in_words,
-)
+from loopax.diagnosis.numbers import Entry, at_entry, entry_in_words, first_true, value_in_words
 from loopax.diagnosis.origin import Origin, expression, op_name
 from loopax.diagnosis.places import Place, entries_read
 from loopax.diagnosis.report import Finding, Operand

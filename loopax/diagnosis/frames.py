@@ -14,31 +14,17 @@ from loopax.ir.ops.scan_grammar import ScanGrammar
 
 @dataclass(eq=False)
 class Frame:
-    """A run of a graph: of the program, of a step of a loop, of a branch, of a row of a batch.
+    """A run of a graph: of the program, of a step of a loop, of a branch, of a row of a batch."""
 
-    Parameters
-    ----------
-    graph
-        Any object with ``inputs``, ``outputs`` and ``toposort()``.
-    inputs
-        The values of its inputs.
-    parent, node
-        The outer frame, and the node in it that runs this graph; None for the program.
-    label
-        A label for reports: ``step 3``, ``row 6``; empty for a branch and for the program.
-    number
-        The step of the loop.
-    row
-        The row of the batch.
-    """
-
-    graph: Any
-    inputs: Sequence[Any]
+    graph: Any  # Any object with ``inputs``, ``outputs`` and ``toposort()``
+    inputs: Sequence[Any]  # the values of its inputs
+    # The outer frame, and the node in it that runs this graph; None for the program.
     parent: Frame | None = None
     node: Apply | None = None
+    # A label for reports: ``step 3``, ``row 6``; empty for a branch and for the program.
     label: str = ""
-    number: int = 0
-    row: tuple[int, ...] = ()
+    number: int = 0  # the step of the loop
+    row: tuple[int, ...] = ()  # the row of the batch
     values: dict[Variable, Any] = field(default_factory=dict)
     # Errors of nodes whose outputs compiled code has computed, and runs inside of nodes with graphs.
     errors: dict[Apply, Exception] = field(default_factory=dict)
@@ -57,7 +43,6 @@ class Frame:
 
     @cached_property
     def roots(self) -> Mapping[Variable, int]:
-        """The positions of the inputs."""
         return {v: k for k, v in enumerate(self.graph.inputs)}
 
     @cached_property

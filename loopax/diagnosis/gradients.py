@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import Switch
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.diagnosis.findings import at_node
 from loopax.diagnosis.frames import Frame
@@ -26,6 +25,7 @@ from loopax.diagnosis.report import Diagnosis, Finding
 from loopax.diagnosis.reverse import NotFinite, Reverse
 from loopax.diagnosis.runner import Runner
 from loopax.diagnosis.traps import explain_gradient
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.inner_gradients import is_float
 
 _FINITE = "every value and every derivative is finite."
@@ -110,8 +110,7 @@ def _is_untaken(frame: Frame, v: Variable, entry: Any) -> bool:
             if node in visited:
                 continue
             visited.add(node)
-            op: Any = node.op
-            if isinstance(op, Elemwise) and isinstance(op.scalar_op, Switch) and k > 0:
+            if is_elementwise(node, Switch) and k > 0:
                 condition = np.asarray(frame.value(node.inputs[0]))
                 choice = (
                     condition[entry]

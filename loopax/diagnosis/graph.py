@@ -16,13 +16,7 @@ from loopax.diagnosis.contributions import bad_flags
 from loopax.diagnosis.findings import finding_of, finding_of_failure
 from loopax.diagnosis.frames import Failed, Frame
 from loopax.diagnosis.gradients import diagnose_gradient
-from loopax.diagnosis.numbers import (
-    Entry,
-    bad_entries,
-    entry_in_words,
-    first_true,
-    value_in_words,
-)
+from loopax.diagnosis.numbers import Entry, bad_entries, entry_in_words, first_true, value_in_words
 from loopax.diagnosis.origin import op_name
 from loopax.diagnosis.ranges import first_outside
 from loopax.diagnosis.report import Diagnosis, Finding
@@ -36,43 +30,22 @@ _LOGARITHMS = {"Log", "Log2", "Log10", "Log1p", "Log1mexp", "Xlogy"}
 
 @dataclass(frozen=True)
 class GraphRun:
-    """A call of a program.
+    """A call of a program."""
 
-    Parameters
-    ----------
-    name
-        The name of the program.
-    graph
-        The graph before all passes; its inputs are those of the program, then the shared variables.
-    values
-        NumPy values of the inputs of ``graph``.
-    n_inputs
-        The number of inputs that are arguments.
-    names
-        The user's names of the inputs.
-    build
-        Compiles a `Program` in the form in which the call ran.
-    flushes
-        Whether that form takes subnormal numbers for 0.
-    gradient
-        Computes the gradient of the sum of the float outputs by each of `floats`, in the user's form.
-    results
-        The results of the call, a leaf for each output; None where it raised ``error``.
-    remarks
-        Remarks of the backend on the calls so far.
-    """
-
-    name: str
+    name: str  # the name of the program
+    # The graph before all passes; its inputs are those of the program, then the shared variables.
     graph: FunctionGraph
-    values: Sequence[Any]
-    n_inputs: int
-    names: Mapping[Variable, str]
-    build: Callable[[Program], Any]
-    flushes: bool
+    values: Sequence[Any]  # NumPy values of the inputs of ``graph``
+    n_inputs: int  # the number of inputs that are arguments
+    names: Mapping[Variable, str]  # the user's names of the inputs
+    build: Callable[[Program], Any]  # Compiles a `Program` in the form in which the call ran
+    flushes: bool  # whether that form takes subnormal numbers for 0
+    # Computes the gradient of the sum of the float outputs by each of `floats`, in the user's form.
     gradient: Callable[[], Sequence[Any]]
+    # The results of the call, a leaf for each output; None where it raised ``error``.
     results: Sequence[Any] | None = None
     error: Exception | None = None
-    remarks: Sequence[str] = ()
+    remarks: Sequence[str] = ()  # Remarks of the backend on the calls so far
 
     @property
     def floats(self) -> list[Variable]:

@@ -46,7 +46,6 @@ class LoopRun:
         self._frames: dict[int, Frame] = {}
 
     def run(self) -> list[Any]:
-        """The outputs of the loop."""
         try:
             check_lengths(self.scan, self.args.n_steps, self.args.sequences)
         except ValueError as error:

@@ -8,9 +8,11 @@ from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 
 from loopax.base.errors import source_line
+from loopax.facts.axes import unshuffled
+from loopax.facts.elementwise import is_elementwise, scalar_op_of
 
 _DEPTH = 3  # levels of operations in an expression
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**"}
@@ -58,8 +60,8 @@ def op_name(op: Any) -> str:
     """The common name of an op: ``Log``, ``Cholesky``, ``Sum``."""
     if isinstance(op, Blockwise):
         return op_name(op.core_op)
-    if isinstance(op, Elemwise):
-        return str(op.scalar_op.name or type(op.scalar_op).__name__).capitalize()
+    if (scalar := scalar_op_of(op)) is not None:
+        return str(scalar.name or type(scalar).__name__).capitalize()
     if isinstance(op, CAReduce):
         return type(op).__name__
     return re.split(r"[{(]", str(op), maxsplit=1)[0] or type(op).__name__
@@ -90,7 +92,7 @@ def expression(variable: Any, names: Any = None, depth: int = _DEPTH) -> str:
         return "…"
     inner = [expression(v, names, depth - 1) for v in node.inputs]
     name = op_name(node.op).lower()
-    if isinstance(node.op, Elemwise) and name in _INFIX and len(inner) > 1:
+    if is_elementwise(node) and name in _INFIX and len(inner) > 1:
         operands = [
             f"({x})" if _binds_less(v, name) else x for v, x in zip(node.inputs, inner, strict=True)
         ]
@@ -109,10 +111,8 @@ _STRENGTH = {"add": 1, "sub": 1, "mul": 2, "true_div": 2, "int_div": 2, "pow": 3
 
 def _binds_less(operand: Any, around: str) -> bool:
     """Whether ``operand`` needs parentheses inside of the infix operation ``around``."""
-    node = operand.owner
-    while node is not None and isinstance(node.op, DimShuffle):
-        node = node.inputs[0].owner
-    if node is None or operand.name or not isinstance(node.op, Elemwise):
+    node = unshuffled(operand).owner
+    if operand.name or not is_elementwise(node):
         return False
     inner = op_name(node.op).lower()
     if inner not in _INFIX:

@@ -9,14 +9,7 @@ from pytensor.graph.basic import Apply, Variable
 
 from loopax.diagnosis.contributions import entries_behind
 from loopax.diagnosis.frames import Frame
-from loopax.diagnosis.numbers import (
-    Entry,
-    at_entry,
-    bad_entries,
-    first_true,
-    is_inexact,
-    kind_of,
-)
+from loopax.diagnosis.numbers import Entry, at_entry, bad_entries, first_true, is_inexact, kind_of
 
 
 class Place(NamedTuple):

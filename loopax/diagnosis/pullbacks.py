@@ -21,10 +21,7 @@ from loopax.ir.program import Input, Program
 def pullback_graph(op: Any, types: Sequence[Any], used: Sequence[bool]) -> tuple[Any, list[int]]:
     """``[*inputs, *cotangents of used outputs] -> [*cotangents]``, and the positions of their inputs.
 
-    Raises
-    ------
-    NotImplementedError
-        The op has no pullback.
+    Raises `NotImplementedError` if the op has no pullback.
     """
     inputs = [t() for t in types]
     node = op.make_node(*inputs)

@@ -27,10 +27,7 @@ def first_outside(
 ) -> Finding | None:
     """Report the first value outside of its bounds, in the order of computation.
 
-    Raises
-    ------
-    ValueError
-        No variable has one of the names.
+    Raises `ValueError` if no variable has one of the names.
     """
     missing = set(within) - set(_names_within(frame, names))
     if missing:

@@ -59,7 +59,8 @@ class Finding:
     spread
         The path to the outputs, a line for each value.
     zero
-        The origin of the 0 in a logarithm of 0 or a division by 0: a probability that underflowed, say.
+        The origin of the 0 in a logarithm of 0 or a division by 0: for example a probability that
+        underflowed.
     """
 
     kind: str
@@ -142,7 +143,6 @@ class Diagnosis:
 
     @property
     def first(self) -> Finding | None:
-        """The first cause."""
         return self.findings[0] if self.findings else None
 
     def __str__(self) -> str:

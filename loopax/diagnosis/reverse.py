@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.loops import LoopRun
 from loopax.diagnosis.numbers import Entry, bad_entries, first_true, is_bad
 from loopax.diagnosis.pullbacks import Pullbacks
 from loopax.diagnosis.runner import Runner
-from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.inner_gradients import is_float
 
 # Pullbacks of this many nodes of a loop run one by one, some 200 us each. A longer loop goes back by
@@ -51,10 +50,7 @@ class Reverse:
 
         ``moving`` flags the inputs by which the program is differentiated.
 
-        Raises
-        ------
-        NotFinite
-            A cotangent stops being finite: raised at the first such node.
+        Raises `NotFinite` if a cotangent stops being finite: raised at the first such node.
         """
         sums: dict[Variable, Any] = {}
         for v, g in zip(frame.graph.outputs, cotangents, strict=True):
@@ -207,12 +203,8 @@ def _add(sums: dict[Variable, Any], v: Variable, g: Any) -> None:
 
 def _guarded(node: Apply, g: Any, arrived: Sequence[Any]) -> Any:
     """``g`` with 0 where the cotangent of the output is 0."""
-    if g is None or facts_of(node.op).structure is not Structure.ELEMENTWISE:
-        return g
-    if (
-        not isinstance(node.op, Elemwise)
-        or arrived[0] is None
-        or np.shape(g) != np.shape(arrived[0])
+    if g is None or (
+        not is_elementwise(node) or arrived[0] is None or np.shape(g) != np.shape(arrived[0])
     ):
         return g
     return np.where(np.equal(arrived[0], 0), 0, g).astype(np.asarray(g).dtype)

@@ -50,10 +50,7 @@ class Runner:
     def run(self, frame: Frame) -> list[Any]:
         """Compute all values of ``frame``, and return its outputs.
 
-        Raises
-        ------
-        Failed
-            A node raised, in ``frame`` or inside of it.
+        Raises `Failed` if a node raised, in ``frame`` or inside of it.
         """
         for node in frame.order:
             if self.remaining is not None:

@@ -65,7 +65,6 @@ class Segments:
 
     @property
     def types(self) -> list[Any]:
-        """The types of the inputs of `loop`."""
         args = self.loop.args
         rows = [stacked(v.type) for v in args.rows]
         return [INDEX_TYPE, *rows, *(v.type for v in [*args.states, *args.consts])]

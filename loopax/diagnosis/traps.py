@@ -100,10 +100,6 @@ def _log(result: Any, x: Any) -> Trap | None:
     return None
 
 
-def _log1p(result: Any, x: Any) -> Trap | None:
-    return _log(result, 1 + x)
-
-
 def _sqrt(result: Any, x: Any) -> Trap | None:
     if x < 0:
         return Trap(
@@ -152,10 +148,6 @@ def _infinities(result: Any, *numbers: Any) -> Trap | None:
             "Where one factor is 0, leave the other out: pt.switch(pt.eq(x, 0), 0, x * pt.log(safe_x)).",
         )
     return None
-
-
-def _product(result: Any, *numbers: Any) -> Trap | None:
-    return _infinities(result, *numbers) or _overflow(result, *numbers)
 
 
 def _sum(result: Any, *numbers: Any) -> Trap | None:
@@ -223,13 +215,16 @@ def _singular(result: Any, a: Any, *_: Any) -> Trap | None:
 
 _VALUES: dict[str, Callable[..., Trap | None]] = {
     **dict.fromkeys(("Log", "Log2", "Log10"), _log),
-    "Log1p": _log1p,
+    "Log1p": lambda result, x: _log(result, 1 + x),
     "Sqrt": _sqrt,
     "True_div": _divide,
     "Reciprocal": lambda result, x: _divide(result, np.float64(1.0), x),
     "Pow": _power,
     **dict.fromkeys(("Exp", "Exp2", "Expm1", "Sinh", "Cosh"), _exp),
-    **dict.fromkeys(("Mul", "Sqr", "Dot", "Prod", "MulWithoutZeros"), _product),
+    **dict.fromkeys(
+        ("Mul", "Sqr", "Dot", "Prod", "MulWithoutZeros"),
+        lambda result, *x: _infinities(result, *x) or _overflow(result, *x),
+    ),
     **dict.fromkeys(("Add", "Sub", "Sum"), _sum),
     "Switch": _chosen,
     "Gammaln": _gammaln,

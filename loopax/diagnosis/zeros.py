@@ -27,7 +27,6 @@ _Zeros = tuple[Frame, Variable, Any]
 
 
 def first_zero(place: Place) -> Place:
-    """The origin of the 0 at ``place``."""
     flags = np.zeros(np.shape(place.value), bool)
     if place.entry is None or len(place.entry) != flags.ndim:
         return place

@@ -20,10 +20,7 @@ from loopax.lowering.record import with_body
 MOST_BOXES = 400  # a larger drawing is unreadable
 
 _ROW, _HEIGHT = 30.0, 22.0  # distance of boxes, height of a box
-_LETTER, _LONGEST = (
-    6.7,
-    60,
-)  # the width of a letter at the page's font size; letters in a box
+_LETTER, _LONGEST = (6.7, 60)  # the width of a letter at the page's font size; letters in a box
 _WIDEST_ARC = 120.0
 
 

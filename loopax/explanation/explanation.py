@@ -93,7 +93,6 @@ class Explanation:
         return self.stages[-1].counts if self.stages else self.counts_read
 
     def text(self, graph: FunctionGraph) -> str:
-        """Format one of the graphs as text."""
         return pformat(graph, self.name)
 
     @property

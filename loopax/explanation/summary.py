@@ -10,11 +10,11 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.base.errors import source_line
 from loopax.explanation.drawing import caption
 from loopax.explanation.expected_time import expected_times
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import Scan
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
@@ -116,8 +116,7 @@ def _op_counts(graph: FunctionGraph) -> str:
 def _name(node: Apply) -> str:
     """The name of an op, without its options."""
     op = core_of(node.op)
-    if isinstance(op, Elemwise):
-        scalar = op.scalar_op
+    if (scalar := scalar_op_of(op)) is not None:
         return str(getattr(scalar, "name", None) or type(scalar).__name__.lower()).partition("{")[0]
     return type(op).__name__
 

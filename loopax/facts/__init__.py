@@ -1,4 +1,4 @@
-"""What an op is, said once: its record, which every analysis, pass and estimate of cost asks."""
+"""Facts of an op, said once: its record, which every analysis, pass and estimate of cost asks."""
 
 from loopax.facts import axes, elementwise, indexing, products, shapes  # noqa: F401  (their records)
 from loopax.facts.families import elementwise_op, op_along_axes, reduction_op

@@ -1,4 +1,4 @@
-"""What a node reads of an array, or writes to it: ``array[rows, *rest]``."""
+"""The rows of an array that a node reads or writes: ``array[rows, *rest]``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Access(NamedTuple):
 
     @property
     def index(self) -> tuple[Any, ...]:
-        """The whole index."""
         return (self.rows, *self.rest)
 
     @property
@@ -31,9 +30,9 @@ class Access(NamedTuple):
         return all(entry == slice(None) for entry in self.rest)
 
 
-def access_of(node: Any, op: Any = None) -> Access:
-    """What ``node``, a Subtensor or an IncSubtensor (or a Blockwise of ``op``), reads or writes."""
-    op = node.op if op is None else op
+def access_of(node: Any) -> Access:
+    """The read or write of ``node``, a Subtensor or an IncSubtensor."""
+    op = node.op
     entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
     rows, *rest = indices_from_subtensor(entries, op.idx_list) or (slice(None),)
     return Access(node.inputs[0], rows, tuple(rest))
@@ -53,6 +52,6 @@ def static_places(entry: Any, n: int) -> range | None:
 
 
 def read_of(node: Any) -> Access | None:
-    """What ``node`` reads, if it is a Subtensor, else None."""
+    """The read of ``node``, if it is a Subtensor, else None."""
     is_read = node is not None and isinstance(node.op, Subtensor)
     return access_of(node) if is_read else None

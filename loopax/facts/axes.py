@@ -19,6 +19,13 @@ from loopax.facts.scalars import is_float
 # -- transposes --------------------------------------------------------------------------------------
 
 
+def unshuffled(v: Any) -> Any:
+    """The variable that ``v`` is a dimshuffle of, however many there are; ``v`` itself if it is none."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return v
+
+
 def shuffled(x: Any, order: Sequence[Any]) -> Any:
     """``x.dimshuffle(order)``, straight from what ``x`` was shuffled from."""
     while x.owner is not None and isinstance(x.owner.op, DimShuffle):

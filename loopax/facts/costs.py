@@ -1,4 +1,4 @@
-"""What operations on whole arrays cost in native code, in nanoseconds for each entry of what they make.
+"""Costs of operations on whole arrays in native code, in nanoseconds for each entry of the result.
 
 `python -m benchmarks.op_costs` measures these figures, and those of functions of numbers in `scalars.py`,
 on arrays of 2,000 entries. Each is the geometric mean of two machines: one with vectors of 4 numbers, and

@@ -31,7 +31,6 @@ def _index_errors(node: Apply) -> Errors:
 
 
 def _bounds(node: Apply) -> list[Any]:
-    """The bounds of the slices."""
     slices = [k for k in access_of(node).index if isinstance(k, slice)]
     return [v for k in slices for v in (k.start, k.stop) if v is not None]
 

@@ -1,4 +1,4 @@
-"""What is affine, and what is zero: folds over the inputs in which ops are linear."""
+"""Affine and zero values: folds over the inputs in which ops are linear."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ register(BatchedDot, OpFacts(structure=Structure.CONTRACTS, linear=_each))
 
 
 class CoreNode(NamedTuple):
-    """What a Blockwise does to a row, as a node; its variables are stacks of which dtypes are right."""
+    """The op of a Blockwise at a row, as a node; its variables are stacks of which dtypes are right."""
 
     op: Any
     inputs: Sequence[Any]

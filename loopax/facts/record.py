@@ -48,7 +48,7 @@ class Work(IntEnum):
 
 
 class Errors(Flag):
-    """What a node may raise, for some values of inputs of its types."""
+    """Errors that a node may raise, for some values of inputs of its types."""
 
     NONE = 0
     SHAPE = auto()  # lengths do not fit one another
@@ -71,54 +71,39 @@ def _anything(node: Apply) -> Errors:
 
 @dataclass(frozen=True, kw_only=True)
 class OpFacts:
-    """What an op is. Every field has the answer of an op of which nothing is known.
+    """Facts of an op. Every field has the answer of an op of which nothing is known."""
 
-    Parameters
-    ----------
-    structure
-        How entries of outputs follow from entries of inputs.
-    work
-        How much it computes.
-    errors
-        What a node may raise. ``Errors.LENGTH`` is dropped where no number in ``lengths`` can be negative.
-    lengths
-        The inputs of a node that are lengths of its output, or bounds of the rows that it takes: scalars,
-        or a vector of them.
-    axes
-        For each input and each axis of the first output, the axis of the input that it runs along: the
-        entries of the output at position ``p`` of its axis follow from the entries of the input at position
-        ``p`` of that axis, which has the same length, or length 1 and is then broadcast. None for an axis
-        that follows from the whole input.
-    sizes
-        For each input and each axis of the first output, the axis of the input whose length it has. By
-        default it is ``axes``.
-    behind
-        The op, or a function of variables, that does the same behind ``n`` more leading axes, or fewer
-        where ``n`` is negative; None where there is none. The inputs that ``axes`` gives a leading axis
-        have as many more or fewer; all others are as they were.
-    linear
-        Sets of inputs: in those of one set together the outputs are linear.
-    zero
-        Sets of inputs: where those of one set are zero everywhere, so are the outputs. By default it is
-        ``linear``.
-    reads
-        The inputs of which a node reads more than the shape.
-    """
-
-    structure: Structure = Structure.OTHER
-    work: Work = Work.ARRAY
+    structure: Structure = Structure.OTHER  # how entries of outputs follow from entries of inputs
+    work: Work = Work.ARRAY  # how much it computes
+    # What a node may raise. ``Errors.LENGTH`` is dropped where no number in ``lengths`` can be
+    # negative.
     errors: Callable[[Apply], Errors] = _anything
+    # The inputs of a node that are lengths of its output, or bounds of the rows that it takes:
+    # scalars, or a vector of them.
     lengths: Callable[[Apply], Sequence[Variable]] = _nothing
+    # For each input and each axis of the first output, the axis of the input that it runs along:
+    # the entries of the output at position ``p`` of its axis follow from the entries of the input
+    # at position ``p`` of that axis, which has the same length, or length 1 and is then broadcast.
+    # None for an axis that follows from the whole input.
     axes: Callable[[Apply], Axes | None] = lambda node: None
+    # For each input and each axis of the first output, the axis of the input whose length it has.
+    # By default it is ``axes``.
     sizes: Callable[[Apply], Axes | None] | None = None
+    # The op, or a function of variables, that does the same behind ``n`` more leading axes, or
+    # fewer where ``n`` is negative; None where there is none. The inputs that ``axes`` gives a
+    # leading axis have as many more or fewer; all others are as they were.
     behind: Callable[[Apply, int], Any] = _nowhere
+    # Sets of inputs: in those of one set together the outputs are linear.
     linear: Callable[[Apply], Groups] = _nothing
+    # Sets of inputs: where those of one set are zero everywhere, so are the outputs. By default it
+    # is ``linear``.
     zero: Callable[[Apply], Groups] | None = None
+    # The inputs of which a node reads more than the shape.
     reads: Callable[[Apply], Sequence[Variable]] = lambda node: node.inputs
 
 
 class ScalarFacts(NamedTuple):
-    """What a function of numbers is.
+    """Facts of a function of numbers.
 
     ``linear`` has sets of arguments as `OpFacts.linear` has, or is ``"jointly"``, in all arguments
     together, or ``"separately"``, in each of them. ``keeps_zero`` is whether it is 0 where all arguments

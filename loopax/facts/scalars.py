@@ -52,7 +52,7 @@ def parts_of(op: Any) -> list[Any]:
 
 
 def nanoseconds(op: Any) -> float:
-    """What an entry takes that the scalar op computes; of one that is composed of others, all of theirs."""
+    """The time of the scalar op for an entry; of one that is composed of others, the sum of theirs."""
     return sum((scalar_facts(part) or _UNMEASURED).nanoseconds for part in parts_of(op))
 
 
@@ -134,68 +134,22 @@ _RECORDS: list[tuple[ScalarFacts, tuple[type, ...]]] = [
     (ScalarFacts(ARITHMETIC, 2, (frozenset({1, 2}),)), (ps.Switch,)),
     (ScalarFacts(ARITHMETIC, 0, _VALUE_OF), (ps.Second,)),
     (ScalarFacts(ARITHMETIC, 4, keeps_zero=True), (ps.Sqr,)),
-    (
-        ScalarFacts(ARITHMETIC, 1, keeps_zero=True),
-        (
-            ps.Abs,
-            ps.Sign,
-        ),
-    ),
-    (
-        ScalarFacts(0.13, 4, keeps_zero=True),
-        (
-            ps.ScalarMaximum,
-            ps.ScalarMinimum,
-        ),
-    ),
+    (ScalarFacts(ARITHMETIC, 1, keeps_zero=True), (ps.Abs, ps.Sign)),
+    (ScalarFacts(0.13, 4, keeps_zero=True), (ps.ScalarMaximum, ps.ScalarMinimum)),
     (ScalarFacts(0.13, 8), (ps.Clip,)),
-    (
-        ScalarFacts(ARITHMETIC, 2),
-        (
-            ps.LogicalComparison,
-            ps.IsNan,
-            ps.IsInf,
-        ),
-    ),
-    (
-        ScalarFacts(ARITHMETIC, 1),
-        (
-            ps.OR,
-            ps.AND,
-            ps.XOR,
-            ps.Invert,
-        ),
-    ),
+    (ScalarFacts(ARITHMETIC, 2), (ps.LogicalComparison, ps.IsNan, ps.IsInf)),
+    (ScalarFacts(ARITHMETIC, 1), (ps.OR, ps.AND, ps.XOR, ps.Invert)),
     (ScalarFacts(0.11, 13), (ps.Reciprocal,)),
     (ScalarFacts(0.3, 15, keeps_zero=True), (ps.Sqrt,)),
-    (
-        ScalarFacts(0.3, 20, is_total=_by_no_zero),
-        (
-            ps.IntDiv,
-            ps.Mod,
-        ),
-    ),
+    (ScalarFacts(0.3, 20, is_total=_by_no_zero), (ps.IntDiv, ps.Mod)),
     (
         ScalarFacts(0.13, 8, keeps_zero=True),
         (ps.Ceil, ps.Floor, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero),
     ),
     (ScalarFacts(ARITHMETIC, 1, keeps_zero=True), (ps.Real, ps.Imag, ps.Conj, ps.Complex)),
     (ScalarFacts(4.3, 20, is_total=_of_floats), (ps.Pow,)),
-    (
-        ScalarFacts(0.95, 20),
-        (
-            ps.Exp,
-            ps.Exp2,
-        ),
-    ),
-    (
-        ScalarFacts(1.05, 20),
-        (
-            ps.Log,
-            ps.Log2,
-            ps.Log10,
-        ),
-    ),
+    (ScalarFacts(0.95, 20), (ps.Exp, ps.Exp2)),
+    (ScalarFacts(1.05, 20), (ps.Log, ps.Log2, ps.Log10)),
     (ScalarFacts(1.8, 20, keeps_zero=True), (ps.Expm1,)),
     (ScalarFacts(1.0, 20, keeps_zero=True), (ps.Log1p,)),
     (ScalarFacts(2.1, 20, keeps_zero=True), (ps.Tanh,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Constant
@@ -65,8 +66,7 @@ _NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_no_errors, 
 register(ScalarFromTensor, _NUMBER)
 register(TensorFromScalar, _NUMBER)
 register(
-    MakeVector,
-    OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_no_errors, linear=_all),
+    MakeVector, OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_no_errors, linear=_all)
 )
 
 # -- shapes that are given ---------------------------------------------------------------------------
@@ -122,10 +122,7 @@ register(
     SplitDims,
     OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=_first),
 )
-register(
-    SpecifyShape,
-    OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=_first),
-)
+register(SpecifyShape, OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=_first))
 
 # -- parts and wholes --------------------------------------------------------------------------------
 
@@ -163,8 +160,7 @@ register(
     ),
 )
 register(
-    Split,
-    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=_first),
+    Split, OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=_first)
 )
 
 for _class in (ExtractDiag, Choose, PermuteRowElements, Nonzero):
@@ -180,3 +176,11 @@ for _class in (ViewOp, DeepCopyOp, DisconnectedGrad, ZeroGrad):
         ),
     )
 register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=_first))
+
+
+def entries_of(shape: Any) -> list[Any] | None:
+    """The scalars that the vector ``shape`` is made of; None where nobody can tell."""
+    if isinstance(shape, Constant):
+        return [pt.constant(int(k), dtype="int64") for k in shape.data]
+    is_made = shape.owner is not None and isinstance(shape.owner.op, MakeVector)
+    return list(shape.owner.inputs) if is_made else None

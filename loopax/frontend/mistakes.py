@@ -64,11 +64,7 @@ _FIXES = {
 def explained(name: str) -> Iterator[None]:
     """A block that runs the user's function ``name`` on variables, and adds fixes to errors of type.
 
-
-    Raises
-    ------
-    LoopTypeError
-        The exception is a known mistake.
+    Raises `LoopTypeError` if the exception is a known mistake.
     """
     try:
         with numpy_protocols():
@@ -110,7 +106,6 @@ def _is_from_jax(error: Exception) -> bool:
 
 
 def _has_variable(x: Any) -> bool:
-    """Whether ``x`` is a variable, or has one among its entries."""
     entries = x if isinstance(x, tuple | list) else (x,)
     return any(isinstance(entry, Variable) for entry in entries)
 

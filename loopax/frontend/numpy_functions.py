@@ -109,10 +109,7 @@ _inside = 0  # the number of functions running on variables
 def numpy_protocols() -> Iterator[None]:
     """A block in which NumPy's functions on variables are PyTensor's, or raise with a fix.
 
-    Raises
-    ------
-    LoopTypeError
-        A function has no meaning on variables.
+    Raises `LoopTypeError` if a function has no meaning on variables.
     """
     _count(1)
     try:

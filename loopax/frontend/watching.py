@@ -145,10 +145,7 @@ def breakpoints() -> Iterator[list[Any]]:
 def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> list[Variable]:
     """``outs`` of a step or branch, one of which carries the ``conditions``.
 
-    Raises
-    ------
-    LoopTypeError
-        None of them is a tensor.
+    Raises `LoopTypeError` if none of them is a tensor.
     """
     results = list(outs)
     if not conditions:

@@ -20,7 +20,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Join
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.sort import SortOp
@@ -28,6 +28,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.base.upstream.pytensor import AdvancedSubtensor1, IfElse
+from loopax.facts.elementwise import is_elementwise
 
 _MOVES = (
     CumOp,
@@ -54,7 +55,7 @@ def widen_accumulators(graph: FunctionGraph) -> None:
         inputs = [wide.get(v, v) for v in node.inputs]
         if isinstance(node.op, CumOp):
             inputs = [_widened(inputs[0])]
-        elif isinstance(node.op, Elemwise):  # which makes floats of uint64 and a signed integer
+        elif is_elementwise(node):  # which makes floats of uint64 and a signed integer
             inputs = [
                 v if v is x else x.astype("int64") for v, x in zip(node.inputs, inputs, strict=True)
             ]

@@ -20,6 +20,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Prod, Sum
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.importer.broadcasting import broadcast_with
 
 _REDUCTIONS: dict[type, Any] = {ps.Add: Sum, ps.Mul: Prod}
@@ -32,7 +33,7 @@ def unfused(node: Apply) -> list[Any] | None:
         return None
     if isinstance(op, CAReduce):
         return _reduction(node)
-    if not isinstance(op, Elemwise):
+    if not is_elementwise(node):
         return None
     graph = op.scalar_op.fgraph
     opened = _elementwise(graph.inputs, graph.outputs, node.inputs)
@@ -71,7 +72,7 @@ def _typed(x: Any, out: Any) -> Any:
 
 
 def _reduction(node: Apply) -> list[Any] | None:
-    """What C reduces by ``accumulator + f(element)``, in the dtype of the accumulator."""
+    """The reduction that C computes by ``accumulator + f(element)``, in the dtype of the accumulator."""
     op: Any = node.op
     accumulator, element = op.scalar_op.fgraph.inputs
     last = op.scalar_op.fgraph.outputs[0].owner

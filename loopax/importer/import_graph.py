@@ -29,8 +29,9 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CpuContiguous
+from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 
-from loopax.base.errors import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.upstream.pytensor import IfElse, LazyIfElse, freeze, thaw
 from loopax.importer.accumulators import widen_accumulators
 from loopax.importer.choices import choice_from_rows
@@ -40,7 +41,6 @@ from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.products import product_of
 from loopax.importer.splines import spline_as_polynomials
-from loopax.importer.square import refuse_wide_and_tall
 from loopax.ir import Call
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -57,10 +57,8 @@ def import_graph(graph: FunctionGraph, keeps_calls: bool = False) -> None:
     With ``keeps_calls``, instances of a graph with a loop in it stay calls of it, which the pass
     `inline_calls` opens.
 
-    Raises
-    ------
-    UnsupportedOpError
-        With everything in it that has no counterpart in the IR, bodies included.
+    Raises `UnsupportedOpError` with everything in it that has no counterpart in the IR, bodies
+    included.
     """
     faults: list[str] = []
     _Importer(faults, keeps_calls).run(graph)
@@ -101,7 +99,7 @@ class _Importer:
         refuse_wide_and_tall(node)
         if isinstance(op, LegacyScan):
             return import_scan(graph, node, self.run(thaw(op.fgraph)))
-        if isinstance(op, InnerGraphOp):  # a loop of ours, whose step may hold anything
+        if isinstance(op, InnerGraphOp):  # a loop of loopax, whose step may hold anything
             new = op.with_graph(self.run(op.unfrozen()))
             same = new.fgraph == op.fgraph
             return {} if same else _zip(node, new.make_node(*node.inputs).outputs)
@@ -155,16 +153,16 @@ class _Importer:
         """A batch of loops, and with each of them what is read of it."""
         op: Any = node.op
         core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
-        found = batched_reads(graph, node.outputs, core.outputs)
-        body = self.run(FunctionGraph(inputs, [one for _, one in found], clone=False))
-        made = [
+        pairs = batched_reads(graph, node.outputs, core.outputs)
+        body = self.run(FunctionGraph(inputs, [one for _, one in pairs], clone=False))
+        loops = [
             ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
         ]
         taken = [",".join(names) for names in op.inputs_sig]
-        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, made))
+        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, loops))
         call = Call.from_graph(body, name=str(core.op))
         new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
-        return dict(zip((v for v, _ in found), new, strict=True))
+        return dict(zip((v for v, _ in pairs), new, strict=True))
 
     def core_call(self, op: Blockwise, node: Apply) -> Call:
         """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row.
@@ -191,9 +189,28 @@ def _has_own_pullback(op: OpFromGraph) -> bool:
 
     Of PyTensor's own classes (softmax, logsumexp) it is that of the graph, which the passes see into.
     """
-    given = op.pullback_overrides is not None
-    return given or not type(op).pullback.__module__.startswith("pytensor.")
+    is_overridden = op.pullback_overrides is not None
+    return is_overridden or not type(op).pullback.__module__.startswith("pytensor.")
 
 
 def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:
     return dict(zip(node.outputs, new, strict=True))
+
+
+def refuse_wide_and_tall(node: Apply) -> None:
+    """Raise a `ValueError` for LU of a matrix whose type says that it is not square.
+
+    PyTensor declares factors of m x n each (3.0.7, 3.3.8): no program that reads one can be right.
+    """
+    op: Any = node.op
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if not isinstance(core, LU | LUFactor):
+        return
+    a: Any = node.inputs[0]
+    rows, columns = a.type.shape[-2:]
+    if None not in (rows, columns) and rows != columns:
+        raise ValueError(
+            f"{core} of {describe(a)}, which is not square: PyTensor declares wrong shapes for it. "
+            "Add zeros to an m x n matrix: with k = max(m, n) the first rows and columns of the factors "
+            "pt.linalg.lu(pt.zeros((k, k))[:m, :n].set(a)) are its own."
+        )

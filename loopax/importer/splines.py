@@ -21,7 +21,7 @@ _EXTRAPOLATED, _ZEROS, _RAISES, _CONSTANT = range(4)  # SciPy's numbers of what 
 
 
 def spline_as_polynomials(node: Apply) -> Variable | None:
-    """What ``node`` is in PyTensor's ops; None where it is no spline of PyMC's."""
+    """The spline ``node`` in PyTensor's ops; None where it is no spline of PyMC's."""
     op: Any = node.op
     # By name, since PyMC need not be there.
     if type(op).__name__ != "SplineWrapper" or not type(op).__module__.startswith("pymc."):

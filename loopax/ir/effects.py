@@ -20,8 +20,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Errors, Work, facts_of
-from loopax.facts.entries import entries_of
 from loopax.facts.record import UNKNOWN, is_foreign
+from loopax.facts.shapes import entries_of
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import Dims

@@ -26,7 +26,6 @@ def axis_names(v: Any) -> tuple[str, ...] | None:
 
 
 def with_names(x: Any, names: tuple[str, ...]) -> Any:
-    """The tensor ``x`` with names for its axes."""
     from pytensor.xtensor.basic import xtensor_from_tensor
 
     return xtensor_from_tensor(x, dims=names)

@@ -72,7 +72,7 @@ class Program:
         return self.with_graph(FunctionGraph(*clone(*self.as_read), clone=False))
 
     def with_watches(self) -> Program:
-        """A copy of the program from before its passes with values watched, to be built anew."""
+        """A copy of the program from before its passes with values watched, to be rebuilt."""
         source = self.watching
         if source is None:
             assert self.as_read is not None

@@ -114,11 +114,7 @@ _FUSED = {
     *_FUNCTIONS,
     *_SPECIAL,
 }
-_KINDS = {
-    **dict.fromkeys(_ROOTS, "root"),
-    **dict.fromkeys(_FUNCTIONS, "function"),
-    **_SPECIAL,
-}
+_KINDS = {**dict.fromkeys(_ROOTS, "root"), **dict.fromkeys(_FUNCTIONS, "function"), **_SPECIAL}
 
 
 @dataclass(frozen=True)

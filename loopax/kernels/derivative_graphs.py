@@ -24,10 +24,8 @@ def with_gradient(
 ) -> FunctionGraph:
     """``inputs -> [*outputs, *gradient]``: the gradient of output ``scalar`` in the inputs at ``wrt``.
 
-    Raises
-    ------
-    NotImplementedError, pytensor.gradient.NullTypeGradError
-        PyTensor has no derivative of an op.
+    Raises `NotImplementedError` or `pytensor.gradient.NullTypeGradError` if PyTensor has no
+    derivative of an op.
     """
 
     def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:

@@ -23,21 +23,10 @@ from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import partial_at
 from loopax.jax_backend.staging.frame import NeedsStatic
-from loopax.kernels.derivative_kernels import (
-    pushforward,
-    with_gradient,
-    with_pushforward,
-)
+from loopax.kernels.derivative_kernels import pushforward, with_gradient, with_pushforward
 from loopax.kernels.kernel import Kernel, NotPlain
 from loopax.kernels.linearization import Linearization, linearization
-from loopax.kernels.primitive import (
-    Batch,
-    bind,
-    in_jax,
-    kernel_jvp_p,
-    kernel_p,
-    row_shapes,
-)
+from loopax.kernels.primitive import Batch, bind, in_jax, kernel_jvp_p, kernel_p, row_shapes
 
 
 def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:

@@ -147,7 +147,6 @@ class Kernel:
 
     @property
     def dtypes(self) -> list[str]:
-        """The dtypes of the outputs."""
         return [v.type.dtype for v in self.outputs]
 
     @cached_property
@@ -210,12 +209,7 @@ class Kernel:
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             try:
                 code = kernel_code.KernelCode(
-                    self.inputs,
-                    self.outputs,
-                    raises,
-                    optimize,
-                    self.canonical,
-                    self.policy.longest,
+                    self.inputs, self.outputs, raises, optimize, self.canonical, self.policy.longest
                 )
             except UnsupportedOpError as error:
                 return str(error)
@@ -229,10 +223,7 @@ class Kernel:
     ) -> T:
         """The derivative ``make(wrt)``, built once for each ``kind`` and ``wrt``.
 
-        Raises
-        ------
-        NotImplementedError
-            ``make`` fails.
+        Raises `NotImplementedError` if ``make`` fails.
         """
         with TRACING:
             if (kind, wrt) not in self._derivatives:

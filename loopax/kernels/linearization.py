@@ -29,10 +29,7 @@ class Linearization(NamedTuple):
 def linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None:
     """The linearization of ``kernel`` by the inputs at ``wrt``; None where nothing is worth keeping.
 
-    Raises
-    ------
-    NotImplementedError
-        An op has no derivative in PyTensor.
+    Raises `NotImplementedError` if an op has no derivative in PyTensor.
     """
     if kernel.transpiled is None or kernel.is_checkable:
         return None

@@ -1,4 +1,4 @@
-"""What is done to a graph, done to the bodies of its ops."""
+"""A change of a graph, applied to the bodies of its ops."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ Where = Callable[[AbstractFunctionGraph], bool]
 
 
 def has_bodies(graph: AbstractFunctionGraph) -> bool:
-    """Whether an op of ``graph`` has a body."""
     return any(_body_op(node.op) is not None for node in graph.apply_nodes)
+
+
+def with_nodes(is_meant: Callable[[Apply], bool]) -> Where:
+    """A condition for `map_bodies`: a body has such a node, or bodies of its own."""
+    return lambda body: has_bodies(body) or any(map(is_meant, body.apply_nodes))
 
 
 def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) -> None:
@@ -28,7 +32,8 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
     Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is.
     ``where`` says of a body, frozen as it is, whether there can be anything to do: to copy and freeze
     one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
-    Equal bodies, of instances of one loop say, are changed once if their names and lines are equal, too.
+    Equal bodies, for example of instances of one loop, are changed once if their names and lines are
+    equal, too.
     """
     done: dict[FrozenFunctionGraph, list[tuple[Any, InnerGraphOp]]] = {}
 
@@ -65,10 +70,7 @@ def alternate(graph: FunctionGraph, once: Callable[[FunctionGraph], bool], chang
 
 
 def replace_nodes(
-    graph: FunctionGraph,
-    is_meant: Callable[[Any], bool],
-    new: Callable[[Apply], Any],
-    reason: str,
+    graph: FunctionGraph, is_meant: Callable[[Any], bool], new: Callable[[Apply], Any], reason: str
 ) -> None:
     """Replace in place, in bodies too, the first output of each node whose op ``is_meant`` by ``new``."""
 
@@ -79,9 +81,7 @@ def replace_nodes(
                 graph.replace(*pair, reason=reason, import_missing=True)
         map_bodies(graph, change, concerns)
 
-    def concerns(body: AbstractFunctionGraph) -> bool:
-        return has_bodies(body) or any(is_meant(node.op) for node in body.apply_nodes)
-
+    concerns = with_nodes(lambda node: is_meant(node.op))
     change(graph)
 
 

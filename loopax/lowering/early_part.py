@@ -87,12 +87,12 @@ def _parts(program: Program, kept: list[Variable], read: list[Variable]) -> Earl
     shared, seen = list(graph.inputs[n:]), set(ancestors(outputs))
     left = [k for k, v in enumerate(shared) if v in seen]
     inputs = [*graph.inputs[:n], *(shared[k] for k in left), *new]
-    rest = FunctionGraph(inputs, outputs, clone=True)
-    return EarlyPart(early, tuple(shared.index(v) for v in read), rest, tuple(left))
+    residual = FunctionGraph(inputs, outputs, clone=True)
+    return EarlyPart(early, tuple(shared.index(v) for v in read), residual, tuple(left))
 
 
 def _work(node: Apply, values: dict[Variable, Any]) -> float:
-    """What it takes to compute a node, in numbers that a simple operation goes over."""
+    """The work of a node, as a number of entries that a simple operation goes over."""
     op: Any = node.op
     size = float(sum(np.size(values[v]) for v in node.outputs if v in values))
     read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))

@@ -8,7 +8,7 @@ PyTensor rewrites the bodies of its own ops only. With the third every mode that
 ``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and computes
 before them what is the same at every step. It runs before PyTensor's canonicalize, so that what a
 loop no longer needs is gone by then, and long before the rewrites that work in place, which no body
-of ours may see. The last merges loops once more behind canonicalize.
+of loopax may see. The last merges loops once more behind canonicalize.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pass has to say of what it did, beside the graph that it leaves: for `loopax.explain`."""
+"""Notes of a pass on its changes, beside the graph that it leaves: for `loopax.explain`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class State:
 
 @dataclass(eq=False)
 class Y:
-    """What each step emits: ``inner``; ``trace``, ``new`` and ``label`` are as those of a `State`."""
+    """A variable emitted at each step: ``inner``; ``trace``, ``new`` and ``label`` are as of a `State`."""
 
     inner: Any
     trace: Any = None
@@ -77,18 +77,18 @@ class OpenLoop:
         """The loop of ``node`` with ``body``, its own or a copy; its own is to be looked at only."""
         op: Any = node.op
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
-        given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+        operands, results = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
         loop = cls(
-            given.n_steps,
+            operands.n_steps,
             args.i,
-            list(map(Input, args.rows, given.sequences)),
-            list(map(State, args.states, given.states, outs.states, found.finals)),
-            list(map(Input, args.consts, given.consts)),
-            list(map(Y, outs.ys, found.traces)),
+            list(map(Input, args.rows, operands.sequences)),
+            list(map(State, args.states, operands.states, outs.states, results.finals)),
+            list(map(Input, args.consts, operands.consts)),
+            list(map(Y, outs.ys, results.traces)),
             outs.stop,
             op.options,
-            found.n_done,
-            found.stopped,
+            results.n_done,
+            results.stopped,
         )
         ports: list[Any] = [*loop.states, *loop.ys]
         for port, label in zip(ports, op.options.origin.labels, strict=False):  # there may be none
@@ -102,13 +102,13 @@ class OpenLoop:
 
     def set_outputs(self, new: Sequence[Any]) -> None:
         """Other variables for `outputs`, in its order."""
-        given = iter(new)
+        remaining = iter(new)
         for s in self.states:
-            s.next = s.inner.type.filter_variable(next(given))
+            s.next = s.inner.type.filter_variable(next(remaining))
         for y in self.ys:
-            y.inner = next(given)
+            y.inner = next(remaining)
         if self.stop is not None:
-            self.stop = next(given)
+            self.stop = next(remaining)
 
     def drop_unread(self) -> None:
         """Leave out the sequences and constants that the step does not read."""
@@ -118,7 +118,7 @@ class OpenLoop:
 
     @property
     def inner(self) -> BodyArgs:
-        """What the step is given, as variables inside."""
+        """The inputs of the step, as variables inside."""
         groups = self.rows, self.states, self.consts
         return BodyArgs(self.i, *([p.inner for p in group] for group in groups))
 

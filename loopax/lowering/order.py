@@ -109,7 +109,8 @@ NATIVE_PASSES = (
     scan_to_loop,  # last: a buffer says less than a trace
 )
 
-# Those that look for a form of the whole, ``log(1 + exp(x))`` say. What divides a graph comes after them.
+# Those that look for a form of the whole, such as ``log(1 + exp(x))``. What divides a graph comes after
+# them.
 CANONICAL_PASSES = NATIVE_PASSES[: NATIVE_PASSES.index(stabilize_for_loops) + 1]
 
 # What ``jaxify(..., optimize=)`` may be, the default first.
@@ -121,10 +122,7 @@ def passes_with(
 ) -> tuple[Callable[[FunctionGraph], None], ...]:
     """``passes`` with the optimizer that is asked for, in its place.
 
-    Raises
-    ------
-    ImportError
-        It needs an extension or a package that is missing.
+    Raises `ImportError` if it needs an extension or a package that is missing.
     """
     if optimize == "none":
         return passes
@@ -136,7 +134,7 @@ def passes_with(
 def after_canonical(
     passes: tuple[Callable[[FunctionGraph], None], ...],
 ) -> tuple[Callable[[FunctionGraph], None], ...]:
-    """What is left of ``passes`` for a part of a graph that has been through `CANONICAL_PASSES`."""
+    """The remaining ``passes`` for a part of a graph that has been through `CANONICAL_PASSES`."""
     return passes[
         1 + max(k for k, p in enumerate(passes) if p in (stabilize, stabilize_for_loops)) :
     ]
@@ -173,7 +171,7 @@ def _end(graph: FunctionGraph, k: int) -> Apply:
 
 
 def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
-    # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
+    # The user's lines are on the user's nodes. To look for lines at every node of loopax takes a tenth.
     with config.change_flags(traceback__limit=0), gc_paused(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)

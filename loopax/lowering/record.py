@@ -26,7 +26,7 @@ class Counts(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What one pass did. The graphs are copies, with the names of the inputs."""
+    """The effect of one pass. The graphs are copies, with the names of the inputs."""
 
     name: str
     before: FunctionGraph
@@ -51,7 +51,7 @@ def stages(
 
 
 def _mark(graph: FunctionGraph) -> Any:
-    """Equal for equal graphs, but for the names in them."""
+    """Equal for equal graphs, except for the names in them."""
     return graph.freeze(), len(graph.apply_nodes)
 
 
@@ -72,6 +72,6 @@ def counts(graph: AbstractFunctionGraph) -> Counts:
 
 
 def with_body(op: Any) -> InnerGraphOp | None:
-    """The op of ours that has a body: ``op``, or what it is a batch of. None for any other op."""
+    """The op of loopax that has a body: ``op``, or what it is a batch of. None for any other op."""
     core = core_of(op)
     return core if isinstance(core, InnerGraphOp) else None

@@ -17,7 +17,7 @@ def rewritten(
     make: Callable[[], Sequence[Any]],
     *parts: Hashable,
 ) -> list[Any]:
-    """What ``make`` makes of a graph with the help of PyTensor's rewrites; see `cached`."""
+    """The result of ``make`` on a graph with the help of PyTensor's rewrites; see `cached`."""
     if (rewrites := _rewrites_to_keep()) is None:
         return list(make())
     return cached(inputs, outputs, make, rewrites, *parts)

@@ -74,7 +74,7 @@ def _lowered(op: InnerGraphOp) -> InnerGraphOp:
 def _bare(
     scan: Scan, args: ScanArgs, dims: Dims, read: Sequence[bool], shapes: Sequence[Any]
 ) -> list[Variable | None]:
-    """What stands for each output of ``scan``; None for a trace that is not read.
+    """Replacements for the outputs of ``scan``; None for a trace that is not read.
 
     ``shapes`` are the trailing shapes of the traces, None where one is not known before the loop.
     """
@@ -105,9 +105,9 @@ def _bare(
     outs = loop.split_outputs(
         loop.bind(ScanArgs(n_steps, [], states, [*args.sequences, *args.consts]))
     )
-    made = iter(outs.finals[scan.n_states :])
+    buffers = iter(outs.finals[scan.n_states :])
     filled = [
-        None if t is None else t.finished(scan, next(made), n_steps, outs.n_done) for t in traces
+        None if t is None else t.finished(scan, next(buffers), n_steps, outs.n_done) for t in traces
     ]
     return outs._replace(finals=outs.finals[: scan.n_states], traces=filled).flat()
 
@@ -162,11 +162,11 @@ class _List:
 
 def _shape_of_first(rows: Any) -> list[Variable]:
     """The shape of a list's elements; of an empty list what their type says, and 0 otherwise."""
-    given = rows.type()
-    element = given.type.ttype
-    first: Any = getitem(given, 0)
+    symbol = rows.type()
+    element = symbol.type.ttype
+    first: Any = getitem(symbol, 0)
     return Cond.from_branches(
-        [given],
+        [symbol],
         [first.shape[k].astype("int64") for k in range(element.ndim)],
         [pt.constant(n or 0, dtype="int64") for n in element.shape],
     ).bind(pt.gt(length(rows), 0), [rows])

@@ -27,28 +27,17 @@ _SCALES = 1e6
 
 @dataclass(frozen=True)
 class ModelDiagnosis(Diagnosis):
-    """The result of `diagnose` for a model at one point.
+    """The result of `diagnose` for a model at one point."""
 
-    Parameters
-    ----------
-    terms
-        The log-density of each variable and potential, summed over its entries.
-    gradient
-        The largest entry, in absolute value, of the gradient by each variable of the sampler.
-    point
-        The point, on the unconstrained space.
-    """
-
+    # The log-density of each variable and potential, summed over its entries.
     terms: Mapping[str, float] | None = None
+    # The largest entry, in absolute value, of the gradient by each variable of the sampler.
     gradient: Mapping[str, float] | None = None
-    point: Mapping[str, Any] | None = None
+    point: Mapping[str, Any] | None = None  # the point, on the unconstrained space
 
     def _lines(self) -> Sequence[str]:
         lines = list(super()._lines())
-        for title, values in (
-            ("log-density of", self.terms),
-            ("largest slope by", self.gradient),
-        ):
+        for title, values in (("log-density of", self.terms), ("largest slope by", self.gradient)):
             if values:
                 width = max(map(len, values))
                 lines += [

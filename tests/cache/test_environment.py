@@ -68,10 +68,7 @@ ROWS = {
     **{name: (ALL, lambda name=name: package_changed(name)) for name in environment.PACKAGES},
     "fastmath": (ALL, lambda: config.change_flags(numba__fastmath=False)),
     "floatX": (ALL, lambda: config.change_flags(floatX="float32")),
-    "comparisons": (
-        ALL,
-        lambda: changed(config._config_var_dict["tensor__cmp_sloppy"], "val", 1),
-    ),
+    "comparisons": (ALL, lambda: changed(config._config_var_dict["tensor__cmp_sloppy"], "val", 1)),
     "a flag of JAX's": (ALL, lambda: jax.numpy_rank_promotion("raise")),
     "precision of JAX": (ALL, lambda: jax.default_matmul_precision("bfloat16")),
     "checks of bounds": (NATIVE, lambda: changed(numba.config, "BOUNDSCHECK", 1)),

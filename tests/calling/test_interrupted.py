@@ -7,23 +7,17 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.raise_op import Assert
 
 from loopax import jaxify, scan
+from tests.support.ops import SameType
 
 BACKENDS = ["jax", "numba"]
 x = pt.dscalar("x")
 
 
-class Interrupted(Op):
+class Interrupted(SameType):
     """Its input, unless that is negative: then the user presses Ctrl-C."""
-
-    __props__ = ()
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, outputs):
         if inputs[0] < 0:

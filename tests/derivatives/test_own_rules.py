@@ -37,10 +37,7 @@ RULES = {
     "set at a constant twice": (pt.set_subtensor(V[[3, 0, 3]], W), {W: VALUES, V: BASE}),
     "set at one place by two signs": (pt.set_subtensor(V[[1, -4, 2]], W), {W: VALUES, V: BASE}),
     "set rows twice": (pt.set_subtensor(M[AT % 3], W), {W: VALUES, M: SQUARE, AT: REPEATED}),
-    "set elements twice": (
-        pt.set_subtensor(M[[0, 0, 1], [1, 1, 2]], W),
-        {W: VALUES, M: SQUARE},
-    ),
+    "set elements twice": (pt.set_subtensor(M[[0, 0, 1], [1, 1, 2]], W), {W: VALUES, M: SQUARE}),
     "set one number at all": (pt.set_subtensor(V[AT], W[0]), {W: VALUES, V: BASE, AT: REPEATED}),
     "add at an index twice": (pt.inc_subtensor(V[AT], W), {W: VALUES, V: BASE, AT: REPEATED}),
     "cho_solve, lower": (pt.linalg.cho_solve((M, True), W), {M: FACTOR, W: VALUES}),

@@ -8,15 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 
-COLUMNS = (
-    "JAX",
-    "under jit",
-    "jax.grad",
-    "second",
-    "vmap",
-    "Numba",
-    "loopax.grad",
-)
+COLUMNS = ("JAX", "under jit", "jax.grad", "second", "vmap", "Numba", "loopax.grad")
 
 
 @dataclass

@@ -44,6 +44,7 @@ from loopax.lowering.storage.read_early import read_early
 from loopax.lowering.storage.read_last import read_last
 from tests.support.compare import loops
 from tests.support.kept import rewritten
+from tests.support.ops import SameType
 
 # -- an elementwise function -------------------------------------------------------------------------
 
@@ -72,17 +73,13 @@ softsign = Elemwise(Softsign(upgrade_to_float, name="softsign"), name="softsign"
 # -- an op that moves entries ------------------------------------------------------------------------
 
 
-class Roll(WithShapes, Op):
+class Roll(WithShapes, SameType):
     """Each row of ``x`` rolled by one along ``axis``."""
 
     __props__ = ("axis",)
 
     def __init__(self, axis):
         self.axis = axis
-
-    def make_node(self, x):
-        x = pt.as_tensor(x)
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = np.roll(inputs[0], 1, self.axis)

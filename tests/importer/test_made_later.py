@@ -6,9 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
 from pytensor.scan.op import Scan as LegacyScan
 
 import loopax
@@ -19,6 +17,7 @@ from loopax.ir.ops.inner_graph_op import core_of, nodes_within
 from loopax.kernels import derivative_graphs
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from tests.support.compare import assert_agrees
+from tests.support.ops import SameType
 
 X, A = pt.dvector("x"), pt.dscalar("a")
 VALUES = [np.array([0.3, 0.8, -0.2]), np.array(0.7)]
@@ -67,11 +66,8 @@ def test_derivatives_that_were_left_in_a_graph(graph):
     assert not foreign(later)
 
 
-class LoopsBack(Op):
+class LoopsBack(SameType):
     """Twice its input; its pullback is a loop of PyTensor's."""
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = 2 * inputs[0]

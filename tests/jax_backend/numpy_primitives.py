@@ -297,12 +297,7 @@ def _cumulative(name: str, ufunc: Any) -> None:
     RULES[name] = run
 
 
-CUMULATIVE = {
-    "cumsum": np.add,
-    "cumprod": np.multiply,
-    "cummax": np.maximum,
-    "cummin": np.minimum,
-}
+CUMULATIVE = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 for _name, _ufunc in CUMULATIVE.items():
     _cumulative(_name, _ufunc)
 

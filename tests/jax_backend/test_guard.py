@@ -18,10 +18,7 @@ BRANCHES = {
     "sum": (pt.switch(X[0] > 0, pt.sqrt(X).sum(), 0.0), [0.0, 0.0]),
     "element": (pt.switch(X[0] > 0, pt.sqrt(X)[0], 0.0), [0.0, 0.0]),
     "reversed": (pt.switch(X[::-1] > 0, pt.sqrt(X)[::-1], 0.0).sum(), [0.0, 0.25]),
-    "read by both": (
-        pt.switch(X > 0, pt.sqrt(X)[0] + pt.sqrt(X)[::-1], 0.0).sum(),
-        [INF, 0.0],
-    ),
+    "read by both": (pt.switch(X > 0, pt.sqrt(X)[0] + pt.sqrt(X)[::-1], 0.0).sum(), [INF, 0.0]),
     "column": (
         pt.switch((X > 0)[:, None], 2 * pt.log(X)[:, None] + np.zeros((2, 3)), 0.0).sum(),
         [0.0, 1.5],

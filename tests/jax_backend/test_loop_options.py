@@ -24,9 +24,7 @@ def weighted(x, s, a, **options):
     i, row, state, const = pt.lscalar(), pt.dscalar(), pt.dscalar(), pt.dscalar()
     new = pt.tanh(const * state + row) + 0.1 * i
     scan = Scan.from_body(
-        BodyArgs(i, [row], [state], [const]),
-        BodyOuts([new], [new * row]),
-        ScanOptions(**options),
+        BodyArgs(i, [row], [state], [const]), BodyOuts([new], [new * row]), ScanOptions(**options)
     )
     return scan.bind(ScanArgs(x.shape[0], [x], [s], [a]))
 

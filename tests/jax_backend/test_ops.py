@@ -277,9 +277,7 @@ CASES: dict[str, Case] = {
         Elemwise, lambda: scalar(ps.Composite([x := ps.float64()], [x * 2, x + x]), M), (M,)
     ),
     "scalar loop": Case(
-        Elemwise,
-        lambda: pytensor.grad(pt.gammainc(abs(V) + 0.5, abs(U)).sum(), V),
-        (V, U),
+        Elemwise, lambda: pytensor.grad(pt.gammainc(abs(V) + 0.5, abs(U)).sum(), V), (V, U)
     ),
     "scalar op": Case(
         ps.ScalarOp,
@@ -372,10 +370,7 @@ CASES: dict[str, Case] = {
     ),
     "alloc": Case(Alloc, lambda: Alloc()(V, N, V.shape[0]), (V, N), (V,), static=(N,)),
     "alloc_empty": Case(
-        AllocEmpty,
-        lambda: pt.set_subtensor(AllocEmpty("float32")(N, 3)[:], 1.0),
-        (N,),
-        static=(N,),
+        AllocEmpty, lambda: pt.set_subtensor(AllocEmpty("float32")(N, 3)[:], 1.0), (N,), static=(N,)
     ),
     "arange": Case(
         ARange,
@@ -598,10 +593,7 @@ def agrees(outputs: Any, inputs: Any, grad: Any = (), static: Any = ()) -> None:
 
 # PyTensor's own `perform` of its Fourier ops calls NumPy in a way that NumPy 2 deprecates.
 @pytest.mark.filterwarnings("ignore:`axes` should not be `None`:DeprecationWarning")
-@pytest.mark.parametrize(
-    "name",
-    CASES,
-)
+@pytest.mark.parametrize("name", CASES)
 def test_a_conversion(name, monkeypatch):
     case = CASES[name]
     rules = []

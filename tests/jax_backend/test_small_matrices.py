@@ -52,11 +52,7 @@ PROGRAMS = {
     "vector": ([A, B], solve(A, B[:, 0], b_ndim=1), lambda a, b: np.linalg.solve(a, b[:, 0])),
     "symmetric": ([A, B], solve(A, B, assume_a="sym"), np.linalg.solve),
     "definite": ([A, B], solve(A, B, assume_a="pos"), np.linalg.solve),
-    "by a factor": (
-        [A, B],
-        cho_solve((cholesky(A), True), B),
-        np.linalg.solve,
-    ),
+    "by a factor": ([A, B], cho_solve((cholesky(A), True), B), np.linalg.solve),
     "lower": (
         [A, B],
         solve_triangular(A, B, lower=True),
@@ -185,10 +181,7 @@ def test_batches_and_loops():
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [
-        (pt.dmatrix("x"), definite(4)),
-        (pt.zmatrix("x"), definite(2).astype(complex)),
-    ],
+    [(pt.dmatrix("x"), definite(4)), (pt.zmatrix("x"), definite(2).astype(complex))],
     ids=["larger", "complex"],
 )
 def test_others_go_to_lapack(variable, value):

@@ -1,4 +1,4 @@
-"""Arrays of indices that are known: `loopax.jax_backend.ops.indexing.static_indices`."""
+"""Arrays of indices that are known: `loopax.jax_backend.ops.indexing.static_scatter`."""
 
 import jax
 import numpy as np
@@ -29,10 +29,7 @@ def test_nothing_is_computed_of_them(index):
     y = np.arange(float(np.prod(shape))).reshape(shape)
     written, added = X.copy(), X.copy()
     np.add.at(added, index, y)
-    programs = {
-        "read": (x[index], X[index]),
-        "added": (x[index].inc(y), added),
-    }
+    programs = {"read": (x[index], X[index]), "added": (x[index].inc(y), added)}
     if len(np.unique(np.arange(60).reshape(X.shape)[index])) == y.size:
         written[index] = y
         programs["written"] = x[index].set(y), written

@@ -61,9 +61,7 @@ def test_values_and_derivatives_have_no_scatter(index, sets, broadcast):
     batch = jax.vmap(f, in_axes=(None, 0))(X, np.stack([y, 2 * y]))
     np.testing.assert_array_equal(batch[1], expected(index, sets, 2 * y))
     np.testing.assert_allclose(
-        jax.jvp(f, (X, y), (X, y))[1],
-        expected(index, sets, y) if not sets else f(X, y),
-        rtol=1e-13,
+        jax.jvp(f, (X, y), (X, y))[1], expected(index, sets, y) if not sets else f(X, y), rtol=1e-13
     )
 
 

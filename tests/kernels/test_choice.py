@@ -14,8 +14,6 @@ import pytensor.tensor as pt
 import pytest
 from jax.experimental import checkify
 from numba.core.errors import NumbaError
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.raise_op import Assert
 
 import loopax
@@ -24,6 +22,7 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.kernels import choice
 from loopax.kernels.ffi import kernel_code
 from tests.support.compare import primitives
+from tests.support.ops import SameType
 
 X = np.arange(1.0, 5.0)
 
@@ -95,11 +94,8 @@ def test_draws_without_a_loop_stay_with_jax(x):
     assert kernels(f, X) == 0
 
 
-class BlackBox(Op):
+class BlackBox(SameType):
     """Twice its input, by Python."""
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = 2 * inputs[0]
@@ -319,13 +315,8 @@ def test_native_code_of_a_program_is_written_where_it_is_run(x, written):
     assert jax.jit(f)(X) == 30.0 and len(written) == 3
 
 
-class Twice(Op):
+class Twice(SameType):
     """An op that PyTensor has no native function for, with a rule for JAX's operations."""
-
-    __props__ = ()
-
-    def make_node(self, y):
-        return Apply(self, [y], [y.type()])
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = 2 * inputs[0]

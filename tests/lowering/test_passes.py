@@ -12,7 +12,18 @@ from pytensor.tensor.elemwise import Elemwise
 from loopax import cond, scan
 from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.lowering import PASSES
+from loopax.lowering.canonical.recognise_reverse import recognise_reverse
+from loopax.lowering.fission.functions_out import functions_out
+from loopax.lowering.fission.push_out import push_out
+from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
+from loopax.lowering.redundancy.inline_invariants import inline_invariants
+from loopax.lowering.redundancy.merge_inputs import merge_inputs
+from loopax.lowering.redundancy.merge_loops import merge_loops
+from loopax.lowering.redundancy.remove_unused import remove_unused
+from loopax.lowering.storage.read_last import read_last
+from loopax.lowering.storage.read_rows import read_rows
 from tests.random_programs.in_ir import Program, program
+from tests.support.compare import loops, ports
 from tests.support.kept import Fault, assert_kept, difference, expected, outcome
 from tests.support.random_loops import RANDOM
 
@@ -32,6 +43,35 @@ def test_what_a_program_does_is_kept(number):
         assert_kept(program(which), PASSES)
 
     holds()
+
+
+# -- each pass alone ---------------------------------------------------------------------------------
+
+# What a pass leaves no more of than there was.
+MEASURES = {
+    merge_loops: lambda graph: len(loops(graph)),
+    merge_inputs: lambda graph: sum(map(sum, ports(graph))),
+    remove_unused: lambda graph: sum(map(sum, ports(graph))),
+    # A state or a row may become a constant.
+    inline_invariants: lambda graph: sum(sum(p) - p[2] for p in ports(graph)),
+}
+ALONE = [*MEASURES, functions_out, hoist_invariants, push_out, recognise_reverse, read_last]
+ALONE += [read_rows]
+
+
+@pytest.mark.parametrize("run", ALONE, ids=lambda run: run.__name__)
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(1000, 1150), marks=pytest.mark.slow)], ids=len
+)
+def test_a_pass_keeps_what_a_program_does_and_is_then_done(run, seeds):
+    measure = MEASURES.get(run, lambda graph: 0)
+    for one in map(program, seeds):
+        # One guard may make another node safe to hoist.
+        assert_kept(one, [run], steady=run is not hoist_invariants)
+        graph = one.graph()
+        before = measure(graph)
+        run(graph)
+        assert measure(graph) <= before, one.seed
 
 
 # -- the test is one ---------------------------------------------------------------------------------

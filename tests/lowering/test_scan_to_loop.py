@@ -13,26 +13,15 @@ from pytensor.typed_list import length
 
 import loopax
 from loopax.base.errors import LoopTypeError
-from loopax.ir import (
-    BodyArgs,
-    BodyOuts,
-    Cond,
-    Scan,
-    ScanArgs,
-    ScanOptions,
-    Stack,
-    evaluate,
-)
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, Stack, evaluate
 from loopax.lowering import lower
 from loopax.lowering.scan_to_loop import scan_to_loop
+from tests.random_programs.in_ir import program as random_program
 from tests.support.compare import imported
-from tests.support.kept import rewritten
+from tests.support.kept import assert_kept, rewritten
 from tests.test_properties import program, recipes
 
-RANDOM = settings(
-    max_examples=25,
-    derandomize=True,
-)
+RANDOM = settings(max_examples=25, derandomize=True)
 
 
 def ops(graph: Any) -> list[Any]:
@@ -75,60 +64,10 @@ def test_legacy_scans(recipe):
     assert_keeps(graph, *[np.asarray(x) for x in values])
 
 
-@st.composite
-def loops(draw: Any) -> tuple[FunctionGraph, list[Any]]:
-    """A loop with a float state, an integer state, a trace of each, and a loop or branch in it."""
-    reverse, stops = draw(st.booleans()), draw(st.booleans())
-    rank, n_steps = draw(st.integers(0, 2)), draw(st.integers(0, 4))
-    with_sequence, inside = draw(st.booleans()), draw(st.sampled_from(["loop", "cond", "nothing"]))
-    shape = (2, 3)[:rank]
-    i, n, c = pt.lscalar("i"), pt.iscalar("n"), pt.dscalar("c")
-    x, s = [pt.tensor(shape=(None,) * rank, dtype="float64") for _ in "xs"]
-    following = pt.cos(s) * c + (x if with_sequence else i)
-    if inside == "loop":
-        j, t = pt.lscalar(), s.type()
-        deep = Scan.from_body(
-            BodyArgs(j, [], [t], []), BodyOuts([t / 2 + j], [t.sum()]), ScanOptions(reverse=True)
-        )
-        final, trace = deep.bind(ScanArgs(pt.minimum(n, 2), [], [following], []))
-        following = final + trace.sum()
-    elif inside == "cond":
-        operand = following.type()
-        cond = Cond.from_branches([operand], [pt.sin(operand)], [operand * 2])
-        (following,) = cond.bind(pt.gt(following.sum(), 0), [following])
-    rows = [x] if with_sequence else []
-    body = Scan.from_body(
-        BodyArgs(i, rows, [s, n], [c]),
-        BodyOuts(
-            [following, n + 1],
-            [following.sum(), s, n],
-            pt.ge(n, draw(st.integers(1, 3))) if stops else None,
-        ),
-        ScanOptions(reverse=reverse),
-    )
-    steps, c0, n0 = pt.lscalar("steps"), pt.dscalar("c0"), pt.iscalar("n0")
-    xs = pt.tensor("xs", shape=(None,) * (rank + 1), dtype="float64")
-    s0 = pt.tensor("s0", shape=(None,) * rank, dtype="float64")
-    # A constant bound takes a buffer, one that is only known later a list.
-    count = steps if draw(st.booleans()) else n_steps
-    outs = body.bind(ScanArgs(count, [xs] if rows else [], [s0, n0], [c0]))
-    read = draw(st.lists(st.sampled_from(range(len(outs))), min_size=1, unique=True))
-    rng = np.random.default_rng(0)
-    values = [
-        np.asarray(n_steps),
-        np.asarray(0.7),
-        np.asarray(0, "int32"),
-        rng.normal(size=(n_steps, *shape)),
-        rng.normal(size=shape),
-    ]
-    return FunctionGraph([steps, c0, n0, xs, s0], [outs[k] for k in read], clone=True), values
-
-
 @RANDOM
-@given(loops())
-def test_random_loops(loop):
-    graph, values = loop
-    assert_keeps(graph, *[np.asarray(v) for v in values])
+@given(st.integers(0, 2**32 - 1))
+def test_random_programs(which):
+    assert_kept(random_program(which), [lower, scan_to_loop])
 
 
 # -- traces that are lists -------------------------------------------------------------------------
@@ -163,8 +102,7 @@ def shapes_by_value(stops: bool) -> tuple[FunctionGraph, Any]:
     """Rows whose length is the value of a state: not known before the loop starts."""
     i, m = pt.lscalar("i"), pt.lscalar("m")
     scan = Scan.from_body(
-        BodyArgs(i, [], [m], []),
-        BodyOuts([m], [pt.arange(m) + i], pt.ge(i, 1) if stops else None),
+        BodyArgs(i, [], [m], []), BodyOuts([m], [pt.arange(m) + i], pt.ge(i, 1) if stops else None)
     )
     steps, m0 = pt.lscalar("steps"), pt.lscalar("m0")
     trace = scan.bind(ScanArgs(steps, [], [m0], []))[1]

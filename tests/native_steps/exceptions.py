@@ -43,7 +43,7 @@ PYTHON = {
 }
 # What PyTensor cannot differentiate, without that it says so when it is asked for the derivative.
 NOT_DIFFERENTIABLE = {
-    "ConstructSparseFromList": "rows of a sparse cotangent are read as those of a dense one",
+    "ConstructSparseFromList": "rows of a sparse cotangent are read as those of a dense one"
 }
 # Calls of PyTensor's native functions, on arrays, by the modules of the ops.
 ON_ARRAYS = {

@@ -22,11 +22,7 @@ def _native(make):
 
 @pytest.mark.parametrize(
     ("make", "shape"),
-    [
-        (lambda v: v * 2, (0, 4)),
-        (lambda v: pt.outer(v, v), (0, 4, 4)),
-        (lambda v: v.sum(), (0,)),
-    ],
+    [(lambda v: v * 2, (0, 4)), (lambda v: pt.outer(v, v), (0, 4, 4)), (lambda v: v.sum(), (0,))],
     ids=["elementwise", "outer", "sum"],
 )
 def test_a_batch_of_no_rows_has_the_shape_of_a_row(make, shape):
@@ -37,10 +33,7 @@ def test_a_batch_of_no_rows_has_the_shape_of_a_row(make, shape):
 
 def _discounted(v):
     return pytensor.scan(
-        lambda x, s: 0.5 * s + x,
-        sequences=v,
-        outputs_info=pt.zeros(()),
-        return_updates=False,
+        lambda x, s: 0.5 * s + x, sequences=v, outputs_info=pt.zeros(()), return_updates=False
     )
 
 

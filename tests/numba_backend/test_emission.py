@@ -234,10 +234,7 @@ def test_a_gather_without_functions_is_part_of_the_loop_that_reads_it():
 
 def test_a_row_is_looked_up_once_for_its_elements():
     x, y, k, at = pt.dmatrix("x"), pt.dmatrix("y"), pt.lvector("k"), pt.lmatrix("at")
-    for inputs, out in (
-        ([x, y, k], (x[k] * y).sum()),
-        ([x, y, k], pt.inc_subtensor(x[k], y)),
-    ):
+    for inputs, out in (([x, y, k], (x[k] * y).sum()), ([x, y, k], pt.inc_subtensor(x[k], y))):
         text = source(inputs, [out])
         assert text.count("index(") == 1
         assert re.search(r"\n        k\d+ = index\(t\d+, n\d+\)\n +for i", text), text

@@ -55,11 +55,7 @@ def _slope_until_a_threshold(weights, x):
 
 
 @program(
-    X6,
-    thread="pytensor 2217",
-    issue=5,
-    grad_wrt=("x",),
-    expected_grads=_slope_until_a_threshold,
+    X6, thread="pytensor 2217", issue=5, grad_wrt=("x",), expected_grads=_slope_until_a_threshold
 )
 def sum_until_a_threshold():
     x = pt.vector("x")

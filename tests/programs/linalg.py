@@ -70,12 +70,7 @@ def qr_and_svd():
     return [m], [q @ r, pt.abs(pt.diagonal(r)), d, (u * d) @ vt]
 
 
-@program(
-    M,
-    thread="pytensor 466",
-    grad_wrt=("m",),
-    expected_grads=lambda w, m: 2.0 * w[0] * m,
-)
+@program(M, thread="pytensor 466", grad_wrt=("m",), expected_grads=lambda w, m: 2.0 * w[0] * m)
 def gradient_of_qr():
     """r.T @ r is m.T @ m. PyTensor 3.0 cannot differentiate qr at all."""
     m = pt.matrix("m")
@@ -127,12 +122,7 @@ def gradient_of_a_log_density():
 @program(BATCH, np.stack([B, 2.0 * B]), thread="pytensor 306", grad_wrt=("s", "b"))
 def batched_solve_and_cholesky():
     s, b = pt.tensor3("s"), pt.matrix("b")
-    return [s, b], [
-        la.solve(s, b, b_ndim=1),
-        la.cholesky(symmetric(s)),
-        la.det(s),
-        la.inv(s).sum(),
-    ]
+    return [s, b], [la.solve(s, b, b_ndim=1), la.cholesky(symmetric(s)), la.det(s), la.inv(s).sum()]
 
 
 @program(BATCH, B, thread="pytensor 1482", grad_wrt=("batch",))

@@ -65,10 +65,7 @@ def kalman_filter():
         return m + gain @ miss, p - gain @ design @ p, ll
 
     *_, ll = scan(
-        step,
-        sequences=y,
-        outputs_info=[pt.zeros(2), pt.eye(2), None],
-        non_sequences=[trans, q, r],
+        step, sequences=y, outputs_info=[pt.zeros(2), pt.eye(2), None], non_sequences=[trans, q, r]
     )
     return [y, phi, q, r], ll.sum()
 

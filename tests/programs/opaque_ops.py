@@ -10,6 +10,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import vectorize_graph
 from pytensor.link.jax.dispatch import jax_funcify
 
+from tests.support.ops import SameType
+
 from .record import program, scan
 
 X4 = np.array([0.5, -1.0, 2.0, 0.25])
@@ -37,26 +39,14 @@ class BlackBoxWithGradient(BlackBox):
         return [g * BlackBoxGradient()(x)]
 
 
-class BlackBoxGradient(Op):
-    __props__ = ()
-
-    def make_node(self, x):
-        x = pt.as_tensor(x)
-        return Apply(self, [x], [x.type()])
-
+class BlackBoxGradient(SameType):
     def perform(self, node, inputs, output_storage):
         [x] = inputs
         output_storage[0][0] = np.asarray(np.sin(2.0 * x), dtype=x.dtype)
 
 
-class Doubled(Op):
+class Doubled(SameType):
     """Has no gradient and a conversion that its author registered."""
-
-    __props__ = ()
-
-    def make_node(self, x):
-        x = pt.as_tensor(x)
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = 2.0 * inputs[0]

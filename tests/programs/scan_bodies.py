@@ -75,9 +75,7 @@ def integer_states():
         return i + 2, pt.cast(small * 3, "int8"), pt.invert(odd)
 
     return [n], scan(
-        step,
-        outputs_info=[n, pt.constant(1, dtype="int8"), pt.eq(n % 2, 1)],
-        n_steps=6,
+        step, outputs_info=[n, pt.constant(1, dtype="int8"), pt.eq(n % 2, 1)], n_steps=6
     )
 
 

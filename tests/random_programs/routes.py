@@ -14,6 +14,7 @@ import loopax
 from loopax import PaddedArray, jaxify
 from loopax.base.extensions import installed_extensions
 from loopax.ir.replace import replaced
+from loopax.ir.sequences import with_items
 from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.jax_backend.interpreted import interpreted
 from tests.numba_backend.interpreted import InterpretedFunction as InterpretedNumba
@@ -227,18 +228,11 @@ def under_jit(case: Case, backend: str) -> Any:
     traced = [k for k in range(len(args)) if k not in _static(case)]
 
     def of(*some: Any) -> Any:
-        return f(*_with(args, traced, some))
+        return f(*with_items(args, traced, some))
 
     run = interpreted(of) if backend.endswith("as Python") else jax.jit(of)
     found = run(*[case.values[k] for k in traced])
     return _arrays(found), answer, _dtypes(case.written.outputs)
-
-
-def _with(args: list[Any], places: list[int], some: Any) -> list[Any]:
-    every = list(args)
-    for k, x in zip(places, some, strict=True):
-        every[k] = x
-    return every
 
 
 @_in_each("jax.grad of {}", IN_JAX)
@@ -247,7 +241,7 @@ def grad_by_jax(case: Case, backend: str) -> Any:
     gradient = jax.grad(_cost(case, backend), argnums=tuple(case.wrt))
 
     def of(*some: Any) -> Any:
-        return gradient(*_with(args, case.wrt, some))
+        return gradient(*with_items(args, case.wrt, some))
 
     found = _transformed(backend, of)(*[args[k] for k in case.wrt])
     return _arrays(found), answer, _of_floats(case)
@@ -256,7 +250,7 @@ def grad_by_jax(case: Case, backend: str) -> Any:
 def _cost_of_floats(case: Case, backend: str) -> Callable[..., Any]:
     """The cost as a function of the float arguments alone."""
     args, f = _arguments(case), _cost(case, backend)
-    return lambda *floats: f(*_with(args, case.wrt, floats))
+    return lambda *floats: f(*with_items(args, case.wrt, floats))
 
 
 # Derivatives of derivatives are taken a little away from kinks and ends, where each rule has its own.
@@ -313,7 +307,7 @@ def _near_of_pytensor(case: Case) -> Case:
 
 
 def _primals_and_tangents(case: Case) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    tangents = _with([None] * len(case.values), case.wrt, case.direction)
+    tangents = with_items([None] * len(case.values), case.wrt, case.direction)
     return tuple(case.values), tuple(tangents)
 
 
@@ -369,7 +363,7 @@ def vmap_by_jax(case: Case, backend: str) -> Any:
 
         def run(*args: Any) -> Any:
             def of(*some: Any) -> Any:
-                return batch(*_with(list(args), rows, some))
+                return batch(*with_items(list(args), rows, some))
 
             return [members(x) for x in _transformed(backend, of)(*[args[k] for k in rows])]
 

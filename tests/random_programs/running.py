@@ -271,13 +271,7 @@ def run(
 
 
 def report(
-    by_route: Any,
-    seconds: Any,
-    features: Any,
-    bad: Any,
-    signatures: Any,
-    programs: int,
-    out: Any,
+    by_route: Any, seconds: Any, features: Any, bad: Any, signatures: Any, programs: int, out: Any
 ) -> None:
     statuses = [
         "right",

@@ -12,14 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.random_programs.building import build
-from tests.random_programs.description import (
-    Function,
-    Input,
-    Program,
-    Statement,
-    source,
-    trimmed,
-)
+from tests.random_programs.description import Function, Input, Program, Statement, source, trimmed
 
 OPTIONS = [
     *[r", keepdims=True", r", checkpoint='?\w+'?", r", reverse=True", r", go_backwards=True"],

@@ -17,14 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
 from tests.random_programs.building import COMMON
-from tests.random_programs.description import (
-    Input,
-    Program,
-    Statement,
-    declaration,
-    lines,
-    trimmed,
-)
+from tests.random_programs.description import Input, Program, Statement, declaration, lines, trimmed
 from tests.random_programs.written_out import Flat, TooLong
 
 LARGEST = 200  # elements of a value

@@ -176,6 +176,11 @@ def imported(inputs: Sequence[Any], outputs: Any) -> Program:
     return program
 
 
+def value(outputs: Any, inputs: Sequence[Any] = (), values: Sequence[Any] = ()) -> Any:
+    """The values of ``outputs`` in PyTensor."""
+    return pytensor.function(list(inputs), outputs, mode=FAST_COMPILE)(*values)
+
+
 def loops(graph: Any) -> list[Apply]:
     """The `Scan` nodes of a graph, those in bodies behind the one they are in."""
     found = []
@@ -183,6 +188,12 @@ def loops(graph: Any) -> list[Apply]:
         found += [node] if isinstance(node.op, Scan) else []
         found += loops(node.op.fgraph) if isinstance(node.op, InnerGraphOp) else []
     return found
+
+
+def ports(graph: Any) -> list[tuple[int, ...]]:
+    """The numbers of sequences, states, constants and traces of each loop."""
+    ops = [node.op for node in loops(graph)]
+    return [(op.n_seqs, op.n_states, op.n_consts, op.n_ys) for op in ops]
 
 
 def primitives(jaxpr: Any) -> Counter[str]:

@@ -7,13 +7,7 @@ program as a graph. Nothing in `loopax` knows of it but the record that it regis
 from collections.abc import Sequence
 from typing import Any
 
-from loopax.calling import (
-    Arguments,
-    Backend,
-    ProgramFunction,
-    TracedFunction,
-    register_backend,
-)
+from loopax.calling import Arguments, Backend, ProgramFunction, TracedFunction, register_backend
 from loopax.ir import evaluate
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.program import Program

@@ -4,15 +4,12 @@ A step is a random expression of the row, the states, the index and what it clos
 inner loops and inner loops that stop; there are one or two states, a count beside them, and two traces.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
-import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from loopax import cond, fori_loop, scan, while_loop
@@ -20,10 +17,7 @@ from tests.support.random_expressions import build, expressions
 
 # The seed is in the name of a test, so that a failure is one that a change has made; to look for more,
 # add seeds. Not Phase.shrink: a failing loop is small, and minutes go into shrinking several.
-RANDOM = settings(
-    max_examples=8,
-    phases=[Phase.generate],
-)
+RANDOM = settings(max_examples=8, phases=[Phase.generate])
 
 # -- expressions, all smooth and bounded -------------------------------------------------------------
 
@@ -101,13 +95,6 @@ def values(recipe: Recipe, seed: int = 1) -> list[Any]:
     ]
 
 
-def with_gradients(recipe: Recipe) -> list[Any]:
-    """What `loop` returns, and the gradients of a sum of all of it by the `inputs`."""
-    outs = loop(recipe)
-    cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
-    return outs + pytensor.grad(cost, inputs(recipe), disconnected_inputs="ignore")
-
-
 def loop(recipe: Recipe) -> list[Any]:
     """The states behind the loop, the traces, and of a loop that stops whether it did."""
     rows, start, a = inputs(recipe)
@@ -128,24 +115,3 @@ def loop(recipe: Recipe) -> list[Any]:
     init = (0 if recipe.counts else None, starts)
     (n, finals), ys, *stopped = scan(step, init, rows, reverse=recipe.reverse, **recipe.options)
     return [*finals, *ys, *([] if n is None else [n]), *stopped]
-
-
-def gradients_of_random_loops(test: Callable[[list[Any], list[Any], list[Any]], None]) -> Any:
-    """``test(inputs, outputs, values)`` of a pass, on 16 loops with their gradients, as a slow test.
-
-    In `make test` the passes meet such loops one after the other (`test_passes.py`).
-    """
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("number", range(2))
-    def on_random_loops(number: int) -> None:
-        @seed(number)
-        @RANDOM
-        @given(recipes())
-        def holds(recipe: Recipe) -> None:
-            test(inputs(recipe), with_gradients(recipe), values(recipe))
-
-        holds()
-
-    on_random_loops.__doc__ = test.__doc__
-    return on_random_loops

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
+from tests.support.compare import loops
 from tests.support.kept import rewritten
 
 x, s, n = pt.dmatrix("x"), pt.dvector("s"), pt.lscalar("n")
@@ -35,6 +36,11 @@ def loop(
         return new, EMITTED[emitted](new, c, r), *stop
 
     return scan(step, s, x, length=length, reverse=reverse)
+
+
+def counts(graph: FunctionGraph) -> list[tuple[int, int]]:
+    """The numbers of states and of traces of each loop."""
+    return [(node.op.n_states, node.op.n_ys) for node in loops(graph)]
 
 
 def kept(

@@ -1,4 +1,4 @@
-"""What differs between the supported PyTensor releases (3.0 to 3.3), and private names that loopax needs.
+"""Differences between the supported PyTensor releases (3.0 to 3.3), and private names that loopax needs.
 
 Remove an entry when the oldest supported release no longer needs it.
 """
@@ -195,7 +195,7 @@ def axis_of(node: Apply) -> int | None:
 
 
 def joined_rows(node: Apply | None) -> list[Any] | None:
-    """What a Join along the first axis joins, None for any other node."""
+    """The variables that a Join joins along the first axis, None for any other node."""
     if node is None or not isinstance(node.op, Join) or axis_of(node) != 0:
         return None
     return list(joined_by(node.op, node.inputs))

@@ -30,7 +30,6 @@ class _Conditions:
         self._masks: dict[int, tuple[np.ndarray, int, int]] = {}
 
     def add(self, condition: Constant, out: Variable, switch: int) -> None:
-        """Add the condition of a term, the variable ``out``."""
         number = self._program.number_of(condition)
         where = condition.data.astype(bool)
         if where.all() or not where.any():

@@ -17,14 +17,7 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.extensions.egraph.op_table import SCALARS, OpTable
 from loopax.extensions.egraph.rules import RULES_BY_NAME, Rule
 from loopax.extensions.egraph.saturate import Node, Saturated
-from loopax.facts.costs import (
-    ARRAY,
-    COPY,
-    GATHER,
-    KEEP,
-    UNKNOWN_LENGTH,
-    WRITE,
-)
+from loopax.facts.costs import ARRAY, COPY, GATHER, KEEP, UNKNOWN_LENGTH, WRITE
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 

@@ -10,7 +10,6 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import constant
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 from loopax.extensions.egraph.kronecker import facts_of, kron_of
@@ -23,6 +22,7 @@ from loopax.extensions.egraph.node_names import (
     operand_type,
 )
 from loopax.extensions.egraph.op_table import FLOATS, OpTable, is_named
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.effects import Speculation, speculation
 from loopax.ir.sizes import unconditional_dims_of
 
@@ -77,7 +77,6 @@ class Encoded:
     # -- terms -------------------------------------------------------------------------------------------
 
     def number_of(self, v: Variable) -> int:
-        """The number of the term of a variable."""
         if v not in self._number_of:
             self._number_of[v] = self.leaf(v)
         return self._number_of[v]
@@ -131,7 +130,7 @@ class Encoded:
 
     def _term(self, node: Apply, output: int) -> Term:
         op: Any = node.op
-        if isinstance(op, Elemwise) and not op.inplace_pattern and len(node.outputs) == 1:
+        if is_elementwise(node) and not op.inplace_pattern and len(node.outputs) == 1:
             if (term := self._elementwise(node)) is not None:
                 return term
         if (k := self.table.access(node)) is not None:

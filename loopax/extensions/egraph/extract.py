@@ -20,9 +20,7 @@ Choice = Mapping[int, Node]
 
 
 def cheapest(
-    classes: Mapping[int, list[Node]],
-    cost: Callable[[int, Node], float],
-    preferred: Choice,
+    classes: Mapping[int, list[Node]], cost: Callable[[int, Node], float], preferred: Choice
 ) -> dict[int, Node]:
     """The cheapest term of each class that can be built; ties go to ``preferred``.
 

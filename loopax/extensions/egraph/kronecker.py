@@ -8,11 +8,12 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import constant
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.type import TensorType
 
 from loopax.extensions.egraph.op_table import OpTable
+from loopax.facts.elementwise import is_elementwise
 
 _ROWS, _COLUMNS = (0, "x", 1, "x"), ("x", 0, "x", 1)
 
@@ -22,9 +23,7 @@ def kron_of(node: Apply) -> tuple[Any, Any] | None:
     if not isinstance(node.op, Reshape) or node.outputs[0].type.ndim != 2:
         return None
     product = node.inputs[0].owner
-    if product is None or not isinstance(product.op, Elemwise) or len(product.inputs) != 2:
-        return None
-    if not isinstance(product.op.scalar_op, ps.Mul):
+    if not is_elementwise(product, ps.Mul) or len(product.inputs) != 2:
         return None
     factors: dict[Any, Any] = {}
     for v in product.inputs:

@@ -108,10 +108,7 @@ _SHAPES = (
         '(= e (N2 "dot" x y)) (= (Sh1 k) (shape x)) (= (Sh2 l m) (shape y))',
         "(set (shape e) (Sh1 m))",
     ),
-    (
-        '(= e (N2 "dot" x y)) (= (Sh1 k) (shape x)) (= (Sh1 l) (shape y))',
-        "(set (shape e) (Sh0))",
-    ),
+    ('(= e (N2 "dot" x y)) (= (Sh1 k) (shape x)) (= (Sh1 l) (shape y))', "(set (shape e) (Sh0))"),
     ('(= e (N2 "solve1" x y)) (= s (shape y))', "(set (shape e) s)"),
     ('(= e (N2 "solve2" x y)) (= s (shape y))', "(set (shape e) s)"),
 )

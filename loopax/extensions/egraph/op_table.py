@@ -58,11 +58,9 @@ class OpTable:
     _numbers: dict[Any, int] = field(default_factory=dict)
 
     def __contains__(self, name: Any) -> bool:
-        """Whether a name refers to an entry: ``"#3"``."""
         return isinstance(name, str) and name.startswith("#")
 
     def named(self, name: str) -> Entry:
-        """The entry of a name such as ``"#3"``."""
         return self.entries[int(name[1:])]
 
     def __post_init__(self) -> None:
@@ -104,14 +102,7 @@ class OpTable:
         return self.number(op, (kind,), constants)
 
 
-ACCESSES = (
-    DimShuffle,
-    Reshape,
-    Subtensor,
-    AdvancedSubtensor,
-    AdvancedSubtensor1,
-    Alloc,
-)
+ACCESSES = (DimShuffle, Reshape, Subtensor, AdvancedSubtensor, AdvancedSubtensor1, Alloc)
 
 
 def is_named(node: Apply, is_number: Callable[[Variable], bool]) -> bool:

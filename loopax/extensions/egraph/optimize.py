@@ -16,13 +16,16 @@ In the literature: equality saturation (Tate et al. 2009, Willsey et al. 2021).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from operator import itemgetter
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph, Output
 
+from loopax.extensions.egraph.extract import Choice
+from loopax.extensions.egraph.rules import RULES_BY_NAME
+from loopax.extensions.egraph.saturate import Saturated
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.notes import note
 
@@ -37,10 +40,7 @@ ENOUGH = 0.95  # largest ratio of new to old cost: the model of costs is no more
 def optimizer() -> Callable[[FunctionGraph], None]:
     """The pass, `egraph`.
 
-    Raises
-    ------
-    ImportError
-        The package egglog is missing.
+    Raises `ImportError` if the package egglog is missing.
     """
     if find_spec("egglog") is None:
         raise ImportError(MISSING)
@@ -65,8 +65,8 @@ def take_cheapest(
     from loopax.extensions.egraph.cost import DIGITS, cost_of, keeping_cost_of
     from loopax.extensions.egraph.decode import Decoder, Unwritable, original_choice, original_terms
     from loopax.extensions.egraph.encode import Encoded
-    from loopax.extensions.egraph.explain_rules import used_rules
     from loopax.extensions.egraph.extract import cheapest, users_of
+    from loopax.extensions.egraph.optimize import used_rules
     from loopax.extensions.egraph.refine import refined
     from loopax.extensions.egraph.saturate import saturated
     from loopax.extensions.egraph.sufficient_statistics.facts import add_statistics_facts
@@ -128,7 +128,6 @@ def _total(
     cost: Callable[[int, Any], float],
     keeping_cost: Callable[[int, Any], float],
 ) -> float:
-    """The cost of the original terms of a program."""
     uses = Counter(program.outputs)
     for number, _ in terms:
         uses.update(program.terms[number].operands)
@@ -137,3 +136,19 @@ def _total(
         + (keeping_cost(class_of_term[number], node) if uses[number] > 1 else 0.0)
         for number, node in terms
     )
+
+
+def used_rules(egraph: Saturated, choice: Choice, changed: Iterable[int]) -> list[str]:
+    """Count the rules that added the selected terms of classes ``changed``: ``"log1mexp (2)"``.
+
+    The most frequent rule comes first. An e-graph stores equalities without their reasons: of several
+    rules that added terms of one op to a class, each is named.
+    """
+    counts = Counter(
+        name
+        for c in changed
+        for name in egraph.used.get(c, ())
+        if RULES_BY_NAME[name].gives(choice[c])
+    )
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [name if n == 1 else f"{name} ({n})" for name, n in ordered]

@@ -43,29 +43,14 @@ def in_order(node: Node) -> Node:
 
 @dataclass(frozen=True)
 class Saturated:
-    """An e-graph: classes of equal terms.
+    """An e-graph: classes of equal terms."""
 
-    Attributes
-    ----------
-    classes
-        The terms of each class.
-    class_of_term
-        The class of each term of the program, by the term's number.
-    counts
-        The numbers of entries of classes, where they are known.
-    constants
-        The classes that are constants.
-    used
-        The names of the rules that added terms to a class.
-    rounds, full
-        The number of rounds, and whether a bound ended them.
-    """
-
-    classes: dict[int, list[Node]]
-    class_of_term: list[int]
-    counts: dict[int, int]
-    constants: set[int]
-    used: dict[int, set[str]]
+    classes: dict[int, list[Node]]  # the terms of each class
+    class_of_term: list[int]  # the class of each term of the program, by the term's number
+    counts: dict[int, int]  # the numbers of entries of classes, where they are known
+    constants: set[int]  # the classes that are constants
+    used: dict[int, set[str]]  # the names of the rules that added terms to a class
+    # The number of rounds, and whether a bound ended them.
     rounds: int
     full: bool
 

@@ -69,10 +69,7 @@ class AssociativeScan(Call):
     ) -> AssociativeScan:
         """The op for such ``rows`` of elements, where ``combine(first, second)`` gives both, as lists.
 
-        Raises
-        ------
-        LoopTypeError
-            ``combine`` gives something of another type than it takes.
+        Raises `LoopTypeError` if ``combine`` gives something of another type than it takes.
         """
         kinds = [TensorType(x.type.dtype, (None,) * (x.type.ndim - 1)) for x in rows]  # type: ignore[attr-defined]
         first, second = [t() for t in kinds], [t() for t in kinds]
@@ -88,16 +85,21 @@ class AssociativeScan(Call):
         graph = freeze(FunctionGraph([*first, *second], nexts, clone=True))
         step = BodyArgs(INDEX_TYPE(), second, first, [])
         loop = Scan.from_body(step, BodyOuts(nexts, nexts), ScanOptions(name, reverse=reverse))
-        given = [TensorType(t.dtype, (None, *t.shape))() for t in kinds]
-        begin, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
+        symbols = [TensorType(t.dtype, (None, *t.shape))() for t in kinds]
+        begin, others = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
         outs = loop.bind(
-            ScanArgs(given[0].shape[0] - 1, [x[rest] for x in given], [x[begin] for x in given], [])
+            ScanArgs(
+                symbols[0].shape[0] - 1,
+                [x[others] for x in symbols],
+                [x[begin] for x in symbols],
+                [],
+            )
         )
         prefixes = []
-        for x, trace in zip(given, loop.split_outputs(outs).traces, strict=True):
+        for x, trace in zip(symbols, loop.split_outputs(outs).traces, strict=True):
             ends = [trace, x[-1:]] if reverse else [x[:1], trace]
             prefixes.append(x.type.filter_variable(pt.concatenate(ends)))
-        body = freeze(FunctionGraph(given, prefixes, clone=True))
+        body = freeze(FunctionGraph(symbols, prefixes, clone=True))
         return cls(body, graph, reverse, name)
 
     def with_body(self, body: FrozenFunctionGraph) -> AssociativeScan:

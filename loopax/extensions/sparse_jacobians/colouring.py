@@ -38,7 +38,6 @@ class Compression(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """The number of products."""
         return len(self.seeds)
 
 

@@ -28,10 +28,7 @@ class UnknownLengths(LoopTypeError):
 def sparse_blocks_at(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> list[list[Any]]:
     """A sparse matrix for each of ``outs`` and each of ``at.wrt``, the symbols of the arguments.
 
-    Raises
-    ------
-    UnknownLengths
-        The length of an argument or of the result is unknown.
+    Raises `UnknownLengths` if the length of an argument or of the result is unknown.
     """
     for v in at.wrt:
         if None in v.type.shape:

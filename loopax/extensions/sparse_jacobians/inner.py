@@ -35,10 +35,7 @@ _MANY = 200_000
 def known_node_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     """Infer the structure of the outputs of ``node`` from its operands.
 
-    Raises
-    ------
-    UnknownStructure
-        A length, or the number of steps of a loop, is unknown.
+    Raises `UnknownStructure` if a length, or the number of steps of a loop, is unknown.
     """
     op: Any = node.op
     if _is_known(node, operands):

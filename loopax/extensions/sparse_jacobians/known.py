@@ -33,10 +33,7 @@ class Known(NamedTuple):
     def full_shape(self) -> tuple[int, ...]:
         """The shape as integers.
 
-        Raises
-        ------
-        UnknownStructure
-            A length is unknown.
+        Raises `UnknownStructure` if a length is unknown.
         """
         if any(n is None for n in self.shape):
             raise UnknownStructure(
@@ -50,7 +47,6 @@ class Known(NamedTuple):
 
 
 def constant(value: Any) -> Known:
-    """The structure of a constant."""
     return Known(np.shape(value) if isinstance(value, np.ndarray | np.generic) else (), value)
 
 
@@ -61,7 +57,6 @@ def union(parts: Sequence[Any]) -> Any:
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Concatenate the rows of all ``parts``."""
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 

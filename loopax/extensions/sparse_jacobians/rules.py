@@ -7,19 +7,14 @@ op each element of the outputs depends on all elements of the inputs, in the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from math import prod
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-import pytensor.tensor as pt
-from pytensor.compile.builders import infer_shape
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
-from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
     ExtractDiag,
@@ -30,7 +25,7 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -43,18 +38,12 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.extensions.sparse_jacobians.known import (
-    Known,
-    Lengths,
-    gathered,
-    linked,
-    masked,
-    rows_at,
-    stacked,
-    union,
-)
-from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.evaluation.evaluate import evaluate
+from loopax.extensions.sparse_jacobians.known import Known, gathered, linked, masked, rows_at, union
+from loopax.extensions.sparse_jacobians.moves import moved_outputs, written_outputs
+from loopax.extensions.sparse_jacobians.unknown_ops import all_of_all, broadcast_shape, shapes_of
+from loopax.facts.elementwise import function_of, is_elementwise
+from loopax.facts.scalars import is_float
+from loopax.ir.derivatives import inner_gradients
 
 _MOVERS = (
     Alloc,
@@ -74,7 +63,6 @@ _MOVERS = (
     AdvancedSubtensor1,
 )
 _WRITERS = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
-_EXACT = 2**24  # the largest range of integers that float32 represents
 
 
 def known_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
@@ -86,8 +74,8 @@ def known_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     if isinstance(op, Shape | Shape_i):
         return _shape_of_shape(node, operands)
     if not any(k.deps is not None for k in operands):
-        return [Known(shape) for shape in _shapes(node, operands)]
-    if isinstance(op, Elemwise | ScalarOp):
+        return [Known(shape) for shape in shapes_of(node, operands)]
+    if function_of(op) is not None:
         return _elementwise(node, operands)
     if isinstance(op, ViewOp | CheckAndRaise):  # a subclass of ViewOp stops derivatives
         cut = isinstance(op, ViewOp) and type(op) is not ViewOp
@@ -99,10 +87,10 @@ def known_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     if isinstance(op, CumOp | Softmax | LogSoftmax):
         return _along_axis(node, operands)
     if isinstance(op, _MOVERS):
-        return _moved(node, operands)
+        return moved_outputs(node, operands)
     if isinstance(op, _WRITERS):
-        return _written(node, operands)
-    return _all_of_all(node, operands)
+        return written_outputs(node, operands)
+    return all_of_all(node, operands)
 
 
 def _shape_of_shape(node: Apply, operands: Sequence[Known]) -> list[Known]:
@@ -119,8 +107,10 @@ def _shape_of_shape(node: Apply, operands: Sequence[Known]) -> list[Known]:
 
 
 def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    shape = _broadcast(node, operands) if isinstance(node.op, Elemwise) else ()
-    if not any(is_float(v) or isinstance(v.type, ps.ScalarType) for v in node.outputs):
+    shape = broadcast_shape(node, operands) if is_elementwise(node) else ()
+    if not any(
+        inner_gradients.is_float(v) or isinstance(v.type, ps.ScalarType) for v in node.outputs
+    ):
         return [Known(shape) for _ in node.outputs]
     full = Known(shape).full_shape
     scalar_op: Any = getattr(node.op, "scalar_op", node.op)
@@ -133,11 +123,7 @@ def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
         mask = _mask(scalar_op, k, operands, full)
         parts.append(deps if mask is None else masked(deps, mask))
     deps = union(parts)
-    return [Known(shape, None, deps if _has_slope(v) else None) for v in node.outputs]
-
-
-def _has_slope(v: Any) -> bool:
-    return str(getattr(v.type, "dtype", "")).startswith(("float", "complex"))
+    return [Known(shape, None, deps if is_float(v) else None) for v in node.outputs]
 
 
 def _passes(scalar_op: Any, k: int) -> bool:
@@ -161,17 +147,6 @@ def _mask(scalar_op: Any, k: int, operands: Sequence[Known], full: tuple[int, ..
     return None
 
 
-def _broadcast(node: Apply, operands: Sequence[Known]) -> Lengths:
-    lengths: list[int | None] = []
-    for axis, static in enumerate(node.outputs[0].type.shape):
-        length = static
-        for v, x in zip(node.inputs, operands, strict=True):
-            if length is None and v.type.shape[axis] != 1 and x.shape[axis] is not None:
-                length = x.shape[axis]
-        lengths.append(length)
-    return tuple(lengths)
-
-
 # -- along axes --------------------------------------------------------------------------------------
 
 
@@ -180,7 +155,7 @@ def _reduced(node: Apply, operands: Sequence[Known]) -> list[Known]:
     full = operands[0].full_shape
     axes = range(len(full)) if op.axis is None else op.axis
     remaining = tuple(n for axis, n in enumerate(full) if axis not in axes)
-    if not _has_slope(node.outputs[0]):
+    if not is_float(node.outputs[0]):
         return [Known(remaining)]
     groups = np.arange(prod(remaining)).reshape([1 if k in axes else n for k, n in enumerate(full)])
     ids = np.broadcast_to(groups, full)
@@ -231,139 +206,4 @@ def _matrix(shape: tuple[int, ...], first: bool) -> tuple[int, int]:
     return (1, shape[0]) if first else (shape[0], 1)
 
 
-# -- elements moved ----------------------------------------------------------------------------------
-
-
-def _moved(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    numbered, deps = _numbered(node, operands)
-    if numbered is None:
-        return _all_of_all(node, operands)
-    moved = []
-    for v, ids in zip(node.outputs, _performed(node, numbered), strict=True):
-        ids = np.asarray(ids).astype("int64")
-        moved.append(Known(ids.shape, None, rows_at(deps, ids - 1) if _has_slope(v) else None))
-    return moved
-
-
-def _numbered(node: Apply, operands: Sequence[Known]) -> tuple[Any, Any]:
-    """The inputs with numbers from 1 on for elements with dependences, 0 for others; and all
-    dependences.
-
-    None where an unknown value decides where the elements go.
-    """
-    values, parts, n = [], [], 1
-    for v, x in zip(node.inputs, operands, strict=True):
-        if x.deps is not None:
-            values.append(np.arange(n, n + x.size).reshape(x.full_shape))
-            parts.append(x.deps)
-            n += x.size
-        elif _has_slope(v):
-            values.append(np.zeros(x.full_shape, dtype="int64"))
-        elif x.value is None:
-            return None, None
-        else:
-            values.append(x.value)
-    return (values, stacked(parts)) if n <= _EXACT else (None, None)
-
-
-def _written(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    numbered, deps = _numbered(node, operands)
-    if numbered is None:
-        return _all_of_all(node, operands)
-    op: Any = node.op
-    if isinstance(op, IncSubtensor):  # writes each element once
-        setting_op = copy(op)
-        setting_op.set_instead_of_inc = True
-        (ids,) = _performed(node, numbered, setting_op)
-        parts = [rows_at(deps, ids.astype("int64") - 1)]
-        if not op.set_instead_of_inc:
-            parts.append(rows_at(deps, numbered[0] - 1))
-        return [Known(ids.shape, None, union(parts))]
-    for k in range(2):  # tuples, which addition concatenates
-        ids, numbered[k] = numbered[k], np.empty(numbered[k].shape, dtype=object)
-        numbered[k][...] = np.frompyfunc(lambda i: (i,) if i else (), 1, 1)(ids)
-    (written,) = _performed(node, numbered)
-    links = [(row, i - 1) for row, ids in enumerate(written.ravel()) for i in ids]
-    rows, columns = np.asarray(links, dtype="int64").reshape(-1, 2).T
-    return [Known(written.shape, None, linked(rows, columns, (written.size, deps.shape[0]), deps))]
-
-
-def _performed(node: Apply, values: Sequence[Any], like: Any = None) -> list[Any]:
-    op: Any = like or node.op
-    storage: list[list[Any]] = [[None] for _ in node.outputs]
-    op.perform(node, list(values), storage)
-    return [cell[0] for cell in storage]
-
-
 # -- unknown ops ----------------------------------------------------------------------------------
-
-
-def _all_of_all(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    """Dependence of each element on all elements of the inputs, in its own row of a batch."""
-    op: Any = node.op
-    n_batch = op.batch_ndim(node) if isinstance(op, Blockwise) else 0
-    shapes = _shapes(node, operands)
-    outs = []
-    for v, shape in zip(node.outputs, shapes, strict=True):
-        if not _has_slope(v):
-            outs.append(Known(shape))
-            continue
-        full = Known(shape).full_shape
-        batch = full[:n_batch]
-        ids = np.arange(prod(batch)).reshape(batch)
-        parts = []
-        for x in operands:
-            if x.deps is None:
-                continue
-            own = x.full_shape[:n_batch]
-            groups = np.arange(prod(own)).reshape((*own, *[1] * (len(x.shape) - n_batch)))
-            groups = np.broadcast_to(groups, x.full_shape)
-            rows = gathered(x.deps, groups, prod(own))
-            parts.append(rows_at(rows, np.broadcast_to(np.arange(prod(own)).reshape(own), batch)))
-        element_rows = np.broadcast_to(ids.reshape((*batch, *[1] * (len(full) - n_batch))), full)
-        outs.append(Known(shape, None, rows_at(union(parts), element_rows)))
-    return outs
-
-
-def _shapes(node: Apply, operands: Sequence[Known]) -> list[Lengths]:
-    """The shapes of the outputs, with None for an unknown length."""
-    static = [tuple(getattr(v.type, "shape", ())) for v in node.outputs]
-    if not any(n is None for shape in static for n in shape):
-        return static
-    if isinstance(node.op, Elemwise):
-        return [_broadcast(node, operands)] * len(node.outputs)
-    try:
-        inputs = [
-            v.type() if x.value is None else v.type.constant_type(v.type, x.value)
-            for v, x in zip(node.inputs, operands, strict=True)
-        ]
-        lengths = [_lengths(v, x) for v, x in zip(inputs, operands, strict=True)]
-        inferred = infer_shape(node.op.make_node(*inputs).outputs, inputs, lengths)
-        return [
-            tuple(
-                n if n is not None else _value(length)
-                for n, length in zip(shape, symbolic, strict=True)
-            )
-            for shape, symbolic in zip(static, inferred, strict=True)
-        ]
-    except Exception:  # shape inference of an op may raise anything
-        return static
-
-
-def _lengths(v: Any, x: Known) -> Any:
-    """The lengths of ``v`` as variables; None for a type without axes."""
-    if not hasattr(v.type, "ndim"):
-        return None
-    return tuple(
-        v.shape[axis] if n is None else pt.constant(n, dtype="int64")
-        for axis, n in enumerate(x.shape)
-    )
-
-
-def _value(length: Any) -> int | None:
-    """The value of a symbolic length; None where it depends on an unknown value."""
-    try:
-        (n,) = evaluate(FunctionGraph([], [length], clone=True))
-    except Exception:  # it needs the value of an input
-        return None
-    return int(n)

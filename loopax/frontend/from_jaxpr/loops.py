@@ -9,15 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import inner_graph, rule, tensor_type
-from loopax.ir import (
-    UNBOUNDED,
-    BodyArgs,
-    BodyOuts,
-    Cond,
-    Scan,
-    ScanArgs,
-    ScanOptions,
-)
+from loopax.ir import UNBOUNDED, BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 
 

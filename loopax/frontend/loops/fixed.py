@@ -30,10 +30,7 @@ def identity(value: Any) -> Any:
 
     To Python 1, 1.0 and True are equal, and 0.0 and -0.0.
 
-    Raises
-    ------
-    TypeError
-        The value has no hash.
+    Raises `TypeError` if the value has no hash.
     """
     if isinstance(value, tuple):
         return type(value), tuple(map(identity, value))

@@ -21,10 +21,7 @@ def as_variable(x: Any, path: str) -> Variable:
     A Python int is an int64 and a float has ``config.floatX``: PyTensor's dtype for a number (``0``
     in an int8, ``0.5`` in a float32) follows from its value, and would overflow in a loop.
 
-    Raises
-    ------
-    LoopTypeError
-        It is no variable, array or number.
+    Raises `LoopTypeError` if it is no variable, array or number.
     """
     if isinstance(x, Variable):
         return x

@@ -35,11 +35,8 @@ class Rows:
     def steps(self, length: Any) -> Any:
         """The number of steps, an int where it is known, else an int64 scalar.
 
-        Raises
-        ------
-        LoopTypeError
-            There is neither ``length`` nor a sequence, or two known lengths differ. Other lengths are
-            checked when the loop runs.
+        Raises `LoopTypeError` if there is neither ``length`` nor a sequence, or two known lengths
+        differ. Other lengths are checked when the loop runs.
         """
         static_lengths = [
             (leaf.name, leaf.steps) for leaf in self.leaves if isinstance(leaf.steps, int)

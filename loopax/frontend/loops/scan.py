@@ -16,12 +16,7 @@ from loopax.frontend.loops.loop import Emitted, Result, build_loop, make_options
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import refuse_no_function, refusing_arguments
-from loopax.ir.ops.calling_convention import (
-    UNBOUNDED,
-    Checkpoint,
-    Newton,
-    ScanOptions,
-)
+from loopax.ir.ops.calling_convention import UNBOUNDED, Checkpoint, Newton, ScanOptions
 
 # Arguments of `pytensor.scan`, whose graphs jaxify takes as they are.
 _IN_PLACE_OF = {

@@ -187,10 +187,7 @@ def match_prefix(prefix: Any, tree: Any, label: str) -> list[Any]:
 
     None is a leaf of ``prefix``.
 
-    Raises
-    ------
-    LoopTypeError
-        ``prefix`` is no prefix of ``tree``; ``label`` names it.
+    Raises `LoopTypeError` if ``prefix`` is no prefix of ``tree``; ``label`` names it.
     """
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(flatten(tree)[0])

@@ -197,7 +197,6 @@ def filter(
 
 
 def _chosen(x: Any, is_kept: Variable) -> Any:
-    """The rows of ``x`` where ``is_kept``."""
     if not isinstance(x.type, TypedListType):
         return x[pt.nonzero(is_kept)[0]]
     empty = x[:0]

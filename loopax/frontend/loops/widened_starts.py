@@ -4,8 +4,8 @@
 holds it; values written into it are rounded. The carry of a float64 loop accepts such a start
 (`carry.joined`), and nothing in the result would show that half of its digits are lost.
 
-A step is traced several times while the types of its carry settle, and a loop inside it each time
-anew: messages of inner loops wait until the outer one has settled.
+A step is traced several times while the types of its carry settle, and with it a loop
+inside it: messages of inner loops wait until the outer one has settled.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def batched_outputs(
                 for k, v in enumerate(batched)
             ]
         except (LoopaxError, NotImplementedError, TypeError):
-            pass  # a generator, say, which a loop over rows would have to carry: the lengths may be equal
+            pass  # such as a generator, which a loop over rows would carry: the lengths may be equal
     return batched
 
 

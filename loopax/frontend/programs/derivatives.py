@@ -59,7 +59,6 @@ def hessian(
 
 
 def _slopes(call: Symbols, value: Any, lazy: bool, name: str) -> list[Any]:
-    """The gradient at the symbols."""
     if lazy:
         return Grad.of(call.roots, call.roots, call.wrt, [value], name=name)[1:]
     return graph_derivatives.gradients(call.wrt, [value])
@@ -156,7 +155,6 @@ def _at_arguments(
 
 
 def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
-    """Raise where primals or tangents are not in a tuple."""
     for name, values in (("primals", primals), ("tangents", tangents)):
         if not isinstance(values, list | tuple):
             raise LoopTypeError(

@@ -20,12 +20,8 @@ Donated = tuple[int | str, ...]  # arguments by their numbers and names
 def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
     """``donate`` as numbers and names of arguments; a variable becomes its number in ``inputs``.
 
-    Raises
-    ------
-    MissingInputError
-        A variable is not among ``inputs``.
-    TypeError
-        An entry is no variable, name or number.
+    Raises `MissingInputError` if a variable is not among ``inputs``; `TypeError` if an entry is no
+    variable, name or number.
     """
     if donate is None:
         return ()
@@ -55,10 +51,7 @@ def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
 def donating(program: Program, arguments: Donated) -> Program:
     """``program``, each of whose inputs is an argument, with the inputs in ``arguments`` donated.
 
-    Raises
-    ------
-    MissingInputError
-        There is no such input.
+    Raises `MissingInputError` if there is no such input.
     """
     return _donating(program, _numbers(arguments, [i.name for i in program.inputs], program.name))
 
@@ -83,10 +76,7 @@ def donating_leaves(
 def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
     """The donated ``arguments`` of ``fn``, by number, or by name where they have none.
 
-    Raises
-    ------
-    MissingInputError
-        The function has no such argument.
+    Raises `MissingInputError` if the function has no such argument.
     """
     parameters = signature(fn).parameters
     kinds = {p.kind for p in parameters.values()}
@@ -103,7 +93,6 @@ def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
 
 
 def _names(fn: Callable[..., Any]) -> list[str]:
-    """The names of the positional arguments."""
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return [p.name for p in signature(fn).parameters.values() if p.kind in numbered]
 

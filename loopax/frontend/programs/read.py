@@ -105,12 +105,8 @@ def read_variables(
 ) -> Program:
     """The program of input variables (or `In`) and a pytree of outputs, as in ``pytensor.function``.
 
-    Raises
-    ------
-    MissingInputError
-        The outputs need a variable that is not among the inputs.
-    TypeError
-        Something that should be a variable is not.
+    Raises `MissingInputError` if the outputs need a variable that is not among the inputs;
+    `TypeError` if something that should be a variable is not.
     """
     arguments = list(inputs) if isinstance(inputs, Sequence) else [inputs]
     specs = [v if isinstance(v, In) else In(v) for v in map(_checked, arguments)]
@@ -148,12 +144,7 @@ def read_variables(
         for v, w in zip(graph.inputs[n:], shared_specs, strict=True)
     ]
     return Program(
-        graph,
-        tuple(ins),
-        tuple(shared),
-        tree.build,
-        name=name or "program",
-        updates=updates,
+        graph, tuple(ins), tuple(shared), tree.build, name=name or "program", updates=updates
     )
 
 

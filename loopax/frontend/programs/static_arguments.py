@@ -23,12 +23,8 @@ from loopax.frontend.mistakes import name_of
 def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple[str, ...]:
     """The names in ``static_argnames``.
 
-    Raises
-    ------
-    MissingInputError
-        A name is no argument of ``fn``.
-    TypeError
-        An entry is no string.
+    Raises `MissingInputError` if a name is no argument of ``fn``; `TypeError` if an entry is no
+    string.
     """
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
     parameters = _parameters(fn)
@@ -65,10 +61,7 @@ def with_static(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call of ``fn``, with those in ``names`` marked.
 
-    Raises
-    ------
-    LoopTypeError
-        An argument has no hash, or is traced.
+    Raises `LoopTypeError` if an argument has no hash, or is traced.
     """
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     positional_names = [p.name for p in _parameters(fn).values() if p.kind in numbered]

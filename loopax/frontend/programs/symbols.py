@@ -26,36 +26,24 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any],
 
 @dataclass(frozen=True)
 class Symbols:
-    """The arguments of a call, and the symbols that stand for them.
+    """The arguments of a call, and the symbols that stand for them."""
 
-    Parameters
-    ----------
-    leaves, names, roots
-        The leaves of the arguments as variables, their names for errors, and their symbols.
-    args, kwargs
-        The symbols in the structure of the arguments.
-    chosen
-        The symbols and the structure of each argument to differentiate with respect to.
-    single
-        Whether ``argnums`` was a number, not a tuple.
-    """
-
+    # The leaves of the arguments as variables, their names for errors, and their symbols.
     leaves: list[Any]
     names: list[str]
     roots: list[Any]
+    # The symbols in the structure of the arguments.
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    # The symbols and the structure of each argument to differentiate with respect to.
     chosen: list[tuple[list[Any], Any]]
-    single: bool
+    single: bool  # whether ``argnums`` was a number, not a tuple
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, label: str) -> Symbols:
         """The symbols of a call; ``label`` names the derivative in an error.
 
-        Raises
-        ------
-        LoopTypeError
-            There is no such argument, or it is not a float.
+        Raises `LoopTypeError` if there is no such argument, or it is not a float.
         """
         leaves, names, tree = arguments(args, kwargs)
         roots = [x.type() for x in leaves]
@@ -85,7 +73,6 @@ class Symbols:
         return [v for variables, _ in self.chosen for v in variables]
 
     def called(self, f: Callable[..., Any]) -> Any:
-        """The result of ``f`` at the symbols."""
         with explained(name_of(f)):
             return f(*self.args, **self.kwargs)
 
@@ -117,10 +104,7 @@ class Symbols:
     def outputs(self, f: Callable[..., Any], label: str) -> tuple[list[Any], Any]:
         """The leaves of the result of ``f``, tensors of floats, and their structure.
 
-        Raises
-        ------
-        LoopTypeError
-            A leaf is not a float.
+        Raises `LoopTypeError` if a leaf is not a float.
         """
         outs, names, tree = variables_of(self.called(f), "result")
         for v, name in zip(outs, names, strict=True):

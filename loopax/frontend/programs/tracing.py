@@ -37,10 +37,7 @@ class Signature(NamedTuple):
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, list[Any]]:
     """The signature of a call, and its leaves.
 
-    Raises
-    ------
-    LoopTypeError
-        A leaf is not a number or an array.
+    Raises `LoopTypeError` if a leaf is not a number or an array.
     """
     leaves, tree = flatten((args, kwargs))
     return Signature(

@@ -133,7 +133,7 @@ def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
         return batch
     if not mapped:
         if not isinstance(batch.type, TensorType):
-            return batch  # a random generator, say, which all rows share
+            return batch  # for example a random generator, which all rows share
         batch = pt.broadcast_to(batch, (size, *(batch.shape[k] for k in range(batch.type.ndim))))
     if not -batch.type.ndim <= axis < batch.type.ndim:
         raise LoopTypeError(

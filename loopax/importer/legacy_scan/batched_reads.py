@@ -25,22 +25,22 @@ def batched_reads(
     ``core`` is what one row of the batch has in the place of ``outputs``, and ``read`` what it has in
     that of ``variable``.
     """
-    found: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     for batched, one in zip(outputs, core, strict=True):
-        found += _reads(fgraph, batched, one)
-    return found
+        pairs += _reads(fgraph, batched, one)
+    return pairs
 
 
 def _reads(fgraph: FunctionGraph, batched: Variable, one: Any) -> list[tuple[Any, Any]]:
     n_batch = batched.type.ndim - one.type.ndim  # type: ignore[attr-defined]
-    found: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     for client, position in fgraph.clients.get(batched, ()):
         read = None if position else read_of(client)
         if read is None:
             return [(batched, one)]
-        batch, rest = read.index[:n_batch], read.index[n_batch:]
+        batch, later = read.index[:n_batch], read.index[n_batch:]
         known = all(isinstance(v, Constant) for v in client.inputs[1:])
-        if not known or not rest or any(i != slice(None) for i in batch):
+        if not known or not later or any(i != slice(None) for i in batch):
             return [(batched, one)]
-        found += _reads(fgraph, client.outputs[0], one[rest]) or [(client.outputs[0], one[rest])]
-    return found
+        pairs += _reads(fgraph, client.outputs[0], one[later]) or [(client.outputs[0], one[later])]
+    return pairs

@@ -1,4 +1,4 @@
-"""What a graph reads of a legacy Scan's buffers, answered from initial rows, trace and final states.
+"""Reads of a legacy Scan's buffers, answered from initial rows, trace and final states.
 
 A buffer is never rebuilt unless somebody reads all of it: ``out[-1]`` is a final state, ``out[1:]``
 the trace, and where no read needs the trace the loop does not make it.
@@ -97,8 +97,8 @@ def answer_sot(
         return traces[j]
 
     def length(outs: ScanOuts) -> Any:
-        made = w.size + outs.n_done
-        return made if full else _fitted(loop, capacity, made)
+        n_rows = w.size + outs.n_done
+        return n_rows if full else _fitted(loop, capacity, n_rows)
 
     def final_row(k: int) -> Callable[[ScanOuts], Any]:
         return lambda outs: w.rows_after(outs.finals[at], outs.n_done)[k]
@@ -209,8 +209,8 @@ def answer_mit_mot(
             answers.append(Answer(read.variable, lambda o: buffer.shape[0]))
         elif read.filled is not None:
             answers.append(Answer(read.variable, lambda o, v=read.filled: pt.second(buffer, v)))
-        elif read.backwards and full and (found := _last(fgraph, read.variable, w.size)):
-            answers += [Answer(v, lambda o, n=n: last(o, n)) for v, n in found]
+        elif read.backwards and full and (last_rows := _last(fgraph, read.variable, w.size)):
+            answers += [Answer(v, lambda o, n=n: last(o, n)) for v, n in last_rows]
         else:
             is_read = True
     if not is_read:
@@ -229,16 +229,16 @@ def answer_mit_mot(
 
 def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variable, int]] | None:
     """The uses of ``rows`` if each takes at most its first ``size`` rows, and at least one."""
-    found = heads(fgraph, rows)
-    return found if found and all(0 < n <= size for _, n in found) else None
+    slices = heads(fgraph, rows)
+    return slices if slices and all(0 < n <= size for _, n in slices) else None
 
 
 def initial_rows(buffer: Any, size: int, dims: Dims) -> Any:
     """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
-    made = _expanded(buffer, dims)
+    expanded = _expanded(buffer, dims)
     # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
-    if made is not None and made[1].constant in (None, size):
-        return made[0]
+    if expanded is not None and expanded[1].constant in (None, size):
+        return expanded[0]
     if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
         value, _, *trailing = buffer.owner.inputs
         if value.type.ndim < buffer.type.ndim or value.type.broadcastable[0]:
@@ -246,12 +246,12 @@ def initial_rows(buffer: Any, size: int, dims: Dims) -> Any:
     return buffer[:size]
 
 
-def _fitted(loop: Loop, capacity: Any, made: Any) -> Any:
-    """How many rows a buffer of ``capacity`` rows has in the end, of ``made`` rows.
+def _fitted(loop: Loop, capacity: Any, n_made: Any) -> Any:
+    """How many rows a buffer of ``capacity`` rows has in the end, of ``n_made`` rows.
 
     Rows that no step wrote are zero, but a loop that stops early is cut to what it has made.
     """
-    return capacity if loop.stop is None else pt.minimum(capacity, made)
+    return capacity if loop.stop is None else pt.minimum(capacity, n_made)
 
 
 def _rows_from(length: Any, first: int, size: int) -> Any:
@@ -268,8 +268,8 @@ def _filled(value: Any, length: Any, row: Any) -> Any:
 # -- recognising buffers -----------------------------------------------------------------------------
 
 
-def _then(row: Callable[[ScanOuts], Any], rest: tuple[Any, ...]) -> Callable[[ScanOuts], Any]:
-    return (lambda outs: row(outs)[rest]) if rest else row
+def _then(row: Callable[[ScanOuts], Any], index: tuple[Any, ...]) -> Callable[[ScanOuts], Any]:
+    return (lambda outs: row(outs)[index]) if index else row
 
 
 def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
@@ -278,8 +278,8 @@ def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
     if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
         return None
     write = access_of(node)
-    made = write.array.owner
-    if made is None or not isinstance(made.op, AllocEmpty) or write.is_row or write.rest:
+    filled = write.array.owner
+    if filled is None or not isinstance(filled.op, AllocEmpty) or write.is_row or write.rest:
         return None
     total = dims.length(write.array)
     written = slice_of(dims, write.rows, total)
@@ -289,10 +289,10 @@ def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
 
 def _is_full(buffer: Any, loop: Loop, size: int) -> bool:
     """Whether ``buffer`` provably has ``size`` rows more than there are steps, as `scan` allocates it."""
-    made = _expanded(buffer, loop.dims)
-    if made is None:
+    expanded = _expanded(buffer, loop.dims)
+    if expanded is None:
         return False
-    _, stop, total = made
+    _, stop, total = expanded
     # The initial rows are ``size``, though the graph may only say that they are all of an array.
     steps = loop.dims.value(loop.n_steps)
     return total in (steps + size, steps + stop)

@@ -32,14 +32,11 @@ from loopax.ir.windows import may_be_cut, window
 
 
 def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dict[Variable, Any]:
-    """What to replace in ``fgraph`` so that ``node``, a legacy Scan, is gone.
+    """Replacements in ``fgraph`` that remove ``node``, a legacy Scan.
 
     ``inner`` is a mutable copy of its inner graph, in which nothing is left to import.
 
-    Raises
-    ------
-    UnsupportedOpError
-        The loop has MIT-MOT taps that no gradient produces.
+    Raises `UnsupportedOpError` if the loop has MIT-MOT taps that no gradient produces.
     """
     return _Importer(fgraph, node, inner).replacements()
 
@@ -61,27 +58,22 @@ class _Importer:
             loop.rows.append((var, rows_exactly(seq, loop.n_steps, loop.dims)))
         outputs = iter(self.node.outputs)
         answers: list[Answer] = []
-        for plan in (
-            self._mit_mots,
-            self._sots,
-            self._nit_sots,
-            self._untraced,
-        ):
+        for plan in (self._mit_mots, self._sots, self._nit_sots, self._untraced):
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
         outs = self._build()
-        found = {answer.variable: answer.value(outs) for answer in answers}
-        for old, new in found.items():
-            if new.owner is not None:  # one of ours
+        values = {answer.variable: answer.value(outs) for answer in answers}
+        for old, new in values.items():
+            if new.owner is not None:  # one of loopax
                 new.name = new.name or old.name  # for messages
-        return found
+        return values
 
     def _build(self) -> ScanOuts:
         op, loop = self.op, self.loop
         loop.consts += zip(
             op.inner_non_seqs(self.inner.inputs), op.outer_non_seqs(self.node.inputs), strict=True
         )
-        consts, given = _unzip(loop.consts)
+        consts, operands = _unzip(loop.consts)
         body = BodyOuts(loop.next_states, loop.ys, loop.stop)
         # The taps are still roots of the step's graph: put the rows of the windows in their place.
         flat = clone_replace(body.flat(), replace=self.taps, rebuild_strict=False)
@@ -93,12 +85,10 @@ class _Importer:
             BodyArgs(loop.i, rows, states, consts),
             BodyOuts(nexts, flat[n : n + len(loop.ys)], flat[-1] if stops else None),
             ScanOptions(
-                op.name,
-                truncate_gradient=op.truncate_gradient,
-                origin=Origin(line=self._line()),
+                op.name, truncate_gradient=op.truncate_gradient, origin=Origin(line=self._line())
             ),
         )
-        bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, given))
+        bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, operands))
         outs = scan.split_outputs(bound)
         return outs if stops else outs._replace(n_done=loop.n_steps)
 

@@ -65,7 +65,6 @@ class Read:
 
 
 def reads(fgraph: FunctionGraph, array: Variable) -> Iterator[Read]:
-    """Every use of ``array`` in ``fgraph``."""
     for client, place in fgraph.clients.get(array, ()):
         op: Any = client.op
         indexed = None if place else read_of(client)
@@ -91,7 +90,7 @@ def heads(fgraph: FunctionGraph, array: Variable) -> list[tuple[Variable, int]] 
     Through a join that puts something behind ``array`` too, as long as that has ``n`` rows or more,
     which the caller knows.
     """
-    found = []
+    slices = []
     for client, place in fgraph.clients.get(array, ()):
         pieces = joined_rows(client)
         indexed = None if place else read_of(client)
@@ -99,15 +98,15 @@ def heads(fgraph: FunctionGraph, array: Variable) -> list[tuple[Variable, int]] 
             further = heads(fgraph, client.outputs[0])
             if further is None:
                 return None
-            found += further
+            slices += further
             continue
         if indexed is None:
             return None
         read = _indexed(fgraph, client.outputs[0], indexed)
         if read.rows is None or read.first != 0 or (n := read.rows.stop.constant) is None:
             return None
-        found.append((read.variable, n))
-    return found
+        slices.append((read.variable, n))
+    return slices
 
 
 def _of_shape(fgraph: FunctionGraph, array: Variable, shape: Variable) -> Iterator[Read]:

@@ -15,11 +15,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.facts.record import is_foreign
-from loopax.ir.batching import (  # noqa: F401  (they register their rules)
-    vectorize_lazy,
-    vectorize_lists,
-    vectorize_scan,
-)
+from loopax.ir.batching import vectorize_lazy, vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.ops.calling_convention import (
     FLAG_TYPE,

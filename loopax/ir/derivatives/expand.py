@@ -55,10 +55,7 @@ def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
     """The rewrite of ``scan`` for reverse mode; None where it is a plain loop already.
 
-    Raises
-    ------
-    NotImplementedError
-        The loop stops at a flag of its body and has no bound.
+    Raises `NotImplementedError` if the loop stops at a flag of its body and has no bound.
     """
     if scan.stops:
         if is_unbounded(scan.split_inputs(inputs).n_steps):

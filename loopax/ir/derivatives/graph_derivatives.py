@@ -38,10 +38,7 @@ NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, NullTypeGradError
 def gradients(wrt: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """The gradient of the one output, a float scalar, in each of ``wrt``; zeros where it is constant.
 
-    Raises
-    ------
-    pytensor.gradient.NullTypeGradError
-        An op on the way has no derivative.
+    Raises `pytensor.gradient.NullTypeGradError` if an op on the way has no derivative.
     """
     (value,) = outputs
     slopes = pull_back(wrt, [value], [pt.ones_like(value)])
@@ -58,10 +55,7 @@ def _refuse_null(slopes: Sequence[Any]) -> None:
 def pulled_back(wrt: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """The cotangents of ``wrt``, in their types, from those of ``outputs``; zeros where none arrives.
 
-    Raises
-    ------
-    pytensor.gradient.NullTypeGradError
-        An op on the way has no derivative.
+    Raises `pytensor.gradient.NullTypeGradError` if an op on the way has no derivative.
     """
     typed_cotangents = [
         v.type.filter_variable(c.astype(v.type.dtype)) if is_float(v) else None

@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytensor.configdefaults import config
-from pytensor.gradient import (
-    DisconnectedType,
-    disconnected_type,
-    grad_not_implemented,
-)
+from pytensor.gradient import DisconnectedType, disconnected_type, grad_not_implemented
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import io_connection_pattern
@@ -29,7 +25,6 @@ def is_float(v: Any) -> bool:
 
 
 def is_sparse(v: Any) -> bool:
-    """Whether ``v`` is a sparse matrix."""
     return isinstance(v.type, SparseTensorType)
 
 
@@ -98,10 +93,8 @@ def closure(
 def as_derivative_of(v: Any, g: Any) -> Any:
     """A derivative of ``v`` in the type of ``v``.
 
-    Raises
-    ------
-    NotImplementedError
-        It is complex, and ``v`` is real: PyTensor has no forward mode through such an op.
+    Raises `NotImplementedError` if it is complex, and ``v`` is real: PyTensor has no forward mode
+    through such an op.
     """
     if g is None or isinstance(g.type, NullType):
         return g
@@ -116,7 +109,6 @@ def as_derivative_of(v: Any, g: Any) -> Any:
 
 
 def zeros_for(v: Any) -> Any:
-    """The zero derivative of ``v``."""
     return v.type.filter_variable(v.zeros_like())
 
 

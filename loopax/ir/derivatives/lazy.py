@@ -108,7 +108,6 @@ class Derivative(CompiledBodies):
         return len(self.fgraph.inputs)
 
     def _seeded(self) -> list[Any]:
-        """The variables of the body that have a seed."""
         return []
 
     def _derived(self) -> list[Any]:
@@ -164,7 +163,6 @@ class Derivative(CompiledBodies):
 
     @cached_property
     def expansion(self) -> FrozenFunctionGraph:
-        """`expanded`, as an inner graph."""
         inputs = [v.type() for v in [*self.fgraph.inputs, *self._seeded()]]
         return freeze(FunctionGraph(inputs, self.expanded(inputs), clone=True))
 
@@ -221,7 +219,6 @@ def _seed(y: Any, g: Any) -> Any:
 
 
 def _cast(v: Any, declared: Any) -> Any:
-    """``v`` in the dtype of the type ``declared``."""
     are_tensors = isinstance(declared, TensorType) and isinstance(v.type, TensorType)
     return v.astype(declared.dtype) if are_tensors and v.type.dtype != declared.dtype else v
 

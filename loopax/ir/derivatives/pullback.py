@@ -56,10 +56,7 @@ class PullbackRule:
 
         A cotangent that the op leaves disconnected, or `unknown`, is zero.
 
-        Raises
-        ------
-        NotImplementedError
-            The op has no pullback.
+        Raises `NotImplementedError` if the op has no pullback.
         """
         return self._graph_and_unknown[0]
 

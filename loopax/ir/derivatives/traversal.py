@@ -16,8 +16,8 @@ from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 from pytensor.sparse import sp_ones_like
-from pytensor.tensor.elemwise import Elemwise
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.inner_gradients import (
     as_derivative_of,
     is_connected,
@@ -29,6 +29,7 @@ from loopax.ir.derivatives.inner_gradients import (
 )
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
+from loopax.ir.sequences import with_items
 
 # Exceptions of ops without a pushforward: Argmax, though an integer, raises a ValueError, Elemwise a
 # TypeError where a derivative is unknown.
@@ -147,9 +148,8 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
     outputs: list[Any] = [node.outputs[k] for k in positions]
     # A sparse matrix of zeros has no entries, and no cotangent could arrive at one.
     cotangents = [sp_ones_like(y) if is_sparse(y) else y.zeros_like() for y in outputs]
-    out_cotangents: list[Any] = [None] * len(node.outputs)
-    for k, g in zip(positions, cotangents, strict=True):
-        out_cotangents[k] = g
+    nothing = [None] * len(node.outputs)
+    out_cotangents = with_items(nothing, positions, cotangents)
     in_cotangents = _pull_back_node(node, out_cotangents)
     moving = [k for k, t in enumerate(tangents) if t is not None]
     for k in moving:
@@ -161,10 +161,7 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
     out_tangents = pull_back(
         cotangents, [in_cotangents[k] for k in moving], [tangents[k] for k in moving]
     )
-    result: list[Any] = [None] * len(node.outputs)
-    for k, t in zip(positions, out_tangents, strict=True):
-        result[k] = t
-    return result
+    return with_items(nothing, positions, out_tangents)
 
 
 # -- missing derivatives -----------------------------------------------------------------------------
@@ -185,7 +182,7 @@ def _tangents(node: Apply, tangents: Sequence[Any]) -> list[Any]:
     Join, MakeVector and writes drop all tangents where one is missing, an integer's too. Elemwise and
     the ops of the IR leave out disconnected ones.
     """
-    if isinstance(node.op, Elemwise | InnerGraphOp):
+    if is_elementwise(node) or isinstance(node.op, InnerGraphOp):
         return [disconnected_type() if t is None else t for t in tangents]
     dtype = next(y.type.dtype for y in node.outputs if is_float(y))
     enters = [any(row) for row in _pattern(node)]

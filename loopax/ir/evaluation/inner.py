@@ -22,7 +22,6 @@ class CompiledBodies(InnerGraphOp):
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The `bodies`, compiled."""
         return [compiled(body) for body in self.bodies]
 
     @property

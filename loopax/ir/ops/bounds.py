@@ -12,9 +12,9 @@ from typing import Any
 
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Switch
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
 
+from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.calling_convention import UNBOUNDED
 
@@ -35,8 +35,7 @@ def is_unbounded(n_steps: Any) -> bool:
 
 def known_number(v: Any) -> int | None:
     """The constant integer in all elements of ``v``; None where the graph shows none."""
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
+    v = unshuffled(v)
     if not isinstance(v, Constant) or getattr(v.type, "dtype", "") not in integer_dtypes:
         return None
     return v.data.item() if v.data.size == 1 else None

@@ -45,10 +45,7 @@ class Call(CompiledBodies):
     """
 
     def __init__(
-        self,
-        body: FrozenFunctionGraph,
-        rule: PullbackRule | None = None,
-        name: str = "call",
+        self, body: FrozenFunctionGraph, rule: PullbackRule | None = None, name: str = "call"
     ) -> None:
         self.fgraph = body
         self.rule = rule

@@ -67,42 +67,27 @@ Checkpoint = int | Literal["sqrt"] | tuple[int, ...] | None
 
 
 class Newton(NamedTuple):
-    """Newton's method on all steps of a loop together, in some backends, with values to ``tol``.
+    """Newton's method on all steps of a loop together, in some backends, with values to ``tol``."""
 
-    Parameters
-    ----------
-    tol
-        The change of the trajectory in the last iteration, at most, relative to 1 plus its largest
-        number; None for a default for its dtype.
-    max_iters
-        The greatest number of iterations.
-    otherwise
-        The action without convergence: ``"raise"`` a `ConvergenceError`, or take the steps
-        sequentially.
-    """
-
+    # The change of the trajectory in the last iteration, at most, relative to 1 plus its largest
+    # number; None for a default for its dtype.
     tol: float | None = None
-    max_iters: int = 100
+    max_iters: int = 100  # the greatest number of iterations
+    # The action without convergence: ``"raise"`` a `ConvergenceError`, or take the steps
+    # sequentially.
     otherwise: Literal["raise", "sequential"] = "raise"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a loop, for messages: part of neither its meaning nor its key on disk.
-
-    Parameters
-    ----------
-    labels
-        The user's names of the states and then of the traces, "" for a missing one; dropped where the
-        loop's states or traces change.
-    line
-        The user's line, in the form of `loopax.base.errors.source_line`.
-    """
+    """The origin of a loop, for messages: part of neither its meaning nor its key on disk."""
 
     is_for_messages: ClassVar[bool] = True
 
+    # The user's names of the states and then of the traces, "" for a missing one; dropped where the
+    # loop's states or traces change.
     labels: tuple[str, ...] = ()
-    line: str = ""
+    line: str = ""  # the user's line, in the form of `loopax.base.errors.source_line`
 
 
 class ScanOptions(NamedTuple):

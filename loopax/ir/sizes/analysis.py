@@ -235,7 +235,6 @@ class _TooDeep(Exception):
 
 
 def is_integer(v: Any) -> bool:
-    """Whether ``v`` has an integer dtype."""
     return str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
 
 

@@ -109,7 +109,6 @@ _SUMMARIES: WeakKeyDictionary[Scan, BodyDims] = WeakKeyDictionary()
 
 
 def body_dims(op: Scan) -> BodyDims:
-    """The summary of the body of ``op``."""
     summary = _SUMMARIES.get(op)
     if summary is None:
         summary = _SUMMARIES[op] = BodyDims(op)

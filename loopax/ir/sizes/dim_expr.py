@@ -155,7 +155,6 @@ class EqualDims:
 
 
 def total(expressions: Iterable[DimExpr]) -> DimExpr:
-    """The sum of ``expressions``."""
     result = DimExpr()
     for expression in expressions:
         result = result + expression

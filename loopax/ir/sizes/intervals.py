@@ -51,6 +51,14 @@ def interval_of(v: Variable, value: OfValue, length: OfLength) -> Interval | Non
     return interval_rule(v.owner.op, v.owner, v, value, length)
 
 
+def interval_of_values(x: Any) -> Interval | None:
+    """The least and the greatest element of an array of integers or flags; None for any other value."""
+    if getattr(x, "dtype", None) is None or x.dtype.kind not in "iub" or not np.size(x):
+        return None
+    numbers = np.asarray(x)  # an operation on a concrete array of JAX's would be traced
+    return int(numbers.min()), int(numbers.max())
+
+
 def masks_of(node: Apply) -> list[Variable]:
     """The masks whose true elements ``node`` selects: only the run determines their number."""
     return list(mask_rule(node.op, node))

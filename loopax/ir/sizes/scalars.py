@@ -48,7 +48,6 @@ def _element_read(op: Any, dims: Dims, node: Any) -> DimExpr | None:
 
 
 def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:
-    """Element ``k`` of a vector of integers."""
     if isinstance(vector, Constant):
         n = len(vector.data)
         return DimExpr(offset=int(vector.data[k])) if -n <= k < n else None

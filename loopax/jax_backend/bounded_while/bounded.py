@@ -25,10 +25,11 @@ import jax
 import jax.numpy as jnp
 
 from loopax.ir.sequences import partial_at, with_items
-from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,
     Steps,
+    any_row,
+    chosen,
     counted,
     is_float,
     steps_asked_for,
@@ -43,14 +44,14 @@ _WIDEST = 64  # blocks or steps in one scan, where two levels would have more
 _SMALL = 1024  # elements of a constant that is kept apart for the rows of a batch that are done
 
 
-def finals(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
+def finals(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     """The final states, the number of steps taken, and whether the body stopped the loop.
 
     To be called where ``steps.bound`` is at least 1.
     """
-    leaves, tree = jax.tree.flatten(given)
-    end = jax.tree.structure((given.states, 0, 0))
-    kept = jax.tree.structure(Blocks(given.states, 0, 0))
+    leaves, tree = jax.tree.flatten(inputs)
+    end = jax.tree.structure((inputs.states, 0, 0))
+    kept = jax.tree.structure(Blocks(inputs.states, 0, 0))
 
     def value(args: Any) -> Any:
         return jax.tree.leaves(while_loop(steps, jax.tree.unflatten(tree, args)))
@@ -60,8 +61,8 @@ def finals(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
 
     def with_blocks_jvp(args: Any, tangents: Any) -> Any:
         outs = keeping(args)
-        found = outs[: end.num_leaves], outs[end.num_leaves :]
-        dots = _tangents(steps, tree, args, found[1], kept, tangents, found[0])
+        results = outs[: end.num_leaves], outs[end.num_leaves :]
+        dots = _tangents(steps, tree, args, results[1], kept, tangents, results[0])
         return outs, [*dots, *[None] * kept.num_leaves]
 
     def jvp(args: Any, tangents: Any) -> Any:
@@ -97,17 +98,17 @@ def _tangents(
 
         return pushed
 
-    def by_while_loop(steps: Steps, given: Given) -> Any:
-        return while_loop(steps, given)[0]
+    def by_while_loop(steps: Steps, inputs: Given) -> Any:
+        return while_loop(steps, inputs)[0]
 
-    def by_tree(steps: Steps, given: Given) -> Any:
-        return with_traces(steps, given, keep=False)[0][0]
+    def by_tree(steps: Steps, inputs: Given) -> Any:
+        return with_traces(steps, inputs, keep=False)[0][0]
 
     def back(args: Any) -> Any:
-        given = jax.tree.unflatten(tree, args[:n])
+        inputs = jax.tree.unflatten(tree, args[:n])
         blocks = jax.tree.unflatten(kept, args[n : n + kept.num_leaves])
         cotangents = args[n + kept.num_leaves :]
-        return backward(steps, given, blocks, cotangents, varying, floats)
+        return backward(steps, inputs, blocks, cotangents, varying, floats)
 
     def back_jvp(args: Any, tangents: Any) -> Any:
         some = [k for k, t in enumerate(tangents) if t is not None and is_float(args[k])]
@@ -132,19 +133,19 @@ def _tangents(
     return with_items([None] * len(ended), floats, pushed)
 
 
-def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:
+def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:
     """The loop by a tree, and the rows of its traces, ``bound`` of them in the order of the steps.
 
     Rows of steps that are not taken are zero.
     """
     assert steps.bound
     sizes = _sizes(steps.bound)
-    total, n_steps = math.prod(sizes), steps_asked_for(steps, given)
-    rows = jax.tree.map(lambda x: _in_order(x, steps, given, total), given.sequences)
+    total, n_steps = math.prod(sizes), steps_asked_for(steps, inputs)
+    rows = jax.tree.map(lambda x: _in_order(x, steps, inputs, total), inputs.sequences)
     first = jax.tree.map(lambda x: x[0], rows)
     shapes: Any = ()
     if keep:
-        shapes = jax.eval_shape(steps.step, given.consts, counted(0), first, given.states)[1]
+        shapes = jax.eval_shape(steps.step, inputs.consts, counted(0), first, inputs.states)[1]
     rows = jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), rows)
 
     def where_going(go_on: Any, carry: Any, leading: Any) -> Any:
@@ -164,8 +165,8 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
             # differentiated.
             i = jnp.where(going, count, 0)
             i = n_steps - 1 - i if steps.reverse else i
-            safe = chosen(going, (row, states), _quiet((first, given.states)))
-            consts = [_guarded(going, x) for x in given.consts]
+            safe = chosen(going, (row, states), _quiet((first, inputs.states)))
+            consts = [_guarded(going, x) for x in inputs.consts]
             new, ys, stop = steps.step(consts, i, *safe)
             states = chosen(going, new, states)
             ys = chosen(going, ys, _zeros(ys)) if keep else ()
@@ -189,7 +190,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
         return jax.checkpoint(block, prevent_cse=False)
 
     count = counted(0)
-    start = count, given.states, count < n_steps, jnp.asarray(False)
+    start = count, inputs.states, count < n_steps, jnp.asarray(False)
     (count, states, _, stopped), ys = manual_axes.scan(level(1), start, rows, length=sizes[0])
     ys = jax.tree.map(lambda y: y.reshape(total, *y.shape[len(sizes) :])[: steps.bound], ys)
     return (states, count, stopped), ys
@@ -208,19 +209,18 @@ def _sizes(bound: int) -> tuple[int, ...]:
     return (*sizes, max(1, left))
 
 
-def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
+def _in_order(x: Any, steps: Steps, inputs: Given, total: int) -> Any:
     """The rows of ``x`` in the order of the steps, and behind them some row as often as needed."""
-    if given.n_steps is None and x.shape[0] == steps.bound:
+    if inputs.n_steps is None and x.shape[0] == steps.bound:
         # All of them: no gather, whose transpose is a scatter.
         x = jnp.flip(x, 0) if steps.reverse else x
         more = total - x.shape[0]
         return jnp.concatenate([x, jnp.broadcast_to(x[:1], (more, *x.shape[1:]))]) if more else x
-    n_steps, order = steps_asked_for(steps, given), jnp.arange(total)
+    n_steps, order = steps_asked_for(steps, inputs), jnp.arange(total)
     return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
 
 
 def _quiet(tree: Any) -> Any:
-    """The tree without derivatives."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
 
 

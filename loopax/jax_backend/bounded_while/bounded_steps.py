@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from loopax.numerics import manual_axes
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What is the same for every call of a loop.
+    """Parameters that all calls of a loop share.
 
     ``step(consts, i, rows, states)`` gives the next states, the rows of the traces, and whether to stop.
     ``bound`` is None where there is none.
@@ -28,7 +30,7 @@ class Steps:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Given:
-    """What a call of a loop depends on. All of it can be differentiated, batched and traced.
+    """Values that a call of a loop depends on. All can be differentiated, batched and traced.
 
     ``n_steps`` is None where as many are asked for as the bound allows.
     """
@@ -39,28 +41,28 @@ class Given:
     consts: Any
 
 
-def steps_asked_for(steps: Steps, given: Given) -> Any:
-    return counted(steps.bound) if given.n_steps is None else given.n_steps
+def steps_asked_for(steps: Steps, inputs: Given) -> Any:
+    return counted(steps.bound) if inputs.n_steps is None else inputs.n_steps
 
 
 def counted(n: Any) -> Any:
     return jnp.asarray(n, jax.dtypes.canonicalize_dtype("int64"))
 
 
-def row(steps: Steps, given: Given, k: Any) -> tuple[Any, Any]:
+def row(steps: Steps, inputs: Given, k: Any) -> tuple[Any, Any]:
     """The index of step ``k``, and its rows of the sequences."""
-    i = steps_asked_for(steps, given) - 1 - k if steps.reverse else k
+    i = steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
     take = jax.lax.dynamic_index_in_dim
-    return i, jax.tree.map(lambda x: take(x, i, keepdims=False), given.sequences)
+    return i, jax.tree.map(lambda x: take(x, i, keepdims=False), inputs.sequences)
 
 
 def is_float(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
-def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
+def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
-    n_steps = steps_asked_for(steps, given)
+    n_steps = steps_asked_for(steps, inputs)
 
     def going(carry: Any) -> Any:
         count, _, stopped = carry
@@ -68,9 +70,31 @@ def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
 
     def body(carry: Any) -> Any:
         count, states, _ = carry
-        states, _, stop = steps.step(given.consts, *row(steps, given, count), states)
+        states, _, stop = steps.step(inputs.consts, *row(steps, inputs, count), states)
         return count + 1, states, stop
 
-    start = counted(0), given.states, jnp.asarray(False)
+    start = counted(0), inputs.states, jnp.asarray(False)
     count, states, stopped = manual_axes.while_loop(going, body, start)
     return states, count, stopped
+
+
+# Under ``jax.vmap`` a batched predicate makes JAX compute both sides of a ``lax.cond``, and choose the
+# whole carry of a ``lax.while_loop`` again in each step. Here the predicate is one number for the batch,
+# and selection keeps the values of a row that is done.
+
+
+@custom_vmap
+def any_row(going: Any) -> Any:
+    """``going``, a flag; in a batch whether any of its rows has it set, which is not batched."""
+    return going
+
+
+@any_row.def_vmap
+def _of_a_batch(axis_size: int, in_batched: Any, going: Any) -> Any:
+    # Once more, for the batches that this one is in.
+    return any_row(jnp.any(going, 0) if in_batched[0] else going), False
+
+
+def chosen(going: Any, a: Any, b: Any) -> Any:
+    """The leaves of ``a`` where ``going``, else those of ``b``."""
+    return jax.tree.map(partial(jnp.where, going), a, b)

@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,
     Steps,
+    any_row,
+    chosen,
     counted,
     row,
     steps_asked_for,
@@ -41,16 +42,16 @@ def _block_length(bound: int) -> int:
     return max(1, math.isqrt(bound - 1) + 1)
 
 
-def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
-    """What the loop returns, and what `backward` needs."""
+def forward(steps: Steps, inputs: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
+    """The results of the loop, and the residuals for `backward`."""
     assert steps.bound
-    size, n_steps = _block_length(steps.bound), steps_asked_for(steps, given)
+    size, n_steps = _block_length(steps.bound), steps_asked_for(steps, inputs)
     room = -(-steps.bound // size)
-    kept = jax.tree.map(lambda s: jnp.broadcast_to(s, (room, *s.shape)), given.states)
+    kept = jax.tree.map(lambda s: jnp.broadcast_to(s, (room, *s.shape)), inputs.states)
 
     def one_step(carry: Any) -> Any:
         k, count, states, going, stopped, kept = carry
-        new, _, stop = steps.step(given.consts, *row(steps, given, k), states)
+        new, _, stop = steps.step(inputs.consts, *row(steps, inputs, k), states)
         states, count = chosen(going, new, states), count + going.astype(count.dtype)
         still = going & ~stop & (count < n_steps)
         return k + 1, count, states, still, stopped | (going & stop), kept
@@ -62,7 +63,7 @@ def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
         return manual_axes.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), one_step, inside)
 
     zero = counted(0)
-    start = zero, zero, given.states, zero < n_steps, jnp.asarray(False), kept
+    start = zero, zero, inputs.states, zero < n_steps, jnp.asarray(False), kept
     most, count, states, _, stopped, kept = manual_axes.while_loop(
         lambda c: any_row(c[3]), block, start
     )
@@ -71,29 +72,29 @@ def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
 
 def backward(
     steps: Steps,
-    given: Given,
+    inputs: Given,
     blocks: Blocks,
     cotangents: Sequence[Any],
     varying: Sequence[int],
     floats: Sequence[int],
 ) -> list[Any]:
-    """The cotangents of the leaves of ``given`` at ``varying``.
+    """The cotangents of the leaves of ``inputs`` at ``varying``.
 
     ``cotangents`` are those of the leaves of the states at ``floats``.
     """
     assert steps.bound
-    leaves, tree = jax.tree.flatten(given)
-    n_rows, n_states = (len(jax.tree.leaves(x)) for x in (given.sequences, given.states))
-    begin = len(jax.tree.leaves(given.n_steps))
+    leaves, tree = jax.tree.flatten(inputs)
+    n_rows, n_states = (len(jax.tree.leaves(x)) for x in (inputs.sequences, inputs.states))
+    begin = len(jax.tree.leaves(inputs.n_steps))
     middle = begin + n_rows
     end = middle + n_states
     own = [k for k in varying if begin <= k < middle]
     shared = [k for k in varying if k >= end]
-    state_tree = jax.tree.structure(given.states)
+    state_tree = jax.tree.structure(inputs.states)
 
     def step_back(k: Any, states: Any, cotangents: Any) -> Any:
         """The pullback of one step: to its float states, its own rows, and what is shared."""
-        i, rows = row(steps, given, k)
+        i, rows = row(steps, inputs, k)
         row_leaves, row_tree = jax.tree.flatten(rows)
 
         def next_states(some: Any, own_rows: Any, consts: Any) -> Any:
@@ -111,21 +112,21 @@ def backward(
 
     of_states, of_rows, of_shared = _through_blocks(
         steps,
-        given,
+        inputs,
         blocks,
         step_back,
         cotangents,
         [leaves[k] for k in own],
         [leaves[k] for k in shared],
     )
-    found = dict(zip((middle + k for k in floats), of_states, strict=True))
-    found |= dict(zip(own, of_rows, strict=True)) | dict(zip(shared, of_shared, strict=True))
-    return [found[k] for k in varying]
+    cotangent_of = dict(zip((middle + k for k in floats), of_states, strict=True))
+    cotangent_of |= dict(zip(own, of_rows, strict=True)) | dict(zip(shared, of_shared, strict=True))
+    return [cotangent_of[k] for k in varying]
 
 
 def _through_blocks(
     steps: Steps,
-    given: Given,
+    inputs: Given,
     blocks: Blocks,
     step_back: Any,
     cotangents: Any,
@@ -134,8 +135,8 @@ def _through_blocks(
 ) -> Any:
     size, most = _block_length(steps.bound or 1), blocks.most
     kept = [jnp.broadcast_to(b[0], (size, *b.shape[1:])) for b in jax.tree.leaves(blocks.states)]
-    first = jax.tree.leaves(given.states)
-    state_tree = jax.tree.structure(given.states)
+    first = jax.tree.leaves(inputs.states)
+    state_tree = jax.tree.structure(inputs.states)
 
     def block(carry: Any) -> Any:
         b, cotangents, of_rows, of_shared, kept = carry
@@ -146,7 +147,7 @@ def _through_blocks(
             k, states, kept = carry
             kept = [a.at[k - begin].set(s) for a, s in zip(kept, states, strict=True)]
             now = jax.tree.unflatten(state_tree, states)
-            new, _, _ = steps.step(given.consts, *row(steps, given, k), now)
+            new, _, _ = steps.step(inputs.consts, *row(steps, inputs, k), now)
             return k + 1, chosen(k < blocks.count, jax.tree.leaves(new), states), kept
 
         states = [a[b] for a in jax.tree.leaves(blocks.states)]
@@ -159,22 +160,22 @@ def _through_blocks(
             # What a row that is done would compute may be infinite, and zero times that is NaN: it goes
             # back through its first step, which is known to be harmless, and nothing of it is used.
             safe = chosen(going, [a[k - begin] for a in kept], first)
-            found = step_back(jnp.where(going, k, 0), safe, cotangents)
-            of_states, own, consts = chosen(going, found, jax.tree.map(jnp.zeros_like, found))
+            moved = step_back(jnp.where(going, k, 0), safe, cotangents)
+            of_states, own, consts = chosen(going, moved, jax.tree.map(jnp.zeros_like, moved))
             place = row_of(k)
             of_rows = [a.at[place].set(x) for a, x in zip(of_rows, own, strict=True)]
             of_shared = [a + x for a, x in zip(of_shared, consts, strict=True)]
             return k, chosen(going, of_states, cotangents), of_rows, of_shared
 
         def row_of(k: Any) -> Any:
-            return steps_asked_for(steps, given) - 1 - k if steps.reverse else k
+            return steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
 
         carry = end, cotangents, of_rows, of_shared
-        _, *found = manual_axes.while_loop(lambda c: c[0] > begin, back, carry)
-        return b - 1, *found, kept
+        _, *pulled = manual_axes.while_loop(lambda c: c[0] > begin, back, carry)
+        return b - 1, *pulled, kept
 
     last = (most - 1) // size
     zeros = [jnp.zeros_like(x) for x in sequences], [jnp.zeros_like(x) for x in shared]
     carry = last, list(cotangents), *zeros, kept
-    _, *found, _ = manual_axes.while_loop(lambda c: c[0] >= 0, block, carry)
-    return found
+    _, *pulled, _ = manual_axes.while_loop(lambda c: c[0] >= 0, block, carry)
+    return pulled

@@ -38,12 +38,8 @@ class JaxArguments(Arguments):
 
         The values are JAX arrays or tracers, or NumPy arrays that fit.
 
-        Raises
-        ------
-        MissingInputError
-            An input is missing, given twice or misnamed.
-        LoopTypeError
-            A value has another rank or static shape, or a dtype that the input's cannot hold.
+        Raises `MissingInputError` if an input is missing, given twice or misnamed; `LoopTypeError`
+        if a value has another rank or static shape, or a dtype that the input's cannot hold.
         """
         if kwargs or len(args) != len(self.inputs):
             args = self.in_order(args, kwargs)

@@ -21,7 +21,6 @@ from loopax.lowering import OPTIMIZERS, PASSES
 def _all_unsupported(
     error: UnsupportedOpError, graph: FunctionGraph, on_missing: str
 ) -> UnsupportedOpError:
-    """All that is unsupported, in one message."""
     return refusal([*error.ops, *unsupported_ops(graph, on_missing)])
 
 

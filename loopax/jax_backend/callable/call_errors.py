@@ -1,16 +1,22 @@
-"""Errors of a direct call, with the op that failed, its line, and what it was given."""
+"""Errors of a direct call, from its flag or an exception, with the op that failed and its values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
+import jax
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.evaluation.first_failure import first_failure
+from loopax.jax_backend.callable.arguments import ARRAY
+from loopax.jax_backend.callable.variant import NOTHING
+from loopax.jax_backend.staging.checked import Failure
+from loopax.jax_backend.staging.frame import Context
 
 # What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).
 _NATIVE_ERROR = re.compile(
@@ -18,24 +24,57 @@ _NATIVE_ERROR = re.compile(
 )
 
 
-def native_error(error: Exception, graph: FunctionGraph, given: Sequence[Any]) -> Exception | None:
+def native_error(error: Exception, graph: FunctionGraph, values: Sequence[Any]) -> Exception | None:
     """The error that native code in JAX has raised, with the op that fails; None of another error."""
     match = _NATIVE_ERROR.match(str(error))
     if match is None:
         return None
     kind = IndexError if match["kind"] == "IndexError" else ValueError
-    return with_values(kind, match["said"], graph, given)
+    return with_values(kind, match["said"], graph, values)
 
 
 def with_values(
     kind: type[Exception],
     said: str,
     graph: FunctionGraph,
-    given: Sequence[Any],
+    values: Sequence[Any],
     otherwise: str | None = None,
 ) -> Exception:
     """An error with the op of ``graph`` that fails for these values; without one it says ``otherwise``."""
     if not all(isinstance(v.type, DenseTensorType) for v in graph.inputs):
         return kind(otherwise or said)
-    more = first_failure(graph, [np.asarray(x) for x in given])
+    more = first_failure(graph, [np.asarray(x) for x in values])
     return kind(otherwise or said) if more is None else kind(f"{said}: {more}.")
+
+
+# -- failures of checks ----------------------------------------------------------------------------
+
+_NOTHING = np.int32(NOTHING).tobytes()
+
+
+def is_down(flag: Any) -> bool:
+    """Whether nothing has failed; a tracer is not down."""
+    if type(flag) is not ARRAY:
+        return False
+    try:
+        # Of an array on the CPU, in a microsecond; the number of one takes 20.
+        return memoryview(flag).tobytes() == _NOTHING
+    except (BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return int(flag) == NOTHING
+
+
+def failure_in(message: str, failures: Iterable[Failure]) -> Exception | None:
+    """The error of the failure that ``message`` is of; None if it is of none."""
+    matching = [f for f in failures if str(f) in message]
+    # One message may be the beginning of another.
+    return max(matching, key=lambda f: len(f.message)).error() if matching else None
+
+
+def flagged_error(flag: Any, context: Context) -> Exception:
+    """The error where this flag is up, in a program of that context."""
+    for structure in context.errors:
+        with suppress(KeyError):  # each trace numbers its checks on its own
+            said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
+            if (error := failure_in(said, {*context.flagged, *context.failures})) is not None:
+                return error
+    raise AssertionError("every flag is that of a failure")

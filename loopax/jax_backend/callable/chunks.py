@@ -33,9 +33,9 @@ def vmap(
         return jax.vmap(f, in_axes, out_axes)
 
     def batched(*args: Any, **kwargs: Any) -> Any:
-        given = (args, kwargs)
-        axes = _matched((tuple(in_axes) if isinstance(in_axes, list) else in_axes, 0), given)
-        leaves, tree = jax.tree.flatten(given)
+        arguments = (args, kwargs)
+        axes = _matched((tuple(in_axes) if isinstance(in_axes, list) else in_axes, 0), arguments)
+        leaves, tree = jax.tree.flatten(arguments)
         n = _length(leaves, axes)
         mapped = [k for k, a in enumerate(axes) if a is not None]
 
@@ -59,21 +59,21 @@ def vmap(
 
 
 def _matched(prefix: Any, tree: Any) -> list[Any]:
-    """What ``prefix``, which ``tree`` begins with, has for each leaf; None is a leaf of it."""
+    """The entry of ``prefix``, which ``tree`` begins with, for each leaf; None is a leaf of it."""
 
     def is_none(x: Any) -> bool:
         return x is None
 
-    found = jax.tree.broadcast(prefix, tree, is_leaf=is_none)
-    return jax.tree.leaves(found, is_leaf=is_none)
+    entries = jax.tree.broadcast(prefix, tree, is_leaf=is_none)
+    return jax.tree.leaves(entries, is_leaf=is_none)
 
 
 def _length(leaves: Sequence[Any], axes: Sequence[Any]) -> int:
     lengths = {jnp.shape(x)[a] for x, a in zip(leaves, axes, strict=True) if a is not None}
     if len(lengths) != 1:
-        found = f"axes of lengths {sorted(lengths)}" if lengths else "no axis"
+        received = f"axes of lengths {sorted(lengths)}" if lengths else "no axis"
         raise ValueError(
-            f"vmap takes one axis of each argument that in_axes names: it has {found}."
+            f"vmap takes one axis of each argument that in_axes names: it has {received}."
         )
     return lengths.pop()
 
@@ -97,9 +97,9 @@ def _in_batches(
     outs = jax.tree.map(lambda y: y.reshape(whole * size, *y.shape[2:]), outs)
     if whole * size < n:
         report(whole)
-        rest = jax.vmap(one)([x[whole * size :] for x in rows])
-        outs = jax.tree.map(lambda y, more: jnp.concatenate([y, more]), outs, rest)
+        remainder = jax.vmap(one)([x[whole * size :] for x in rows])
+        outs = jax.tree.map(lambda y, more: jnp.concatenate([y, more]), outs, remainder)
     if progress is not None:
-        # It hangs on a result, so that it is not called before there are any.
+        # It depends on a result, so that it is not called before there are any.
         jax.debug.callback(lambda _: progress(n, n), [y.ravel()[:1] for y in jax.tree.leaves(outs)])
     return outs

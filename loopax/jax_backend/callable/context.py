@@ -97,11 +97,11 @@ class JaxContext(SharedContext):
         for at, x in leaves:
             yield _path(at), np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
-    def _with_arrays(self, found: dict[str, np.ndarray]) -> JaxContext:
+    def _with_arrays(self, arrays: dict[str, np.ndarray]) -> JaxContext:
         leaves, tree = jax.tree_util.tree_flatten_with_path(self)
         names = [_path(at) for at, _ in leaves]
-        refuse_names(found, names)
-        values = [_restored(found[n], x, n) for n, (_, x) in zip(names, leaves, strict=True)]
+        refuse_names(arrays, names)
+        values = [_restored(arrays[n], x, n) for n, (_, x) in zip(names, leaves, strict=True)]
         return jax.tree.unflatten(tree, values)
 
 
@@ -116,8 +116,8 @@ def _replicated(x: Any, n: int) -> Any:
 
 
 def _path(at: Any) -> str:
-    first, *rest = at
-    return str(first.key) + jax.tree_util.keystr(tuple(rest))
+    first, *others = at
+    return str(first.key) + jax.tree_util.keystr(tuple(others))
 
 
 def _restored(data: np.ndarray, like: Any, name: str) -> Any:

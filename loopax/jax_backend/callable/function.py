@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.ir.program import EarlyPart, Program
-from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
-from loopax.jax_backend.callable.call_errors import native_error, with_values
+from loopax.jax_backend.callable.arguments import JaxArguments
+from loopax.jax_backend.callable.call_errors import (
+    failure_in,
+    flagged_error,
+    is_down,
+    native_error,
+    with_values,
+)
 from loopax.jax_backend.callable.forms import LOOPS
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
-from loopax.jax_backend.callable.variant import NOTHING, SUSPECT, Variant
-from loopax.jax_backend.callable.variants import Variants
+from loopax.jax_backend.callable.variant import SUSPECT, Variant
+from loopax.jax_backend.callable.variants import Variants, contexts_of
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
+from loopax.jax_backend.staging.frame import CHECKS, PARALLEL
 from loopax.jax_backend.staging.legal import IllegalLengths
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import trimmed
@@ -76,7 +79,8 @@ class JaxFunction(Stages, ProgramFunction):
     """
 
     # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
-    # `jax.grad` and its kin make of it, and cloudpickle writes that: these must not be in it.
+    # `jax.grad` and the other transformations make of it, and cloudpickle writes that: these must not be
+    # in it.
     __slots__ = (
         "_arguments",
         "_checking",
@@ -137,7 +141,7 @@ class JaxFunction(Stages, ProgramFunction):
         looks = self.program.has_flag  # and is called again where a value is not finite
         self._donated = frozenset(k for k, i in inputs if i.donated and not looks)
         self._finiteness: Finiteness | None = None
-        self._contexts = self._contexts_of()
+        self._contexts = contexts_of(self.program, self._options)
         self._failures = self._contexts[False, True].failures
         self._checking: dict[Variants, Variants] = {}  # with checks of indices, by the form without
         self._whole = self._variants(
@@ -150,21 +154,6 @@ class JaxFunction(Stages, ProgramFunction):
         self._short = self._whole if short else None
         self._shared = SharedValues(self.program, self._arguments.shared_labels)
         self._describe(self._arguments)
-
-    def _contexts_of(self, **options: Any) -> dict[tuple[bool, bool], Context]:
-        """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
-        direct = transformed = "raise" if self.program.has_flag else self._options["checks"]
-        if direct == "auto":
-            direct, transformed = "flag" if self._options["jit"] else "raise", "checkify"
-        missing, parallel = self._options["on_missing"], self._options["parallel"]
-        closed = Context(missing, direct, parallel=parallel, **options)
-        return {
-            (is_open, is_direct): replace(
-                closed, open_lengths=is_open, checks=direct if is_direct else transformed
-            )
-            for is_open in (False, True)
-            for is_direct in (False, True)
-        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {"program": self.program, "_options": self._options}
@@ -182,11 +171,11 @@ class JaxFunction(Stages, ProgramFunction):
             and self._arguments.fit(args)
         ):
             try:
-                found, _, flag = compiled(*args)
+                outputs, _, flag = compiled(*args)
                 if self._failures:  # that something may fail is found out by tracing it
-                    jax.block_until_ready(found)
-                if flag is None or _is_down(flag):
-                    return trimmed(found)
+                    jax.block_until_ready(outputs)
+                if flag is None or is_down(flag):
+                    return trimmed(outputs)
             except Exception:  # what fails is run once more, to say why
                 pass
         return self._call(args, kwargs)
@@ -194,16 +183,16 @@ class JaxFunction(Stages, ProgramFunction):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A direct call, whatever it is given."""
         self._refuse_updates()
-        given, concrete = self._arguments.bind(args, kwargs)
+        values, concrete = self._arguments.bind(args, kwargs)
         form = self._whole
         if self.program.shared:
             kept = self._early.now() if self._rest is not None else None
             if kept is None:
-                given = (*given, *self._shared.at(range(len(self.program.shared)), concrete))
+                values = (*values, *self._shared.at(range(len(self.program.shared)), concrete))
             else:
                 form = self._rest
-                given = (*given, *self._shared.at(self._part.left, concrete), *kept)
-        return self._run(form, given, concrete)[0]
+                values = (*values, *self._shared.at(self._part.left, concrete), *kept)
+        return self._run(form, values, concrete)[0]
 
     def apply(
         self, context: SharedContext | None = None, /, *args: Any, **kwargs: Any
@@ -232,10 +221,10 @@ class JaxFunction(Stages, ProgramFunction):
         (Array(3., dtype=float64), Array([0., 0., 1.], dtype=float64))
         """
         context = self._own_context(context)
-        given, concrete = self._arguments.bind(args, kwargs)
+        inputs, concrete = self._arguments.bind(args, kwargs)
         values = context.read(self.program)
         concrete = concrete and not any(map(is_traced, values))
-        out, new = self._run(self._whole, (*given, *values), concrete)
+        out, new = self._run(self._whole, (*inputs, *values), concrete)
         return context.written(self.program, new), out
 
     @property
@@ -269,48 +258,45 @@ class JaxFunction(Stages, ProgramFunction):
         return self._options["loops"] != "xla" and self.program.as_read is not None
 
     def _run(
-        self, form: Variants, given: tuple[Any, ...], concrete: bool, may_open: bool = True
+        self, form: Variants, values: tuple[Any, ...], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any]:
-        """What the program returns, and the next values of what it updates.
+        """The results of the program, and the next values of the shared variables that it updates.
 
         Of a direct call a `PaddedArray` is an array of the rows that there are.
         """
         if not concrete:
-            return form(given, concrete)[:2]
+            return form(values, concrete)[:2]
         try:
-            *found, flag = form(given, concrete, may_open)
+            *results, flag = form(values, concrete, may_open)
             if self._options["checks"] == "raise" or self._failures:
                 # JAX does not wait for what it computes, and so would raise where that is looked at.
-                jax.block_until_ready(found)
+                jax.block_until_ready(results)
         except Exception as error:
-            said = str(error)
-            failures = [f for f in self._failures if str(f) in said]
-            if not failures and (told := native_error(error, self._as_written(form), given)):
-                raise told from None
-            if not failures:
+            failure = failure_in(str(error), self._failures)
+            failure = failure or native_error(error, self._as_written(form), values)
+            if failure is None:
                 raise
-            # One message may be the beginning of another.
-            raise max(failures, key=lambda f: len(f.message)).error() from None
-        if flag is None or _is_down(flag):
-            return tuple(map(trimmed, found))  # type: ignore[return-value]
+            raise failure from None
+        if flag is None or is_down(flag):
+            return tuple(map(trimmed, results))  # type: ignore[return-value]
         if self.program.has_flag and not is_traced(flag):
-            raise self._looked_for.error(lambda f: f._run(f._whole, given, True)[0])
+            raise self._looked_for.error(lambda f: f._run(f._whole, values, True)[0])
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
-            return form(given, False)[:2]
+            return form(values, False)[:2]
         if int(flag) == SUSPECT:
-            if (error := self._index_error(form, given)) is not None:
+            if (error := self._index_error(form, values)) is not None:
                 raise error
-            return tuple(map(trimmed, found))  # type: ignore[return-value]
-        failure = self._failed(flag, self._contexts[False, True])
+            return tuple(map(trimmed, results))  # type: ignore[return-value]
+        failure = flagged_error(flag, self._contexts[False, True])
         if not isinstance(failure, IllegalLengths):
             raise failure
         if may_open:
-            return self._run(form, given, concrete, may_open=False)
-        return tuple(map(trimmed, found))  # type: ignore[return-value]  # of rows that differ: no numbers
+            return self._run(form, values, concrete, may_open=False)
+        return tuple(map(trimmed, results))  # type: ignore[return-value]  # of rows that differ: no numbers
 
     @property
     def _looked_for(self) -> Finiteness:
-        """What says, where the flag of a call is up, which value is not finite."""
+        """The report on which value is not finite, where the flag of a call is up."""
         if self._finiteness is None:
             options = {**self._options, "checks": "ignore"}
             passes = passes_with(self._options["optimize"], PASSES)
@@ -329,7 +315,7 @@ class JaxFunction(Stages, ProgramFunction):
             self._arguments.names,
         )
 
-    def _index_error(self, form: Variants, given: tuple[Any, ...]) -> Exception | None:
+    def _index_error(self, form: Variants, values: tuple[Any, ...]) -> Exception | None:
         """The error of an index out of range in a call that has run; None where there is none.
 
         The program runs once more, with checks of its indices. Only a result that is no number leads here,
@@ -339,15 +325,17 @@ class JaxFunction(Stages, ProgramFunction):
             return None
         if form not in self._checking:
             self._checking[form] = self._variants(
-                form.graph, form.names, contexts=self._contexts_of(checks_indices=True)
+                form.graph,
+                form.names,
+                contexts=contexts_of(self.program, self._options, checks_indices=True),
             )
         checking = self._checking[form]
-        *_, flag = checking(given, True, may_open=False)
+        *_, flag = checking(values, True, may_open=False)
         if flag is None or int(flag) < 0:
             return None
-        error = self._failed(flag, checking.contexts[False, True])
+        error = flagged_error(flag, checking.contexts[False, True])
         graph = self._as_written(form)
-        return with_values(type(error), "index is out of bounds", graph, given, str(error))
+        return with_values(type(error), "index is out of bounds", graph, values, str(error))
 
     def _as_written(self, form: Variants) -> FunctionGraph:
         """The graph of a form, with the user's lines if it is the whole program."""
@@ -355,22 +343,8 @@ class JaxFunction(Stages, ProgramFunction):
             return FunctionGraph(*self.program.as_read, clone=False)
         return form.graph
 
-    def _failed(self, flag: Any, context: Context) -> Exception:
-        """What is raised where this flag is up, in a program of that context."""
-        for structure in context.errors:
-            with suppress(KeyError):  # each trace numbers its checks on its own
-                said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
-                failures = [f for f in {*context.flagged, *context.failures} if str(f) in said]
-                if failures:
-                    return max(failures, key=lambda f: len(f.message)).error()
-        raise AssertionError("every flag is that of a failure")
-
     def _variants(
-        self,
-        graph: FunctionGraph,
-        names: Sequence[str],
-        as_read: Any = None,
-        contexts: Any = None,
+        self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None, contexts: Any = None
     ) -> Variants:
         """A graph as compiled functions, in these contexts; see `Variant` for ``as_read``."""
         contexts = contexts or self._contexts
@@ -382,32 +356,10 @@ class JaxFunction(Stages, ProgramFunction):
             donated = frozenset() if is_open else self._donated
             looking = self._looking() if self.program.has_flag and not is_direct else None
             return Variant(
-                self.program,
-                graph,
-                static,
-                context,
-                *how,
-                as_read,
-                donated,
-                looking,
-                is_direct,
+                self.program, graph, static, context, *how, as_read, donated, looking, is_direct
             )
 
         # Where lengths do not fit one another a direct call is told by a flag, and done once more: donated
         # arrays would be gone.
         leaves_open = contexts[True, True].checks == "flag" and not self._donated
         return Variants(graph, names, self.program, make, contexts, leaves_open)
-
-
-_NOTHING = np.int32(NOTHING).tobytes()
-
-
-def _is_down(flag: Any) -> bool:
-    """Whether nothing has failed; a tracer is not down."""
-    if type(flag) is not ARRAY:
-        return False
-    try:
-        # Of an array on the CPU, in a microsecond; the number of one takes 20.
-        return memoryview(flag).tobytes() == _NOTHING
-    except (BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
-        return int(flag) == NOTHING

@@ -1,4 +1,4 @@
-"""What a program with ``checks="nan"`` does with its flag, under a transformation of the caller's."""
+"""The flag of a program with ``checks="nan"`` under a transformation of the caller's."""
 
 from __future__ import annotations
 
@@ -10,50 +10,35 @@ import jax
 import numpy as np
 
 from loopax.base.errors import NonFiniteError
-from loopax.jax_backend.staging.finite import (
-    Report,
-    looking_at_gradient,
-    raising_where_not_finite,
-)
+from loopax.jax_backend.staging.finite import Report, looking_at_gradient, raising_where_not_finite
 from loopax.jax_backend.staging.static import is_traced
 
 
 @dataclass(frozen=True, eq=False)
 class Looking:
-    """The raising of errors where the values, or the gradient, of a program are not finite.
+    """The raising of errors where the values, or the gradient, of a program are not finite."""
 
-    Parameters
-    ----------
-    report
-        Of a value for each input, what is computed where a flag is up.
-    error
-        The error of such reports.
-    name
-        That of the program.
-    names
-        Those of its inputs.
-    """
-
+    # From a value for each input: the report that is computed where a flag is up.
     report: Callable[[Sequence[Any]], Any]
-    error: Callable[[np.ndarray], Exception]
-    name: str
-    names: Sequence[str]
+    error: Callable[[np.ndarray], Exception]  # the error of such reports
+    name: str  # the program's name
+    names: Sequence[str]  # names of its inputs
 
     def at_values(self, outs: Sequence[Any], flag: Any, args: Sequence[Any]) -> list[Any]:
         """``outs``, pytrees of arrays, and an error if ``flag`` is up."""
         leaves, tree = jax.tree.flatten(list(outs))
-        given, given_tree = jax.tree.flatten(list(args), is_leaf=lambda x: x is None)
-        at = [k for k, x in enumerate(given) if is_traced(x) or isinstance(x, jax.Array)]
+        flat, given_tree = jax.tree.flatten(list(args), is_leaf=lambda x: x is None)
+        at = [k for k, x in enumerate(flat) if is_traced(x) or isinstance(x, jax.Array)]
 
         def report(*some: Any) -> Any:
             values = dict(zip(at, some, strict=True))
-            all_of_them = [values.get(k, x) for k, x in enumerate(given)]
+            all_of_them = [values.get(k, x) for k, x in enumerate(flat)]
             return self.report(jax.tree.unflatten(given_tree, all_of_them))
 
-        found = raising_where_not_finite(
-            leaves, flag, [given[k] for k in at], Report(report, self.error)
+        checked = raising_where_not_finite(
+            leaves, flag, [flat[k] for k in at], Report(report, self.error)
         )
-        return jax.tree.unflatten(tree, found)
+        return jax.tree.unflatten(tree, checked)
 
     def at_gradient(self, x: Any, k: int) -> Any:
         """``x``, for input ``k``, and an error if the gradient by it is not finite."""

@@ -1,4 +1,4 @@
-"""What shared variables hold, and what follows from them, as arguments of compiled programs.
+"""Values of shared variables, and of all that follows from them, as arguments of compiled programs.
 
 Both stay on the device until a shared variable has changed. In JAX's 32-bit mode nothing is kept.
 """
@@ -30,7 +30,7 @@ class SharedValues:
         }
 
     def at(self, positions: Iterable[int], concrete: bool) -> list[Any]:
-        """What they hold now. ``concrete`` says whether no transformation is under way."""
+        """Their current values. ``concrete`` says whether no transformation is under way."""
         keeps = concrete and jax.config.jax_enable_x64
         values = []
         for k in positions:
@@ -43,7 +43,7 @@ class SharedValues:
 
 
 class EarlyValues:
-    """What a program's early ``part`` makes of its shared variables."""
+    """The values of a program's early ``part``, which depend on its shared variables alone."""
 
     def __init__(self, program: Program, part: EarlyPart) -> None:
         self._read = [program.shared[k] for k in part.reads]
@@ -58,7 +58,7 @@ class EarlyValues:
 
 
 def _kept_on_device(shared: Shared, what: str) -> Memo:
-    """The value of a shared variable on the device, made anew where it has changed."""
+    """The value of a shared variable on the device, made again where it has changed."""
     held = shared.variable.type
 
     def make(copies: list[np.ndarray]) -> Any:

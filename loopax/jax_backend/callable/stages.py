@@ -24,15 +24,15 @@ class Stages(BackendFunction):
     backend_name = "jax"
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """What ``jax.jit(self).trace`` returns."""
+        """The result of ``jax.jit(self).trace``."""
         return jax.jit(self).trace(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """What ``jax.jit(self).lower`` returns."""
+        """The result of ``jax.jit(self).lower``."""
         return jax.jit(self).lower(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """What ``jax.eval_shape(self, ...)`` returns."""
+        """The result of ``jax.eval_shape(self, ...)``."""
         return jax.eval_shape(self, *args, **kwargs)
 
 
@@ -51,7 +51,7 @@ class JaxTracedFunction(TracedFunction[P], Stages):
 
 
 class Transformed(Stages):
-    """What a transformation by JAX gives, so that the next one is by JAX too."""
+    """A function that JAX has transformed, which JAX transforms again."""
 
     def __init__(
         self, transformation: Callable[..., Any], f: Callable[..., Any], options: dict[str, Any]

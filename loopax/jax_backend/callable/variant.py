@@ -59,7 +59,7 @@ class Variant:
 
     def __post_init__(self) -> None:
         self.has_run = False  # in a direct call
-        self._ran_natively = False  # whose code raises by itself
+        self._ran_natively = False  # whose code raises on its own
 
     @cached_property
     def compiled(self) -> Any:
@@ -79,8 +79,8 @@ class Variant:
         if not self.jit:
             return program
         # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
-        given = [k for k in range(len(self.graph.inputs)) if k not in self.static]
-        donated = tuple(j for j, k in enumerate(given) if k in self.donated)
+        places = [k for k in range(len(self.graph.inputs)) if k not in self.static]
+        donated = tuple(j for j, k in enumerate(places) if k in self.donated)
         return jax.jit(program, inline=True, donate_argnums=donated)
 
     def run(self, args: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -89,13 +89,13 @@ class Variant:
             return self.compiled(*args)
         what = f"{self.program.name}, traced and compiled by XLA"
         with waiting(what) if self.jit else nullcontext():
-            found = self.compiled(*args)
+            results = self.compiled(*args)
         self.has_run = True
-        return found
+        return results
 
     @property
     def remarks(self) -> list[str]:
-        """What it was run as so far on the CPU, and why, where there was a choice."""
+        """The engines that it has run by on the CPU so far, and why, where there was a choice."""
         return [] if self._native is None else list(self._native.remarks)
 
     def _flagged(self, traced: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -125,7 +125,9 @@ class Variant:
         if not self.context.open_indices or self._ran_natively:
             return None
         flags = [
-            jnp.any(found) for x in jax.tree.leaves(outs) if (found := is_no_number(x)) is not None
+            jnp.any(is_none)
+            for x in jax.tree.leaves(outs)
+            if (is_none := is_no_number(x)) is not None
         ]
         return (
             jnp.where(jnp.any(jnp.stack(flags)), SUSPECT, NOTHING).astype("int32")
@@ -139,8 +141,8 @@ class Variant:
         places = [k for k in range(len(self.graph.inputs)) if k not in self.static]
         traced = [self.looking.at_gradient(x, k) for x, k in zip(traced, places, strict=True)]
         *outs, flag = self._outputs(traced)
-        given = dict(zip(places, traced, strict=True))
-        args = [given.get(k, self.static.get(k)) for k in range(len(self.graph.inputs))]
+        value_at = dict(zip(places, traced, strict=True))
+        args = [value_at.get(k, self.static.get(k)) for k in range(len(self.graph.inputs))]
         return self.looking.at_values(outs, flag, args), None
 
     @cached_property

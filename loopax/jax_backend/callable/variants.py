@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -24,6 +25,23 @@ from loopax.jax_backend.values.generators import is_key
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
 Make = Callable[[Mapping[int, Any], bool, bool], Variant]
+
+
+def contexts_of(
+    program: Program, options: Mapping[str, Any], **more: Any
+) -> dict[tuple[bool, bool], Context]:
+    """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
+    direct = transformed = "raise" if program.has_flag else options["checks"]
+    if direct == "auto":
+        direct, transformed = "flag" if options["jit"] else "raise", "checkify"
+    closed = Context(options["on_missing"], direct, parallel=options["parallel"], **more)
+    return {
+        (is_open, is_direct): replace(
+            closed, open_lengths=is_open, checks=direct if is_direct else transformed
+        )
+        for is_open in (False, True)
+        for is_direct in (False, True)
+    }
 
 
 class Variants:
@@ -80,23 +98,20 @@ class Variants:
 
     @property
     def remarks(self) -> list[str]:
-        """What the variants that are kept have run as on the CPU, and why, where there was a choice."""
+        """Engines that the variants in memory have run by on the CPU, and why, where there was a choice."""
         variants = (self._without_static, *self._kept.values())
         return list(dict.fromkeys(remark for v in variants for remark in v.remarks))
 
     def __call__(
         self, args: Sequence[Any], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any, Any]:
-        """What the program returns, the next values of what it updates, and the flag of its checks.
+        """The results, the next values of shared variables that are updated, and the flag of the checks.
 
-        ``concrete`` says whether there is no tracer among ``args``. A length that hangs on their values is
+        ``concrete`` says whether no tracer is among ``args``. A length that depends on their values is
         left open where it has a bound, so that the graph is compiled once. Without ``may_open``, and where
         that does not work, the values are static.
 
-        Raises
-        ------
-        DynamicShapeError
-            An input has to be static, and a tracer arrives for it.
+        Raises `DynamicShapeError` if an input has to be static, and a tracer arrives for it.
         """
         before = static = self._static
         may_open = may_open and concrete and self._leaves_open
@@ -107,9 +122,9 @@ class Variants:
         lasting = True
         while True:
             if may_open and self._opens.get(static, False):
-                found = self._with_open_lengths(args, static)
-                if found is not None:
-                    return found
+                results = self._with_open_lengths(args, static)
+                if results is not None:
+                    return results
                 may_open = False
             try:
                 if not static and concrete and not self._open_lengths:
@@ -125,9 +140,9 @@ class Variants:
                 static = before
             except NeedsStatic as need:
                 if may_open and self._opens.setdefault(static, True):
-                    found = self._with_open_lengths(args, static)
-                    if found is not None:
-                        return found
+                    results = self._with_open_lengths(args, static)
+                    if results is not None:
+                        return results
                 # Where calls work with open lengths, what this one needs besides is static in it alone.
                 lasting = lasting and not self._opens.get(static, False)
                 self._make_static(need, args, static, lasting)
@@ -137,11 +152,11 @@ class Variants:
         """A call with these inputs static and no others; None where that does not work.
 
         What fails then fails once more with known lengths, and says why. In a trace of the caller's, the
-        numbers that it gives are known, and so are lengths that hang on them.
+        numbers that it gives are known, and so are lengths that depend on them.
         """
         try:
-            found = self._call_variant(args, static, True, open_lengths=True)
-            return None if any(map(is_traced, jax.tree.leaves(found))) else found
+            results = self._call_variant(args, static, True, open_lengths=True)
+            return None if any(map(is_traced, jax.tree.leaves(results))) else results
         except (NeedsStatic, DynamicShapeError):
             self._opens[static] = False
         except Exception:  # of these arguments: with known lengths it says why
@@ -168,8 +183,8 @@ class Variants:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             variant = self._kept[key]
-        rest = [x for k, x in enumerate(args) if k not in static]
-        return variant.run(rest) if concrete else variant.compiled(*rest)
+        traced = [x for k, x in enumerate(args) if k not in static]
+        return variant.run(traced) if concrete else variant.compiled(*traced)
 
     def _make_static(
         self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int], lasting: bool
@@ -234,7 +249,7 @@ def _known(x: Any) -> Any:
 
 
 def _identity(x: Any) -> Any:
-    """What two equal static values have in common, hashable."""
+    """A hashable key that is equal for equal static values."""
     if isinstance(x, slice):
         return x.start, x.stop, x.step
     data = np.asarray(jax.random.key_data(x) if is_key(x) else x)

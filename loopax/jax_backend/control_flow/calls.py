@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply
@@ -25,7 +27,6 @@ from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
@@ -40,33 +41,33 @@ def call_rule(site: Site, *values: Any) -> Any:
     args = Leaves([values[k] for k in traced])
     outs: list[Leaves] = []  # there when the value has been traced
 
-    def whole(given: Any) -> list[Any]:
-        return with_items(values, traced, args.structured(given))
+    def whole(inputs: Any) -> list[Any]:
+        return with_items(values, traced, args.structured(inputs))
 
-    def value(*given: Any) -> list[Any]:
-        outs[:] = [Leaves(_run(site, whole(given)))]
+    def value(*inputs: Any) -> list[Any]:
+        outs[:] = [Leaves(_run(site, whole(inputs)))]
         return outs[0].leaves
 
-    def pullback(given: Any, outputs: Any, cotangents: Any) -> Any:
-        inputs, results = whole(given), outs[0].structured(outputs)
+    def pullback(residuals: Any, outputs: Any, cotangents: Any) -> Any:
+        inputs, results = whole(residuals), outs[0].structured(outputs)
         with TRACING:
             graph = site.context.lowered(rule)
             arrived = [
                 results[k].cotangent(ct) if isinstance(results[k], PaddedArray) else ct
                 for k, ct in zip(float_outs, cotangents, strict=True)
             ]
-            found = site.pull_back(graph, inputs, results, arrived)
+            cotangents_of = site.pull_back(graph, inputs, results, arrived)
         return [
             g.fitted(as_padded(inputs[k], g.axis).bound).masked(0)
             if isinstance(g, PaddedArray)
             else g
-            for k, g in zip(floats(site.node.inputs), found, strict=True)
+            for k, g in zip(floats(site.node.inputs), cotangents_of, strict=True)
             if k in traced
         ]
 
     def refusals() -> dict[int, Exception]:
-        found = refused_by(site.node, rule)
-        return {args.firsts[traced.index(k)]: e for k, e in found.items() if k in traced}
+        refusal = refused_by(site.node, rule)
+        return {args.firsts[traced.index(k)]: e for k, e in refusal.items() if k in traced}
 
     float_ins = [args.firsts[traced.index(k)] for k in floats(site.node.inputs) if k in traced]
     float_outs = floats(site.node.outputs)
@@ -93,9 +94,9 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 def blockwise_rule(site: Site, *values: Any) -> Any:
     """``jnp.vectorize`` of the core op's own conversion.
 
-    A static input that is the same in every batch row, a number of steps say, stays static. Where only the
-    run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor: there
-    are no numbers where they are not.
+    A static input that is the same in every batch row, such as a number of steps, stays static. Where only
+    the run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor:
+    there are no numbers where they are not.
     """
     op: Blockwise = site.op
     batch_ndim = op.batch_ndim(site.node)
@@ -114,19 +115,19 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     padded_axes: list[int | None] = []  # of the outputs, there when a row has been traced
 
     def core(*rows: Any) -> tuple[Any, ...]:
-        given = [static.get(k, row) for k, row in enumerate(rows)]
+        values = [static.get(k, row) for k, row in enumerate(rows)]
         for k, x in padded.items():
-            given[k] = PaddedArray(rows[k], x.length, x.axis - batch_ndim)
-        frame.values.update(zip(core_node.inputs, given, strict=True))
-        outs = convert(core_site, given)
+            values[k] = PaddedArray(rows[k], x.length, x.axis - batch_ndim)
+        frame.values.update(zip(core_node.inputs, values, strict=True))
+        outs = convert(core_site, values)
         padded_axes[:] = [x.axis if isinstance(x, PaddedArray) else None for x in outs]
         lengths = [x.length if isinstance(x, PaddedArray) else 0 for x in outs]
         arrays = [x.data if isinstance(x, PaddedArray) else x for x in outs]
         return tuple(jnp.asarray(x) for x in (*arrays, *lengths))
 
-    found = jnp.vectorize(core, signature=_signature(op, site.node))(*map(jnp.asarray, values))
+    batches = jnp.vectorize(core, signature=_signature(op, site.node))(*map(jnp.asarray, values))
     n_outs = len(site.node.outputs)
-    outs = zip(found[:n_outs], found[n_outs:], padded_axes, strict=True)
+    outs = zip(batches[:n_outs], batches[n_outs:], padded_axes, strict=True)
     return tuple(
         data if axis is None else _of_equal_lengths(site, data, lengths, batch_ndim + axis)
         for data, lengths, axis in outs
@@ -150,6 +151,34 @@ def _signature(op: Blockwise, node: Apply) -> str:
     taken = op.inputs_sig
     if isinstance(op.core_op, LU | LUFactor):
         taken = [[f"i{d}" for d in range(len(names))] for names in taken]
-    made = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
-    made += [[] for _ in node.outputs]
-    return "->".join(",".join(f"({','.join(names)})" for names in part) for part in (taken, made))
+    out_dims = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
+    out_dims += [[] for _ in node.outputs]
+    return "->".join(
+        ",".join(f"({','.join(names)})" for names in part) for part in (taken, out_dims)
+    )
+
+
+# -- values as arrays ------------------------------------------------------------------------------
+
+
+class Leaves:
+    """The arrays that ``values`` consist of: for example the data and the length of a padded array.
+
+    >>> import jax.numpy as jnp
+    >>> from loopax.jax_backend.values.padded_array import PaddedArray
+    >>> both = Leaves([PaddedArray(jnp.ones(3), 2), 5.0])
+    >>> both.firsts, len(both.leaves), both.structured([jnp.zeros(3), 1, 6.0])[1]
+    ([0, 2], 3, 6.0)
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        flat = [jax.tree.flatten(x) for x in values]
+        self.leaves = [leaf for leaves, _ in flat for leaf in leaves]
+        self._trees = [tree for _, tree in flat]
+        # Where the leaves of each value begin: the first one is the data of an array.
+        self.firsts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))[:-1]
+
+    def structured(self, leaves: Sequence[Any]) -> list[Any]:
+        """Values of the structure of these, with other ``leaves``."""
+        ends = zip(self.firsts, self._trees, strict=True)
+        return [jax.tree.unflatten(t, leaves[k : k + t.num_leaves]) for k, t in ends]

@@ -40,10 +40,10 @@ def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
         try:
             outs = manual_axes.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
         except _UnequalBranches:
-            # The shape of the result hangs on the condition, which must then be known.
+            # The shape of the result depends on the condition, which must then be known.
             outs = branch(bool(site.static(0)))
-    found = dict(zip(used, outs, strict=True))
-    return tuple(found.get(k) for k in range(op.n_outs))
+    results = dict(zip(used, outs, strict=True))
+    return tuple(results.get(k) for k in range(op.n_outs))
 
 
 def _or_no_numbers(site: Site, branch: Any, chosen: bool) -> Any:

@@ -1,6 +1,6 @@
 """``Scan`` of a known number of steps -> ``lax.scan``.
 
-Where a shape *inside* the step hangs on the step's index, a row or a state that are themselves static,
+Where a shape *inside* the step depends on the step's index, a row or a state that are themselves static,
 the loop is unrolled, if it is short: each step is then traced with its own shapes.
 """
 
@@ -15,10 +15,10 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.base.errors import DynamicShapeError, LoopTypeError
+from loopax.base.extensions import provided, required
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
-from loopax.jax_backend.control_flow.all_steps_at_once import loop_in_parallel
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
@@ -32,11 +32,8 @@ from loopax.numerics import manual_axes
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
 
-def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[Any, list[Any]]:
-    """The final states, and the traces at ``kept``, of ``args.n_steps`` steps.
-
-    The rows of ``args.sequences`` are those of the indices from ``first_index`` on.
-    """
+def for_loop(site: Site, args: Any, kept: Any) -> tuple[Any, list[Any]]:
+    """The final states, and the traces at ``kept``, of ``args.n_steps`` steps."""
     op: Scan = site.op
     n = as_length(args.n_steps)
     check_lengths(op, n, args.sequences)
@@ -48,18 +45,18 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
     counts_rows = not isinstance(n, int) and not args.sequences
     if counts_rows or op.args.i in site.context.plan(op.fgraph).read:
         arange = np.arange if isinstance(n, int) else jnp.arange
-        index = first_index + arange(n, dtype=np.int64)
+        index = arange(n, dtype=np.int64)
     if not isinstance(n, int):
         require_one(n)  # JAX traces a step, and asks for its row when the program is lowered
     try:
-        found = loop_in_parallel(site, args, index, kept)
-        finals, ys = _scan(site, args, index, kept) if found is None else found
+        in_parallel = loop_in_parallel(site, args, index, kept)
+        finals, ys = _scan(site, args, index, kept) if in_parallel is None else in_parallel
     except ChangesInLoop as error:
         if not isinstance(n, int) or not 0 < n <= _UNROLLED:
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"
             raise DynamicShapeError(str(error) + limit) from None
         try:
-            return _unroll(site, args, first_index, kept)
+            return _unroll(site, args, kept)
         except ChangesInLoop:
             raise error from None
     except RAISED as error:
@@ -109,15 +106,14 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     return manual_axes.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
-def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:
+def _unroll(site: Site, args: Any, kept: Any) -> Any:
     """The loop step by step, each with the values that are static at that step."""
     op: Scan = site.op
     step = scan_step(site, args.consts, unrolled=True)
     states, rows = tuple(args.states), []
     order = range(int(args.n_steps))
     for k in reversed(order) if op.options.reverse else order:
-        index = np.asarray(first_index + k)
-        states, ys, _ = step(index, [x[k] for x in args.sequences], states, kept)
+        states, ys, _ = step(np.asarray(k), [x[k] for x in args.sequences], states, kept)
         rows.append(ys)
     if op.options.reverse:
         rows.reverse()
@@ -139,3 +135,31 @@ def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
             f"The rows of a trace of {op} have the shapes {shapes}: they cannot be stacked. Pad them "
             "to one length."
         ) from error
+
+
+# -- all steps at once -----------------------------------------------------------------------------
+
+# Without the extension ``parallel`` all loops take their steps one by one, with the same values, and
+# options that ask for more are refused, here too: a function may have been pickled where the extension was.
+_ONE_BY_ONE = "steps one by one, without the option"
+
+
+def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any, list[Any]] | None:
+    """The final states, and the traces at ``kept``; None where the steps are to be taken one by one."""
+    run = _part(site, "loop_in_parallel")
+    return None if run is None else run(site, args, index, kept)
+
+
+def remark_unknown_steps(site: Site, args: Any) -> None:
+    """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
+    remark = _part(site, "remark_unknown_steps")
+    if remark is not None:
+        remark(site, args)
+
+
+def _part(site: Site, name: str) -> Any:
+    if site.op.options.parallel is not None:
+        required("parallel", "parallel='newton'", _ONE_BY_ONE)
+    if site.context.parallel is True:
+        required("parallel", "parallel=True", _ONE_BY_ONE)
+    return provided("parallel", name)

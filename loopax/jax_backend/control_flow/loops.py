@@ -20,8 +20,7 @@ from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.control_flow.all_steps_at_once import remark_unknown_steps
-from loopax.jax_backend.control_flow.for_loops import for_loop
+from loopax.jax_backend.control_flow.for_loops import for_loop, remark_unknown_steps
 from loopax.jax_backend.control_flow.while_loops import while_loop
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -78,20 +77,20 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
     inputs = [v.type() for v in site.node.inputs]
     if not is_traced(args.n_steps):
         check_lengths(op, as_length(args.n_steps), args.sequences)
-    given = inputs if is_traced(args.n_steps) else [pt.constant(args.n_steps), *inputs[1:]]
-    outs = expanded(op, op.split_inputs(given))
+    graph_inputs = inputs if is_traced(args.n_steps) else [pt.constant(args.n_steps), *inputs[1:]]
+    outs = expanded(op, op.split_inputs(graph_inputs))
     wanted = [*outs.finals, *(outs.traces[k] for k in kept)]
     wanted += [outs.n_done, outs.stopped] if op.stops else []
     graph = FunctionGraph(inputs, wanted, clone=False)
-    found = site.run(graph, args.flat(), site.node.inputs)
+    outputs = site.run(graph, args.flat(), site.node.inputs)
     n, m = op.n_states, op.n_states + len(kept)
-    return found[:n], found[n:m], *found[m:]
+    return outputs[:n], outputs[n:m], *outputs[m:]
 
 
 def _bound(site: Site, args: Any, kept: Any) -> int | None:
     """How many steps there are at most; None where nobody knows.
 
-    Where the steps hang on the index of a loop around, and there are rows, that loop is written out if it
+    Where the steps depend on the index of a loop around, and there are rows, that loop is written out if it
     is short: they are arrays then, not a `PaddedArray`.
     """
     in_rows = bool(args.sequences or kept)

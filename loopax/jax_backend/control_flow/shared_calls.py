@@ -8,7 +8,7 @@ read. XLA may put it in line.
 
 It is traced of its arguments alone, without what the program around a call knows of their values: the next
 call may be given others. Where that is not enough each call is evaluated where it is: for a shape that
-hangs on a value, a length that only the run tells, and integers, since the program around knows between
+depends on a value, a length that only the run tells, and integers, since the program around knows between
 which bounds an index or a number of steps is.
 """
 
@@ -34,11 +34,13 @@ def shared_call(site: Site, values: Sequence[Any]) -> list[Any] | None:
     if not _comes_again(site) or not all(map(_is_plain, values)):
         return None
     static = {k: x for k, x in enumerate(values) if _is_part(x)}
-    given = [x for k, x in enumerate(values) if k not in static]
-    if not any(map(is_traced, given)) or not all(np.issubdtype(x.dtype, np.inexact) for x in given):
+    traced = [x for k, x in enumerate(values) if k not in static]
+    if not any(map(is_traced, traced)) or not all(
+        np.issubdtype(x.dtype, np.inexact) for x in traced
+    ):
         return None
     parts = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in static.items())
-    kinds = tuple((np.shape(x), str(np.result_type(x))) for x in given)
+    kinds = tuple((np.shape(x), str(np.result_type(x))) for x in traced)
     key = site.op, parts, kinds
     functions = site.context.functions
     if key not in functions:
@@ -46,7 +48,7 @@ def shared_call(site: Site, values: Sequence[Any]) -> list[Any] | None:
     if functions[key] is None:
         return None
     try:
-        return list(functions[key](*given))
+        return list(functions[key](*traced))
     except Exception:  # where it is evaluated in its place it says why, if it fails there too
         functions[key] = None
         return None
@@ -69,9 +71,9 @@ def _function(site: Site, static: dict[int, Any]) -> Any:
     op: Call = site.op
     n = len(op.fgraph.inputs)
 
-    def function(*given: Any) -> list[Any]:
-        rest = iter(given)
-        values = [static[k] if k in static else next(rest) for k in range(n)]
+    def function(*traced: Any) -> list[Any]:
+        remaining = iter(traced)
+        values = [static[k] if k in static else next(remaining) for k in range(n)]
         outs = site.run_apart(op.fgraph, values)
         if not all(isinstance(x, np.ndarray | jax.Array) for x in outs):
             raise TypeError("an output is no plain array")

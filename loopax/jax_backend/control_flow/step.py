@@ -39,11 +39,11 @@ def scan_step(
     origins = [IndexOf(outer.n_steps), *rows_of_what, *[STATE] * op.n_states, *outer.consts]
 
     def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
-        given = [
+        values = [
             x if x is None else as_row(x, v)
             for x, v in zip([i, *rows, *states, *consts], op.fgraph.inputs, strict=True)
         ]
-        frame = site.frame_of(op.fgraph, given, origins)
+        frame = site.frame_of(op.fgraph, values, origins)
         outs = op.split_body_outputs([traced(frame.read(v)) for v in frame.plan.outputs])
         for k in kept:
             if isinstance(outs.ys[k], PaddedArray) and not padded_rows:

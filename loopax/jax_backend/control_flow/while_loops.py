@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.errors import DynamicShapeError
+from loopax.base.errors import DynamicShapeError, UnsupportedOpError
+from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths, row_count
 from loopax.ir.sequences import with_items
@@ -22,12 +23,7 @@ from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
-from loopax.jax_backend.control_flow.forward_only import forward_only
-from loopax.jax_backend.control_flow.step import (
-    initial_states,
-    rows_of,
-    scan_step,
-)
+from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.static import is_traced
@@ -57,7 +53,7 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
         asked = None if as_length(asked) == bound else asked
     states = initial_states(args.states, op.args.states)
     if bound == 0:  # lax would trace a step, and there is no row to give it
-        return states, _no_rows(op, args, kept), *_ended(0)
+        return states, _no_rows(op, args, kept), *_not_begun()
     try:
         return _run(site, args, asked, bound, states, kept)
     except RAISED as error:
@@ -66,19 +62,19 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
         if not limits or not is_of_program(error):
             raise
         none = jnp.any(jnp.asarray([n <= 0 for n in limits]))
-        states, n_done = without_numbers(site, (states, _ended(0)[0]), error, none)
-        return states, _no_rows(op, args, kept), n_done, _ended(0)[1]
+        states, n_done = without_numbers(site, (states, _not_begun()[0]), error, none)
+        return states, _no_rows(op, args, kept), n_done, _not_begun()[1]
 
 
 def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any) -> Any:
-    steps, given = _steps(site, args, asked, bound, states, kept)
+    steps, inputs = _steps(site, args, asked, bound, states, kept)
     if bound is None:
-        found, *end = bounded_steps.while_loop(steps, given)
-        ended = (forward_only(found, _no_reverse(site)), *end)
+        states_behind, *end = bounded_steps.while_loop(steps, inputs)
+        ended = (forward_only(states_behind, _no_reverse(site)), *end)
         return _legal(site, args, None, asked, ended, [])
     if not kept:
-        return _legal(site, args, bound, asked, finals(steps, given), [])
-    ended, ys = with_traces(steps, given)
+        return _legal(site, args, bound, asked, finals(steps, inputs), [])
+    ended, ys = with_traces(steps, inputs)
     return _legal(site, args, bound, asked, ended, ys)
 
 
@@ -102,20 +98,20 @@ def _steps(
         counts += [] if bound is None else [bound]
         asked = jnp.minimum(asked, min(counts)) if counts else asked
     sequences = [jax.tree.map(jnp.asarray, rows_of(x)) for x in args.sequences]
-    given = Given(asked, sequences, states, [args.consts[k] for k in traced])
-    return Steps(step, bound, op.options.reverse), given
+    inputs = Given(asked, sequences, states, [args.consts[k] for k in traced])
+    return Steps(step, bound, op.options.reverse), inputs
 
 
 def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
-    """What came out; no numbers where what was asked for cannot be: a program that runs cannot raise.
+    """The results; NaN where the requested number of steps is illegal: a program that runs cannot raise.
 
     That is a negative number of steps, and a sequence of another length.
     """
     op: Scan = site.op
-    found, n_done, stopped = ended
+    states, n_done, stopped = ended
     traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
     if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
-        return found, traces, n_done, stopped
+        return states, traces, n_done, stopped
     n_steps = bound if asked is None else asked
     legal = jnp.asarray(n_steps) >= 0
     for x in args.sequences:
@@ -126,19 +122,22 @@ def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys:
             return x.with_data(checked(x.data, v))
         return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
 
-    found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))
-    return found, traces, or_refused(site.context, legal, n_done), stopped
+    states = tuple(checked(x, v) for x, v in zip(states, op.args.states, strict=True))
+    return states, traces, or_refused(site.context, legal, n_done), stopped
 
 
-def _ended(n_done: int) -> tuple[Any, Any]:
-    return jnp.asarray(n_done, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
+def _not_begun() -> tuple[Any, Any]:
+    """The number of steps taken, and whether the loop has stopped."""
+    return jnp.asarray(0, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
 
 
 def _no_rows(op: Scan, args: Any, kept: Any) -> list[PaddedArray]:
     if not kept:
         return []
     traces = empty_traces(op, args)
-    return [PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), _ended(0)[0]) for k in kept]
+    return [
+        PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), _not_begun()[0]) for k in kept
+    ]
 
 
 def _no_reverse(site: Site) -> str:
@@ -148,3 +147,32 @@ def _no_reverse(site: Site) -> str:
         "body, init, max_steps=1000) or loopax.fori_loop(lo, hi, body, init, max_steps=1000), or use "
         "forward mode: jax.jvp, jax.jacfwd."
     )
+
+
+# -- forward mode alone ----------------------------------------------------------------------------
+
+# ``lax.while_loop`` without a bound has no reverse mode: nobody knows how many states to keep. JAX says so
+# in its own terms; a primitive whose transpose says which argument is missing takes the loop's results.
+# (``jax.custom_derivatives.linear_call`` would do, but it has no batching rule.)
+_forward_only = Primitive("forward_only")
+
+
+def forward_only(tree: Any, message: str) -> Any:
+    """``tree``; a reverse derivative of its floats raises `UnsupportedOpError` with ``message``."""
+
+    def leaf(x: Any) -> Any:
+        inexact = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
+        return _forward_only.bind(x, message=message) if inexact else x
+
+    return jax.tree.map(leaf, tree)
+
+
+def _refuse(cotangent: Any, x: Any, *, message: str) -> Any:
+    raise UnsupportedOpError(message)
+
+
+_forward_only.def_impl(lambda x, message: x)
+_forward_only.def_abstract_eval(lambda x, message: x)
+ad.deflinear2(_forward_only, _refuse)
+batching.defvectorized(_forward_only)
+mlir.register_lowering(_forward_only, lambda context, x, message: [x])

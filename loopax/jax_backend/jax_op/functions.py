@@ -1,4 +1,4 @@
-"""What transformations make of a function of JAX, as records that compare by their parts, and pickle.
+"""Transformed functions of JAX, as records that compare by their parts, and pickle.
 
 A function takes arrays and returns a tuple of arrays.
 """
@@ -21,9 +21,9 @@ Arrays = Callable[..., Sequence[Any]]
 def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int]) -> Any:
     """``function`` of the inputs at ``ins`` alone, to the outputs at ``outs`` alone."""
 
-    def some(*given: Any) -> tuple[Any, ...]:
-        found = function(*with_items(inputs, ins, given))
-        return tuple(jnp.asarray(found[j]) for j in outs)
+    def some(*arrays: Any) -> tuple[Any, ...]:
+        results = function(*with_items(inputs, ins, arrays))
+        return tuple(jnp.asarray(results[j]) for j in outs)
 
     return some
 
@@ -41,8 +41,8 @@ class Pulled:
         inputs, cotangents = values[: self.n_inputs], values[self.n_inputs :]
         some = _at(self.function, inputs, self.ins, self.outs)
         outputs, pullback = jax.vjp(some, *(inputs[k] for k in self.ins))
-        given = (jnp.asarray(g, y.dtype) for g, y in zip(cotangents, outputs, strict=True))
-        return pullback(tuple(given))
+        converted = (jnp.asarray(g, y.dtype) for g, y in zip(cotangents, outputs, strict=True))
+        return pullback(tuple(converted))
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Pushed:
         inputs, tangents = values[: self.n_inputs], values[self.n_inputs :]
         some = _at(self.function, inputs, self.ins, self.outs)
         primals = tuple(inputs[k] for k in self.ins)
-        given = tuple(jnp.asarray(t, x.dtype) for t, x in zip(tangents, primals, strict=True))
-        return jax.jvp(some, primals, given)[1]
+        converted = tuple(jnp.asarray(t, x.dtype) for t, x in zip(tangents, primals, strict=True))
+        return jax.jvp(some, primals, converted)[1]
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Batched:
         leads = [jnp.shape(x)[: np.ndim(x) - n] for x, n in zip(values, self.ranks, strict=True)]
         lead = jnp.broadcast_shapes(*leads)
         axes = tuple(0 if own else None for own in leads)
-        given = [
+        converted = [
             jnp.broadcast_to(x, (*lead, *jnp.shape(x)[len(own) :])) if own else x
             for x, own in zip(values, leads, strict=True)
         ]
         function = self.function
         for _ in lead:
             function = jax.vmap(function, in_axes=axes)
-        return function(*given)
+        return function(*converted)

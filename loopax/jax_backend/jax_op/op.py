@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from loopax.base.errors import LoopTypeError, describe
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.jax_op.functions import Pulled, Pushed
+from loopax.jax_backend.jax_op.functions import Batched, Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -58,8 +59,8 @@ class JaxOp(Op):
         return Apply(self, list(inputs), [t() for t in types])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        found = self._compiled(*inputs)
-        for cell, x, v in zip(output_storage, found, node.outputs, strict=True):
+        results = self._compiled(*inputs)
+        for cell, x, v in zip(output_storage, results, node.outputs, strict=True):
             fits = np.ndim(x) == v.type.ndim and all(
                 n is None or n == m for n, m in zip(v.type.shape, np.shape(x), strict=True)
             )
@@ -86,25 +87,25 @@ class JaxOp(Op):
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
         ins, outs = _places(inputs), _connected(outputs, cotangents)
-        found: list[Any] = [DisconnectedType()() for _ in inputs]
+        in_cotangents: list[Any] = [DisconnectedType()() for _ in inputs]
         if ins and outs:
             function = Pulled(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pullback of {self.name}", [inputs[k].type for k in ins])
             slopes = op(*inputs, *(cotangents[j] for j in outs), return_list=True)
-            return with_items(found, ins, slopes)
-        return found
+            return with_items(in_cotangents, ins, slopes)
+        return in_cotangents
 
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
         ins, outs = _connected(inputs, tangents), _places(outputs)
-        found: list[Any] = [DisconnectedType()() for _ in outputs]
+        out_tangents: list[Any] = [DisconnectedType()() for _ in outputs]
         if ins and outs:
             function = Pushed(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pushforward of {self.name}", [outputs[j].type for j in outs])
             moved = op(*inputs, *(tangents[k] for k in ins), return_list=True)
-            return with_items(found, outs, moved)
-        return found
+            return with_items(out_tangents, outs, moved)
+        return out_tangents
 
 
 @rule(JaxOp)
@@ -140,3 +141,23 @@ def _refuse_narrower(v: Any) -> None:
             f"A JAX function gets {describe(v)}, and JAX is in 32-bit mode, where it would be "
             f"{has}. Call jax.config.update('jax_enable_x64', True) first, or cast it: x.astype({has!r})."
         )
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+@vectorize_rules.register(JaxOp)
+def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Any) -> Sequence[Variable]:
+    """Leading axes that the inputs have more than those of ``node`` are those of the batch."""
+    ranks = tuple(v.type.ndim for v in node.inputs)
+    leads = [x.type.shape[: x.type.ndim - n] for x, n in zip(inputs, ranks, strict=True)]
+    n_batch = max(map(len, leads), default=0)
+    if not n_batch:
+        return op.make_node(*inputs).outputs
+    lead = []
+    for axis in range(-n_batch, 0):
+        lengths = {own[axis] for own in leads if len(own) >= -axis} - {1}
+        known = lengths - {None}
+        lead.append(known.pop() if known else None if lengths else 1)
+    types = [TensorType(v.type.dtype, (*lead, *v.type.shape)) for v in node.outputs]
+    return JaxOp(Batched(op.function, ranks), op.name, types).make_node(*inputs).outputs

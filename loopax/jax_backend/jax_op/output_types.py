@@ -25,17 +25,14 @@ def output_types(
 ) -> list[TensorType]:
     """The types of what ``function`` returns for variables of the types of ``inputs``.
 
-    Raises
-    ------
-    LoopTypeError
-        It takes none of the lengths that were tried.
+    Raises `LoopTypeError` if it takes none of the lengths that were tried.
     """
     seen: list[Any] = []
     first: Exception | None = None
-    for given in _arguments(inputs):
+    for arguments in _arguments(inputs):
         try:
             # A new function each time: JAX would not look at an equal one again.
-            seen.append(jax.eval_shape(lambda *arrays: function(*arrays), *given))
+            seen.append(jax.eval_shape(lambda *arrays: function(*arrays), *arguments))
         except Exception as error:
             if not _has_open_lengths(inputs):
                 raise
@@ -72,11 +69,11 @@ def _has_open_lengths(inputs: Sequence[Any]) -> bool:
 def _arguments(inputs: Sequence[Any]) -> Iterator[list[Any]]:
     """Abstract arguments, with other numbers for the open lengths each time."""
     for start, more in _TRIED:
-        n, given = start, []
+        n, arguments = start, []
         for v in inputs:
             shape = []
             for length in v.type.shape:
                 shape.append(n if length is None else length)
                 n += more if length is None else 0
-            given.append(jax.ShapeDtypeStruct(tuple(shape), v.type.dtype))
-        yield given
+            arguments.append(jax.ShapeDtypeStruct(tuple(shape), v.type.dtype))
+        yield arguments

@@ -1,4 +1,4 @@
-"""Conversions of ours, one file for each family of ops. Importing this registers them all."""
+"""Conversions of loopax, one file for each family of ops. Importing this registers them all."""
 
 from loopax.jax_backend.ops import (  # noqa: F401
     checks,

@@ -30,7 +30,7 @@ def check_and_raise(site: Site, x: Any, *conditions: Any) -> Any:
     if not traced:
         return x
     ok = jnp.all(jnp.stack([jnp.all(c) for c in traced])) if len(traced) > 1 else jnp.all(traced[0])
-    # The value may be static: a condition alone can hang on traced values.
+    # The value may be static: a condition alone can depend on traced values.
     return check_when_run(site.context, x, ok, failure)
 
 

@@ -37,15 +37,17 @@ _float_remainder.defjvps(lambda t, out, x, y: t, lambda t, out, x, y: -t * floor
 
 
 def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
-    """What `numpy.divmod` does: the remainder is exact, the quotient made from it is all but integral."""
+    """`numpy.divmod`: the remainder is exact, the quotient made from it is all but integral."""
     x, y = jnp.broadcast_arrays(x, y)
-    rest = jax.lax.rem(x, y)  # exact, with the sign of x
-    other_side = (rest != 0) & ((y < 0) != (rest < 0))
-    quotient = (x - rest) / y - jnp.where(other_side, 1, 0)
+    remainder_of = jax.lax.rem(x, y)  # exact, with the sign of x
+    other_side = (remainder_of != 0) & ((y < 0) != (remainder_of < 0))
+    quotient = (x - remainder_of) / y - jnp.where(other_side, 1, 0)
     whole = jnp.floor(quotient)
     whole = whole + jnp.where(quotient - whole > 0.5, 1, 0)
     whole = jnp.where(quotient == 0, jnp.copysign(0.0, x / y).astype(x.dtype), whole)
-    rest = jnp.where(
-        rest == 0, jnp.copysign(0.0, y).astype(x.dtype), rest + jnp.where(other_side, y, 0)
+    remainder_of = jnp.where(
+        remainder_of == 0,
+        jnp.copysign(0.0, y).astype(x.dtype),
+        remainder_of + jnp.where(other_side, y, 0),
     )
-    return jnp.where(y == 0, x / y, whole), jnp.where(y == 0, jnp.nan, rest)
+    return jnp.where(y == 0, x / y, whole), jnp.where(y == 0, jnp.nan, remainder_of)

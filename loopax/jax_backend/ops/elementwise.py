@@ -33,12 +33,12 @@ from loopax.jax_backend.staging.registry import rule
 def elemwise(site: Site, *values: Any) -> Any:
     _check_broadcast(site, values)
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
-    given = tuple(map(_as_number, values))
+    operands = tuple(map(_as_number, values))
     scalar_op = site.op.scalar_op
     if isinstance(scalar_op, ps.Switch):
-        given = guarded(site, apply_scalar, *given)
+        operands = guarded(site, apply_scalar, *operands)
     try:
-        outs = apply_scalar(site, scalar_op, site.node, given)
+        outs = apply_scalar(site, scalar_op, site.node, operands)
     except NotImplementedError:
         return call_back(site, values)
     # A function that does not use all of its inputs has not broadcast to the shape of all of them.
@@ -58,9 +58,9 @@ def apply_scalar(site: Site, op: Any, node: Apply, values: Any) -> list[Any]:
         return _composite(site, op, values)
     if isinstance(op, ScalarLoop):
         return scalar_loop(site, op, values, apply_scalar)
-    given = _promoted(op, node, values)
+    operands = _promoted(op, node, values)
     function = scalar_function(site, op, node)
-    out = function(*given)
+    out = function(*operands)
     return list(out) if isinstance(out, tuple | list) else [out]
 
 

@@ -97,8 +97,8 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
         new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
     if all(x is None for x in new):
         return None
-    given = [x if n is None else n for x, n in zip(values, new, strict=True)]
-    (out,) = apply_scalar(site, op, node, given)
+    operands = [x if n is None else n for x, n in zip(values, new, strict=True)]
+    (out,) = apply_scalar(site, op, node, operands)
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
 
 
@@ -153,5 +153,5 @@ def _rows(x: Any, mask: Any) -> Any:
     return x.fitted(mask.shape[x.axis]).data if isinstance(x, PaddedArray) else x
 
 
-def _harmless(mask: Any, x: Any, value: float = _HARMLESS) -> Any:
+def _harmless(mask: Any, x: Any, value: float) -> Any:
     return jnp.where(mask, x, jnp.asarray(value, dtype=jnp.asarray(x).dtype))

@@ -49,9 +49,9 @@ def _draw(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
         # A count is no smooth function of its parameters, and loops have no reverse derivative.
         parameters = [jax.lax.stop_gradient(p) if is_traced(p) else p for p in parameters]
     if users_sampler(op) is not None:
-        given = [jnp.asarray(p) for p in parameters]
-        found = pytensors_draw(op, site.node, key, shape, str(dtype), *given)
-        return _of_shape(site, found, shape)
+        values = [jnp.asarray(p) for p in parameters]
+        draw = pytensors_draw(op, site.node, key, shape, str(dtype), *values)
+        return _of_shape(site, draw, shape)
     family = find_family(op)
     if family is None:
         return draw_on_host(site, key, size, parameters)
@@ -61,14 +61,14 @@ def _draw(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
     invalid = _invalid(site, family, parameters)
     arrays = family.converted(op, parameters, dtype)
     if family.draw is None:
-        found = pytensors_draw(op, site.node, key, shape, str(arrays[0].dtype), *arrays)
+        draw = pytensors_draw(op, site.node, key, shape, str(arrays[0].dtype), *arrays)
     else:
-        found = family.draw(key, shape, dtype, *arrays, **family.options(op))
-    found = _of_shape(site, found, shape).astype(dtype)
+        draw = family.draw(key, shape, dtype, *arrays, **family.options(op))
+    draw = _of_shape(site, draw, shape).astype(dtype)
     if invalid is None:
-        return found
-    invalid = jnp.reshape(invalid, (*np.shape(invalid), *[1] * (found.ndim - len(shape))))
-    return jnp.where(invalid, no_number(dtype), found)
+        return draw
+    invalid = jnp.reshape(invalid, (*np.shape(invalid), *[1] * (draw.ndim - len(shape))))
+    return jnp.where(invalid, no_number(dtype), draw)
 
 
 def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int, ...]:
@@ -77,23 +77,23 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
     shapes = [
         np.shape(p)[: np.ndim(p) - n] for p, n in zip(parameters, op.ndims_params, strict=True)
     ]
-    draw, given = node.outputs[1], [_without_new_axes(v) for v in node.inputs[2:]]
+    draw, plain = node.outputs[1], [_without_new_axes(v) for v in node.inputs[2:]]
     if size is None:
         try:
-            found = np.broadcast_shapes(*shapes)
-            _check_declared(site, shapes, found)
-            return found
+            batch = np.broadcast_shapes(*shapes)
+            _check_declared(site, shapes, batch)
+            return batch
         except ValueError:
-            found = ", ".join(
-                f"{shape} of {describe(v)}" for v, shape in zip(given, shapes, strict=True)
+            batch = ", ".join(
+                f"{shape} of {describe(v)}" for v, shape in zip(plain, shapes, strict=True)
             )
             raise LoopTypeError(
-                f"The parameters of {describe(draw)} have batch shapes that do not broadcast: {found}. "
+                f"The parameters of {describe(draw)} have batch shapes that do not broadcast: {batch}. "
                 "Each dimension must be the same, or 1."
             ) from None
     if min(size, default=0) < 0:
         raise LoopTypeError(f"{describe(draw)} has the size {size}: lengths must be 0 or more.")
-    for v, shape in zip(given, shapes, strict=True):
+    for v, shape in zip(plain, shapes, strict=True):
         same = len(shape) <= len(size) and all(
             n in (1, m) for n, m in zip(reversed(shape), reversed(size), strict=False)
         )
@@ -129,10 +129,8 @@ def _without_new_axes(v: Variable) -> Variable:
 def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
     """Where a parameter is none of its distribution: None where all are known to be.
 
-    Raises
-    ------
-    ValueError
-        Where that is known while JAX traces, as NumPy raises it. A NaN gives NaN instead.
+    Raises `ValueError` where that is known while JAX traces, as NumPy raises it. A NaN gives NaN
+    instead.
     """
     draw = site.node.outputs[1]
     is_float = jnp.issubdtype(draw.type.dtype, jnp.inexact)
@@ -145,8 +143,8 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
             if np.all(truth):
                 continue
             if not has_nan:
-                given = [np.asarray(p) for p in parameters if not is_traced(p)]
-                shown = [np.array2string(p, threshold=8, separator=", ") for p in given]
+                known = [np.asarray(p) for p in parameters if not is_traced(p)]
+                shown = [np.array2string(p, threshold=8, separator=", ") for p in known]
                 raise ValueError(
                     f"{describe(draw)} is a draw by {site.op.name}, whose parameters must satisfy "
                     f"{words}, and these do not: {', '.join(shown)}. Give parameters that do."
@@ -155,12 +153,12 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
     return invalid
 
 
-def _of_shape(site: Site, found: Any, shape: tuple[int, ...]) -> Any:
-    """``found``, which a sampler made: a user's own could have another shape."""
+def _of_shape(site: Site, drawn: Any, shape: tuple[int, ...]) -> Any:
+    """``drawn``, which a sampler made: a user's own could have another shape."""
     draw = site.node.outputs[1]
-    if found.shape[: len(shape)] == shape and found.ndim == draw.type.ndim:
-        return found
+    if drawn.shape[: len(shape)] == shape and drawn.ndim == draw.type.ndim:
+        return drawn
     raise LoopTypeError(
-        f"The sampler of {describe(draw)} gave an array of shape {found.shape}; it must have rank "
+        f"The sampler of {describe(draw)} gave an array of shape {drawn.shape}; it must have rank "
         f"{draw.type.ndim} and begin with the batch shape {shape}, which is passed to it as `size`."
     )

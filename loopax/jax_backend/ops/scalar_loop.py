@@ -25,8 +25,8 @@ def scalar_loop(
     """The final states, and whether each element's ``until`` came true if the loop has one."""
     n_updates = len(op.outputs) - int(op.is_while)
     dtypes = [v.type.dtype for v in op.fgraph.inputs]
-    n_steps, *rest = jnp.broadcast_arrays(*values)
-    given = [jnp.asarray(x, dtype=d) for x, d in zip(rest, dtypes, strict=True)]
+    n_steps, *operands = jnp.broadcast_arrays(*values)
+    arrays = [jnp.asarray(x, dtype=d) for x, d in zip(operands, dtypes, strict=True)]
 
     def update(states: Any, constants: Any) -> list[Any]:
         env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, [*states, *constants], strict=True))
@@ -43,8 +43,8 @@ def scalar_loop(
             for v in op.fgraph.outputs
         ]
 
-    def loop(n_steps: Any, *given: Any) -> list[Any]:
-        carry, constants = given[:n_updates], given[n_updates:]
+    def loop(n_steps: Any, *inputs: Any) -> list[Any]:
+        carry, constants = inputs[:n_updates], inputs[n_updates:]
 
         def going(state: Any) -> Any:
             i, _, done = state
@@ -64,4 +64,4 @@ def scalar_loop(
         )
         return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)
 
-    return list(differentiable(loop)(n_steps, *given))
+    return list(differentiable(loop)(n_steps, *arrays))

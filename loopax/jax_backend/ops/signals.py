@@ -17,16 +17,18 @@ from loopax.jax_backend.staging.registry import rule
 @rule(RFFTOp)
 def rfft(site: Site, a: Any, s: Any) -> Any:
     sizes = tuple(int(n) for n in site.static(1))
-    found = jnp.fft.rfftn(a, s=sizes, axes=tuple(range(-len(sizes), 0)))
-    return jnp.stack([found.real, found.imag], axis=-1)
+    transform = jnp.fft.rfftn(a, s=sizes, axes=tuple(range(-len(sizes), 0)))
+    return jnp.stack([transform.real, transform.imag], axis=-1)
 
 
 @rule(IRFFTOp)
 def irfft(site: Site, a: Any, s: Any) -> Any:
     """Without NumPy's normalisation: the size comes back as a factor."""
     sizes = tuple(int(n) for n in site.static(1))
-    found = jnp.fft.irfftn(a[..., 0] + 1j * a[..., 1], s=sizes, axes=tuple(range(-len(sizes), 0)))
-    return found * jnp.prod(jnp.asarray(sizes))
+    transform = jnp.fft.irfftn(
+        a[..., 0] + 1j * a[..., 1], s=sizes, axes=tuple(range(-len(sizes), 0))
+    )
+    return transform * jnp.prod(jnp.asarray(sizes))
 
 
 @rule(Convolve1d, Convolve2d)

@@ -72,7 +72,7 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
 
 @rule(Unique)
 def unique(site: Site, x: Any, *axis: Any) -> Any:
-    """How many there are hangs on the values, so they must be static."""
+    """How many there are depends on the values, so they must be static."""
     op = site.op
     site.static(0)
     return jnp.unique(

@@ -10,13 +10,7 @@ from typing import Any
 
 import pytensor.scalar.math as sm
 
-from loopax.numerics.special import (
-    bessel,
-    incomplete_gammas,
-    inverses,
-    normal_tails,
-    polygammas,
-)
+from loopax.numerics.special import bessel, incomplete_gammas, inverses, normal_tails, polygammas
 from loopax.numerics.special.hypergeometric import hyp2f1
 from loopax.numerics.special.incomplete_beta import betainc
 

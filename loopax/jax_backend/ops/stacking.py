@@ -34,9 +34,9 @@ def join(site: Site, *values: Any) -> Any:
 
 
 @rule(Split)
-def split(site: Site, x: Any, *rest: Any) -> Any:
+def split(site: Site, x: Any, *arguments: Any) -> Any:
     axis = axis_of(site)
-    sizes = np.asarray(site.static(len(rest)))
+    sizes = np.asarray(site.static(len(arguments)))
     if len(sizes) != len(site.node.outputs):
         raise ValueError(
             f"Split got {len(sizes)} sizes, {sizes.tolist()}, for {len(site.node.outputs)} parts."

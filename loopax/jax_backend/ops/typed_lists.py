@@ -29,7 +29,7 @@ from pytensor.typed_list.basic import (
 
 from loopax.base.errors import describe
 from loopax.ir import Stack, Unstack
-from loopax.jax_backend.ops.indexing.reach import keep_outside
+from loopax.jax_backend.ops.indexing.index import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
@@ -74,9 +74,13 @@ def _part(site: Site, x: Any, rows: slice) -> Any:
 
 def _static_bounds(site: Site, index: slice) -> list[Any]:
     bounds = [index.start, index.stop, index.step]
-    made = site.node.inputs[1]
-    if not isinstance(made, Constant) and made.owner is not None and any(map(is_traced, bounds)):
-        bounds = [site.frame.static_value(v, site.node) for v in made.owner.inputs]
+    slice_var = site.node.inputs[1]
+    if (
+        not isinstance(slice_var, Constant)
+        and slice_var.owner is not None
+        and any(map(is_traced, bounds))
+    ):
+        bounds = [site.frame.static_value(v, site.node) for v in slice_var.owner.inputs]
     return [None if b is None else int(b) for b in bounds]
 
 
@@ -142,8 +146,8 @@ def reverse(site: Site, x: Any) -> Any:
 @rule(Remove)
 def remove(site: Site, x: Any, row: Any) -> Any:
     rows = list(_list(site, site.static(0)))
-    found = np.flatnonzero(_equal(site, rows, site.static(1)))
-    return from_rows([r for k, r in enumerate(rows) if k not in found[:1]], site.out.type.ttype)
+    places = np.flatnonzero(_equal(site, rows, site.static(1)))
+    return from_rows([r for k, r in enumerate(rows) if k not in places[:1]], site.out.type.ttype)
 
 
 @rule(Count)
@@ -153,16 +157,16 @@ def count(site: Site, x: Any, row: Any) -> Any:
 
 @rule(Index)
 def index(site: Site, x: Any, row: Any) -> Any:
-    found = _equal(site, list(_list(site, x)), row)
-    if any(map(is_traced, found)):
-        found = jnp.stack(found)
-        return jnp.where(found.any(), jnp.argmax(found), no_number(np.dtype("int64")))
-    if not any(found):
+    equal = _equal(site, list(_list(site, x)), row)
+    if any(map(is_traced, equal)):
+        equal = jnp.stack(equal)
+        return jnp.where(equal.any(), jnp.argmax(equal), no_number(np.dtype("int64")))
+    if not any(equal):
         raise ValueError(
-            f"{describe(site.out)}, the place of a row in a list: none of its {len(found)} rows is equal "
+            f"{describe(site.out)}, the place of a row in a list: none of its {len(equal)} rows is equal "
             "to the one that is looked for."
         )
-    return np.asarray([bool(f) for f in found].index(True))
+    return np.asarray([bool(f) for f in equal].index(True))
 
 
 def _equal(site: Site, rows: list[Any], row: Any) -> list[Any]:

@@ -52,12 +52,12 @@ def _funcify(op: Any, node: Apply, **_: Any) -> Any:
     )
 
     def function(*values: Any) -> Any:
-        given = [_known(x, v) for x, v in zip(values, node.inputs, strict=True)]
+        inputs = [_known(x, v) for x, v in zip(values, node.inputs, strict=True)]
         with TRACING:
             if isinstance(op, Scan):
-                outs = _scan(context, node, given)
+                outs = _scan(context, node, inputs)
             else:
-                outs = _convert(context, node, given, (True,) * len(node.outputs))
+                outs = _convert(context, node, inputs, (True,) * len(node.outputs))
         return outs[0] if len(outs) == 1 else tuple(outs)
 
     return function
@@ -72,19 +72,19 @@ def _known(x: Any, v: Any) -> Any:
     return x
 
 
-def _convert(context: Context, node: Apply, given: Any, used: tuple[bool, ...]) -> list[Any]:
-    values = dict(zip(node.inputs, given, strict=True))
-    frame = Frame(context, Plan(tuple(node.inputs)), values, range(len(given)))
+def _convert(context: Context, node: Apply, inputs: Any, used: tuple[bool, ...]) -> list[Any]:
+    values = dict(zip(node.inputs, inputs, strict=True))
+    frame = Frame(context, Plan(tuple(node.inputs)), values, range(len(inputs)))
     try:
-        return convert(Site(node, used, frame), given)
+        return convert(Site(node, used, frame), inputs)
     except NeedsStatic as need:
         raise DynamicShapeError(f"{need.reason}. {_USE_JAXIFY}") from None
 
 
-def _scan(context: Context, node: Apply, given: Any) -> list[Any]:
+def _scan(context: Context, node: Apply, inputs: Any) -> list[Any]:
     """The outputs of a loop. This mode does not say which are read, so a trace is made if it can be."""
     op: Scan = node.op
-    args = op.split_inputs(given)
+    args = op.split_inputs(inputs)
     counted = is_traced(args.n_steps) and bool(args.sequences)
     if counted:
         args = args._replace(n_steps=np.asarray(len(args.sequences[0])))
@@ -98,7 +98,9 @@ def _scan(context: Context, node: Apply, given: Any) -> list[Any]:
     ]
     if not counted:
         return outs
-    fits = given[0] == args.n_steps  # where it does not, `evaluate` raises; here there is no number
+    fits = (
+        inputs[0] == args.n_steps
+    )  # where it does not, `evaluate` raises; here there is no number
 
     def checked(x: Any) -> Any:
         if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.extended):

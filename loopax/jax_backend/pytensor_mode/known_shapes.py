@@ -5,7 +5,7 @@
 That mode turns every integer into a tracer, and then cannot split, slice or reshape by it; the
 gradients of truncated and checkpointed loops do nothing else. The graph of a `Call` is evaluated by
 us, two-stage as ever. So an op that reads such a value goes into a Call together with what makes the
-value, if it has a conversion of ours; for an op of the IR the value alone does.
+value, if it has a conversion of loopax; for an op of the IR the value alone does.
 
 Condition: the graph has an op of the IR, so that the mode is what it was for everybody else. Each Call
 reads what its op has read before, directly or not: there is no circle.
@@ -65,19 +65,19 @@ class KnownShapes(GraphRewriter):
             arrays = _follows_from(node, known)
             if arrays:
                 known[node] = arrays
-        made: dict[Variable, Variable] = {}
+        replacements: dict[Variable, Variable] = {}
         for node in fgraph.toposort():
             reads = [v for v in node.inputs if v.owner in known and _is_worth_it(v)]
             if not reads or node in known or isinstance(node.op, _TRACED):
                 continue
             arrays = [x for v in reads for x in known[v.owner]]
             if isinstance(node.op, InnerGraphOp):
-                made.update((v, _call([v], known[v.owner], made)[0]) for v in reads)
+                replacements.update((v, _call([v], known[v.owner], replacements)[0]) for v in reads)
             elif find_rule(node.op) is not None:
                 others = [v for v in node.inputs if v not in reads and not isinstance(v, Constant)]
-                outs = _call(node.outputs, list(dict.fromkeys([*others, *arrays])), made)
-                made.update(zip(node.outputs, outs, strict=True))
-        fgraph.replace_all(list(made.items()), import_missing=True, reason=KNOWN_SHAPES)
+                outs = _call(node.outputs, list(dict.fromkeys([*others, *arrays])), replacements)
+                replacements.update(zip(node.outputs, outs, strict=True))
+        fgraph.replace_all(list(replacements.items()), import_missing=True, reason=KNOWN_SHAPES)
 
 
 def _follows_from(node: Apply, known: dict[Apply, list[Variable]]) -> list[Variable]:
@@ -102,12 +102,16 @@ def _is_worth_it(v: Any) -> bool:
 
 
 def _call(
-    outputs: Sequence[Variable], inputs: Sequence[Variable], made: dict[Variable, Variable]
+    outputs: Sequence[Variable], inputs: Sequence[Variable], replacements: dict[Variable, Variable]
 ) -> list[Variable]:
     """``outputs`` as those of a Call of ``inputs``, or of what takes their place."""
     dummies = {x: x.type() for x in inputs}
     body = FunctionGraph(list(dummies.values()), clone_replace(outputs, dummies), clone=True)
-    return Call.from_graph(body, name="known").make_node(*[made.get(x, x) for x in inputs]).outputs
+    return (
+        Call.from_graph(body, name="known")
+        .make_node(*[replacements.get(x, x) for x in inputs])
+        .outputs
+    )
 
 
 def register_rewrite() -> None:

@@ -65,7 +65,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
             f"{line} has no JAX conversion: it runs on the host, through jax.pure_callback.",
             stacklevel=2,
         )
-    given = [jnp.asarray(x) for x in values]
+    operands = [jnp.asarray(x) for x in values]
     perform = partial(apply, node)
     shapes = output_shapes(site, values, perform)
 
@@ -88,7 +88,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         )
 
     if is_detached(site, node.outputs):
-        return value(*map(jax.lax.stop_gradient, given))
+        return value(*map(jax.lax.stop_gradient, operands))
     rule = PullbackRule(node.op, [v.type for v in node.inputs], import_graph, site.used)
 
     def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
@@ -97,20 +97,20 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     float_ins, float_outs = floats(node.inputs), floats(node.outputs)
     return with_pullback(
         value, pulled_back, float_ins, lambda: float_outs, partial(refused_by, node, rule)
-    )(*given)
+    )(*operands)
 
 
 def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
     """Whether every read of these outputs of the node is through ``disconnected_grad`` or ``zero_grad``."""
-    plan, made = site.frame.plan, set(outputs)
-    readers = [n.op for n, _ in plan.steps if not made.isdisjoint(n.inputs)]
+    plan, produced = site.frame.plan, set(outputs)
+    readers = [n.op for n, _ in plan.steps if not produced.isdisjoint(n.inputs)]
     detached = all(isinstance(op, DisconnectedGrad | ZeroGrad) for op in readers)
     # The core of a Blockwise has no readers in its frame.
-    return bool(readers) and detached and made.isdisjoint(plan.outputs)
+    return bool(readers) and detached and produced.isdisjoint(plan.outputs)
 
 
-def without_derivative(value: Any, message: str, cause: Exception | None = None) -> Any:
-    """``value``, with an error of ours, that says ``message``, where a derivative is taken."""
+def without_derivative(value: Any, message: str) -> Any:
+    """``value``, with an error of loopax, that says ``message``, where a derivative is taken."""
 
     @jax.custom_jvp
     def function(*inputs: Any) -> Any:
@@ -118,6 +118,6 @@ def without_derivative(value: Any, message: str, cause: Exception | None = None)
 
     @function.defjvp
     def function_jvp(primals: Any, tangents: Any) -> Any:
-        raise UnsupportedOpError(message) from cause
+        raise UnsupportedOpError(message) from None
 
     return function

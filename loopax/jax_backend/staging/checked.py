@@ -35,7 +35,7 @@ from loopax.numerics import manual_axes
 
 
 class Failure(NamedTuple):
-    """What is raised where a check fails."""
+    """The error where a check fails."""
 
     kind: type[Exception]
     message: str
@@ -139,14 +139,14 @@ def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
 
 
 def plain_shape(x: Any) -> Any:
-    """What the host returns for ``x``: numbers, also for random keys."""
+    """The shape of the host's answer for ``x``: numbers, also for random keys."""
     x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def of_type(found: Any, x: Any) -> Any:
-    """What the host has returned for ``x``, as a value of its type."""
-    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(x)) if is_key(x) else found
+def of_type(answer: Any, x: Any) -> Any:
+    """The host's answer for ``x``, as a value of its type."""
+    return jax.random.wrap_key_data(answer, impl=jax.random.key_impl(x)) if is_key(x) else answer
 
 
 _lowered_raising = mlir.lower_fun(_raising, multiple_results=True)
@@ -178,12 +178,12 @@ def _jvp(primals: Any, tangents: Any, *, failure: Failure, raises: bool, **param
 
 
 def _transpose(cotangents: Any, *args: Any, failure: Failure, raises: bool, **params: Any) -> Any:
-    found = list(cotangents)
-    at = [k for k, c in enumerate(found) if not isinstance(c, ad.Zero)]
+    operands = list(cotangents)
+    at = [k for k, c in enumerate(operands) if not isinstance(c, ad.Zero)]
     if raises and at:
-        through = _bind([found[k] for k in at], args[-1], failure, raises)
-        found = with_items(found, at, through)
-    return [*found, None]
+        through = _bind([operands[k] for k in at], args[-1], failure, raises)
+        operands = with_items(operands, at, through)
+    return [*operands, None]
 
 
 def _batch(args: Any, axes: Any, *, failure: Failure, raises: bool, **params: Any) -> Any:

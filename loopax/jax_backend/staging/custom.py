@@ -58,10 +58,12 @@ def with_pullback(
         shapes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in float_outs()]
 
         def transpose(residuals: Any, cotangents: Any) -> list[Any]:
-            given = residuals[:n]
-            found = dict(zip(float_ins, pullback(given, residuals[n:], cotangents), strict=True))
+            inputs = residuals[:n]
+            cotangent_of = dict(
+                zip(float_ins, pullback(inputs, residuals[n:], cotangents), strict=True)
+            )
             return [
-                jnp.broadcast_to(jnp.asarray(found[k], given[k].dtype), given[k].shape)
+                jnp.broadcast_to(jnp.asarray(cotangent_of[k], inputs[k].dtype), inputs[k].shape)
                 for k in moving
             ]
 
@@ -101,7 +103,7 @@ def _by_unit_vectors(pulled_back: Any, shapes: Sequence[Any], tangents: Sequence
 
 
 def refused_by(node: Apply, rule: PullbackRule) -> dict[int, Exception]:
-    """What to raise where a node is differentiated by an input of which its op has no cotangent."""
+    """The error where a node is differentiated by an input of which its op has no cotangent."""
     what = f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])},"
     keep_out = "Keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
     try:

@@ -55,7 +55,6 @@ class Site:
 
     @property
     def out(self) -> Any:
-        """The first output variable."""
         return self.node.outputs[0]
 
     def static(self, k: int) -> Any:
@@ -84,9 +83,9 @@ class Site:
         for v, x in zip(self.node.outputs, outputs, strict=True):
             self.frame.values.setdefault(v, x)
         unknown = ["a cotangent of a pullback"] * len(cotangents)
-        given = [*inputs, *outputs, *cotangents]
+        values = [*inputs, *outputs, *cotangents]
         origins = [*self.node.inputs, *self.node.outputs, *unknown]
-        return run(self.context, graph, given, origins, self.frame, self.node)
+        return run(self.context, graph, values, origins, self.frame, self.node)
 
     def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:
         """Run ``graph``, and return the frame that holds its values."""
@@ -151,8 +150,8 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     outs = op_rule(site, *values)
     if not isinstance(outs, tuple | list):
         outs = [outs]
-    found = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
-    return [_of_known_length(site, x, v) for x, v in zip(found, site.node.outputs, strict=True)]
+    declared = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+    return [_of_known_length(site, x, v) for x, v in zip(declared, site.node.outputs, strict=True)]
 
 
 def _asked_length(site: Site) -> int | None:
@@ -220,12 +219,8 @@ def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
 def refuse_trace(site: Site) -> NoReturn:
     """Raise what says that an op must know the length of an array that it does not.
 
-    Raises
-    ------
-    NeedsStatic
-        The length hangs on inputs of the program alone, a mask say: it is known where they are static.
-    DynamicShapeError
-        It hangs on how many steps a loop takes.
+    Raises `NeedsStatic` if the length depends on inputs of the program alone, for example a mask: it is
+    known where they are static; `DynamicShapeError` if it depends on how many steps a loop takes.
     """
     traces = [v for v in site.node.inputs if isinstance(site.frame.read(v), PaddedArray)]
     refuse_lengths(site.frame, traces, f"{site.op}, for {describe(site.out)}, ")

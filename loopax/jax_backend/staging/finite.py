@@ -29,7 +29,7 @@ Batch = tuple[tuple[bool, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What is computed where a flag is up, of a flat list of arrays, and the error for that.
+    """The report that is computed where a flag is up, a flat list of arrays, and the error for that.
 
     For a batch the error is made of the reports of all rows.
     """
@@ -82,17 +82,17 @@ def _of_rows(report: Report, batch: Batch, n: int) -> Callable[..., Any]:
 
 
 def _in_program(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
-    def fail(found: Any) -> Any:
-        raise report.error(np.asarray(found))
+    def fail(reports: Any) -> Any:
+        raise report.error(np.asarray(reports))
 
-    def failed(xs: Any, given: Any) -> Any:
-        found = _of_rows(report, batch, n)(*given)
+    def failed(xs: Any, values: Any) -> Any:
+        reports = _of_rows(report, batch, n)(*values)
         # It gives the results, though it never does, or XLA would drop it.
         shapes = [plain_shape(x) for x in xs]
-        return list(map(of_type, manual_axes.pure_callback(fail, shapes, found), xs))
+        return list(map(of_type, manual_axes.pure_callback(fail, shapes, reports), xs))
 
-    xs, flag, given = list(args[:n]), args[n], list(args[n + 1 :])
-    return manual_axes.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, given)
+    xs, flag, values = list(args[:n]), args[n], list(args[n + 1 :])
+    return manual_axes.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, values)
 
 
 _lowered = mlir.lower_fun(_in_program, multiple_results=True)
@@ -110,14 +110,14 @@ def _lower(ctx: Any, *args: Any, **params: Any) -> Any:
 
 
 def _through(
-    dots: Sequence[Any], rest: Sequence[Any], batch: Batch, n: int, report: Report
+    dots: Sequence[Any], others: Sequence[Any], batch: Batch, n: int, report: Report
 ) -> list[Any]:
     """Tangents or cotangents through the identity, those that there are."""
     at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
     if not at:
         return list(dots)
     some = tuple((*(level[k] for k in at), *level[n:]) for level in batch)
-    outs = _raising.bind(*(dots[k] for k in at), *rest, n=len(at), report=report, batch=some)
+    outs = _raising.bind(*(dots[k] for k in at), *others, n=len(at), report=report, batch=some)
     return with_items(list(dots), at, outs)
 
 

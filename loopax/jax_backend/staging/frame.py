@@ -81,10 +81,10 @@ PARALLEL: tuple[Any, ...] = ("auto", True, False)
 
 @dataclass
 class Context:
-    """What a whole evaluation shares: options, and the plans of the graphs seen so far.
+    """State that a whole evaluation shares: options, and the plans of the graphs seen so far.
 
     ``functions`` are those of calls that come more than once, by what they are of, traced once each. With
-    ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
+    ``open_lengths`` a length that depends on traced values makes a `PaddedArray`, where it has a bound;
     without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
     check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
     `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
@@ -123,11 +123,11 @@ class Context:
 
 
 class ChangesInLoop(DynamicShapeError):
-    """A shape hangs on what changes from step to step of a loop."""
+    """A shape depends on what changes from step to step of a loop."""
 
 
 class DiffersByRow(DynamicShapeError):
-    """A shape hangs on what differs from row to row of a batch, though all else is known."""
+    """A shape depends on what differs from row to row of a batch, though all else is known."""
 
 
 class NeedsStatic(Exception):
@@ -138,11 +138,7 @@ class NeedsStatic(Exception):
     """
 
     def __init__(
-        self,
-        positions: frozenset[int],
-        reason: str,
-        refusal: str | None = None,
-        advice: str = "",
+        self, positions: frozenset[int], reason: str, refusal: str | None = None, advice: str = ""
     ) -> None:
         super().__init__(reason)
         self.positions, self.reason, self.refusal = positions, reason, refusal
@@ -150,7 +146,7 @@ class NeedsStatic(Exception):
 
 
 def _bound_for(node: Apply, length: Variable) -> str:
-    """What may be done where ``node`` makes an array of a length that is not known."""
+    """The treatment of ``node`` if it makes an array of a length that is not known."""
     if not isinstance(node.op, ARange | Alloc) or getattr(length.type, "ndim", None) != 0:
         return ""
     return (
@@ -207,12 +203,9 @@ class Frame:
     def static_value(self, v: Variable, needed_by: Apply) -> Any:
         """The value of ``v`` as NumPy.
 
-        Raises
-        ------
-        NeedsStatic
-            It is traced, but follows from program inputs that could be static.
-        DynamicShapeError
-            It is traced, and changes from step to step of a loop, or from row to row of a batch.
+        Raises `NeedsStatic` if it is traced, but follows from program inputs that could be static;
+        `DynamicShapeError` if it is traced, and changes from step to step of a loop, or from row to
+        row of a batch.
         """
         x = self.read(v)
         if not is_traced(x):
@@ -274,10 +267,7 @@ class Frame:
     def _computed(self, v: Variable) -> Any:
         """The value of ``v`` where only ops that are left to XLA stand between it and what is static.
 
-        Raises
-        ------
-        NotKnown
-            It follows from something that is traced.
+        Raises `NotKnown` if it follows from something that is traced.
         """
         x = self.read(v)
         if not is_traced(x):

@@ -1,4 +1,4 @@
-"""What is known of an integer that JAX traces: the interval it lies in.
+"""Intervals of integers that JAX traces.
 
 A loop of at most 100 steps makes at most 100 rows. What else has that length, ``x[:n_done]`` or the loop
 that a gradient runs back through, then has room for as many.
@@ -27,7 +27,7 @@ from pytensor.tensor.subtensor import (
 from loopax.facts import facts_of
 from loopax.ir import Call, Scan
 from loopax.ir.ops.calling_convention import UNBOUNDED
-from loopax.ir.sizes import Interval, access_of, interval_of, masks_of
+from loopax.ir.sizes import Interval, access_of, interval_of, interval_of_values, masks_of
 from loopax.jax_backend.staging.frame import Frame, IndexOf, RowOf
 from loopax.jax_backend.staging.registry import find_trace_rule
 from loopax.jax_backend.staging.static import is_traced
@@ -45,11 +45,7 @@ def known_interval(
     indices = rows if indices is None else indices
     x = frame.read(v)
     if not is_traced(x):
-        whole = getattr(x, "dtype", None) is not None and x.dtype.kind in "iub" and np.size(x)
-        if not whole:
-            return None
-        x = np.asarray(x)  # an operation on a concrete array of JAX's would be traced
-        return int(x.min()), int(x.max())
+        return interval_of_values(x)
     if v in frame.intervals:
         return frame.intervals[v]
     if getattr(v.type, "dtype", None) == "bool":
@@ -175,7 +171,7 @@ def _is_opaque(node: Apply) -> bool:
 def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
     """The program inputs (by position) that, if static, would make the length of a `PaddedArray` known.
 
-    None of them where it hangs on how many steps a loop takes, or on what changes from step to step.
+    None of them where it depends on how many steps a loop takes, or on what changes from step to step.
     """
     if v in frame.plan.positions:
         origin = frame.origins[frame.plan.positions[v]]
@@ -188,9 +184,9 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
         each = [inputs_of_length(frame, u) for u in traces]
         return frozenset().union(*each) if all(each) else frozenset()
     values = [frame.read(u) for u in inputs]
-    given = masks_of(v.owner) if _takes_places(v.owner, values) else facts_of(op).lengths(v.owner)
+    sources = masks_of(v.owner) if _takes_places(v.owner, values) else facts_of(op).lengths(v.owner)
     positions: set[int] = set()
-    for u in (u for u in given if is_traced(frame.read(u))):
+    for u in (u for u in sources if is_traced(frame.read(u))):
         if _is_never_static(frame, u) or frame.blame(u, positions):
             return frozenset()
     return frozenset(positions)

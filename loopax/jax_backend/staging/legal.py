@@ -26,8 +26,8 @@ _ILLEGAL = Failure(IllegalLengths, "lengths that are known only when the program
 
 def or_refused(context: Context, ok: Any, x: Any) -> Any:
     """``x`` where ``ok``, and no number elsewhere, of which a direct call is told."""
-    found = or_no_number(ok, x)
-    return found if ok is True else told(context, ok, found)
+    result = or_no_number(ok, x)
+    return result if ok is True else told(context, ok, result)
 
 
 def told(context: Context, ok: Any, x: Any) -> Any:

@@ -74,8 +74,8 @@ def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
 
 
 def _transpose(cotangents: Any, *args: Any, of: Linear, n: int) -> list[Any]:
-    given = [ad.instantiate_zeros(c) for c in cotangents]
-    return [*[None] * n, *of.transpose(list(args[:n]), given)]
+    cotangent_values = [ad.instantiate_zeros(c) for c in cotangents]
+    return [*[None] * n, *of.transpose(list(args[:n]), cotangent_values)]
 
 
 def _batch(args: Any, axes: Any, *, of: Linear, n: int) -> Any:
@@ -166,8 +166,8 @@ def _transpose_function(cotangents: Any, *args: Any, of: Function, jaxpr: Any) -
 
 
 def _jvp_function(primals: Any, tangents: Any, *, of: Function, jaxpr: Any) -> Any:
-    given = [None if isinstance(t, ad.Zero) else t for t in tangents]
-    outs, dots = of.jvp(list(primals), given)
+    tangent_values = [None if isinstance(t, ad.Zero) else t for t in tangents]
+    outs, dots = of.jvp(list(primals), tangent_values)
     return outs, [
         ad.Zero(jax.typeof(x).to_tangent_aval()) if d is None else d
         for x, d in zip(outs, dots, strict=True)

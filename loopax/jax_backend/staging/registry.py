@@ -5,8 +5,8 @@ the node's inputs, and returns the output, or a tuple of them. An input is *stat
 NumPy value, known while JAX traces, and *traced* where it is a JAX array. A rule that must know a
 value asks for it with ``site.static(k)``.
 
-An Op without a rule of ours is converted by PyTensor's registry, ``jax_funcify``, so what a user
-registered there works here too. There is a rule of ours only where PyTensor's is wrong, missing, or
+An Op without a rule of loopax is converted by PyTensor's registry, ``jax_funcify``, so what a user
+registered there works here too. There is a rule of loopax only where PyTensor's is wrong, missing, or
 does not use static values.
 """
 
@@ -61,7 +61,6 @@ def find_leaf_rule() -> Rule:
 
 
 def find_trace_rule(op: Any) -> Rule | None:
-    """The rule of an op for traces."""
     return _nearest(_TRACE_RULES, op)
 
 
@@ -73,11 +72,11 @@ def _nearest(rules: dict[type, Rule], op: Any) -> Rule | None:
 
 
 def has_conversion(op: Any) -> bool:
-    """Whether ``op`` has a rule of ours or an entry in PyTensor's registry."""
+    """Whether ``op`` has a rule of loopax or an entry in PyTensor's registry."""
     unregistered = jax_funcify.dispatch(object)
     return find_rule(op) is not None or jax_funcify.dispatch(type(op)) is not unregistered
 
 
 def converted_ops() -> tuple[type, ...]:
-    """The Op classes that have a rule of ours."""
+    """The Op classes that have a rule of loopax."""
     return tuple(_RULES)

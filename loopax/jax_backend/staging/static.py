@@ -64,11 +64,8 @@ class NotKnown(Exception):
 def compute(node: Apply, values: Sequence[Any]) -> list[Any]:
     """The outputs of ``node``, which `fold` leaves to XLA, because a shape needs one of them.
 
-    Raises
-    ------
-    NotKnown
-        The op may have effects, or is one on lists or sparse matrices, which have forms of their own
-        here.
+    Raises `NotKnown` if the op may have effects, or is one on lists or sparse matrices, which have
+    forms of their own here.
     """
     own_form = any(
         isinstance(v.type, TypedListType | SparseTensorType) for v in [*node.inputs, *node.outputs]

@@ -8,8 +8,8 @@ An array of lengths of which one is a symbol is static, as lengths that are numb
 it is such an array again as far as lengths go (`fold`): sums, products, extrema, slices and joins. Any
 other op is given it as a traced integer (`traced`), and one that takes a length as it is.
 
-JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something hangs on what
-it cannot decide, `explained` says which constraint is missing.
+JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something depends on
+what it cannot decide, `explained` says which constraint is missing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,7 @@ from jax.export import is_symbolic_dim
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import SpecifyShape
@@ -65,12 +60,11 @@ def as_length(x: Any) -> Any:
 
 
 def as_lengths(x: Any) -> tuple[Any, ...]:
-    """The lengths in a static vector."""
     return tuple(map(as_length, np.asarray(x).reshape(-1))) if not is_symbolic(x) else tuple(x.flat)
 
 
 def traced(x: Any) -> Any:
-    """What ``x`` is when the program runs."""
+    """The value of ``x`` when the program runs."""
     if not is_symbolic(x):
         return x
     flat = [jnp.asarray(n).astype("int64") for n in x.flat]
@@ -126,7 +120,7 @@ def span(k: slice, size: Any) -> tuple[Any, Any, int]:
 
 
 def explained(error: Exception, node: Apply) -> Exception:
-    """What to say of ``error``, raised by the rule of ``node``, if a symbol is to blame; else itself."""
+    """``error`` of the rule of ``node``, explained if a symbol is to blame; else itself."""
     if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
         return error
     said = str(error).partition("\n")[0].rstrip(".")
@@ -147,15 +141,15 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
     if not all(isinstance(x, np.ndarray | np.generic | int | slice | None) for x in values):
         return None
     try:
-        found = _folded(node, values)
+        folded = _folded(node, values)
     except Inconclusive:
         return None
-    return None if found is None else [_simplest(found)]
+    return None if folded is None else [_simplest(folded)]
 
 
 def _folded(node: Apply, values: Sequence[Any]) -> Any:
     op: Any = node.op
-    x, *rest = values
+    x, *others = values
     scalar_op = op.scalar_op if isinstance(op, CAReduce) else function_of(op)
     scalar = _SCALARS.get(type(scalar_op))
     if function_of(op) is not None:
@@ -165,22 +159,22 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
     if isinstance(op, ScalarFromTensor | TensorFromScalar | ViewOp | DeepCopyOp):
         return x
     if isinstance(op, CheckAndRaise):
-        return x if is_symbolic(x) and all(map(np.all, rest)) else None
+        return x if is_symbolic(x) and all(map(np.all, others)) else None
     if isinstance(op, MakeVector):
         return _array([as_length(v) for v in values])
     if isinstance(op, Join):
         return np.concatenate([np.asarray(x, dtype=object) for x in joined_by(op, values)])
-    if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, rest)):
+    if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, others)):
         storage: list[list[Any]] = [[None]]
         op.perform(node, list(values), storage)
         return np.asarray(storage[0][0], dtype=object)
     if (
         isinstance(op, IncSubtensor)
         and op.set_instead_of_inc
-        and not any(map(is_symbolic, rest[1:]))
+        and not any(map(is_symbolic, others[1:]))
     ):
         storage = [[None]]
-        op.perform(node, [np.asarray(x, dtype=object).copy(), *rest], storage)
+        op.perform(node, [np.asarray(x, dtype=object).copy(), *others], storage)
         return storage[0][0]
     return None
 
@@ -191,16 +185,16 @@ def _elementwise(scalar: Callable[..., Any], op: Any, values: Sequence[Any]) -> 
     if any(np.asarray(x).dtype.kind == "f" for x in values):
         return None
     args = np.broadcast_arrays(*(np.asarray(x, dtype=object) for x in values))
-    found = [scalar(*each) for each in zip(*(a.flat for a in args), strict=True)]
-    return _array(found).reshape(args[0].shape)
+    numbers = [scalar(*each) for each in zip(*(a.flat for a in args), strict=True)]
+    return _array(numbers).reshape(args[0].shape)
 
 
 def _array(dims: Any) -> Any:
     if not isinstance(dims, list):
         return np.array(dims, dtype=object)
-    found = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
-    found[:] = dims
-    return found
+    lengths = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
+    lengths[:] = dims
+    return lengths
 
 
 def _simplest(x: Any) -> Any:

@@ -42,10 +42,7 @@ _SAME = (DimShuffle, ScalarFromTensor, TensorFromScalar)
 def refuse_wrapped(frame: Frame, node: Apply) -> None:
     """Raise where ``node`` multiplies traced 64-bit integers whose product may not fit 32 bits.
 
-    Raises
-    ------
-    LoopTypeError
-        JAX is in 32-bit mode, and would give what the product wraps to.
+    Raises `LoopTypeError` if JAX is in 32-bit mode, and would give what the product wraps to.
     """
     out = node.outputs[0]
     dtype = getattr(out.type, "dtype", None)

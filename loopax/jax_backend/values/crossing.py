@@ -54,12 +54,7 @@ from loopax.jax_backend.values.lists import (
 )
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import as_bcoo, bcoo_to_scipy
-from loopax.jax_backend.values.x64 import (
-    as_declared,
-    holds,
-    refuse_narrowed,
-    refuse_wrapping,
-)
+from loopax.jax_backend.values.x64 import as_declared, holds, refuse_narrowed, refuse_wrapping
 
 TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
@@ -73,10 +68,8 @@ def is_static(t: Any) -> bool:
 def accept(x: Any, expected: Any, what: str) -> Any:
     """``x`` as a value of the type ``expected``. ``what`` says whose value it is.
 
-    Raises
-    ------
-    LoopTypeError
-        It has another rank or static shape, a dtype that the type cannot hold, or is of another kind.
+    Raises `LoopTypeError` if it has another rank or static shape, a dtype that the type cannot
+    hold, or is of another kind.
     """
     refuse_variable(x, what)
     if isinstance(expected, DenseTensorType):
@@ -124,7 +117,7 @@ def current(x: Any, held: Any, what: str) -> Any:
 
 
 def snapshot(x: Any, variable: Variable, what: str) -> Any:
-    """What a shared variable holds, on the device."""
+    """The value of a shared variable, on the device."""
     return release(current(x, variable.type, what), variable)
 
 
@@ -224,8 +217,8 @@ def _in_range(x: jax.Array, dtype: Any, what: str) -> jax.Array:
     """
     if dtype.kind not in "iu":
         return x
-    info, given = np.iinfo(dtype), np.iinfo(x.dtype)
-    fits = (x >= max(info.min, given.min)) & (x <= min(info.max, given.max))
+    info, own = np.iinfo(dtype), np.iinfo(x.dtype)
+    fits = (x >= max(info.min, own.min)) & (x <= min(info.max, own.max))
     message = (
         f"{what} must be {dtype}, from {info.min} to {info.max}. A number that is not was given."
     )

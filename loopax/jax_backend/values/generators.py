@@ -59,9 +59,11 @@ def as_key(x: Any, what: str = "A generator") -> Any:
     dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", None)
     if dtype == np.uint32 and shape == _key_shape():
         return _wrapped(x)
-    found = f"{dtype}, shape {shape}" if dtype is not None else f"{x!r} of type {type(x).__name__}"
+    received = (
+        f"{dtype}, shape {shape}" if dtype is not None else f"{x!r} of type {type(x).__name__}"
+    )
     raise LoopTypeError(
-        f"{what} must be a jax.random key or a NumPy Generator, but {found} was given. Give "
+        f"{what} must be a jax.random key or a NumPy Generator, but {received} was given. Give "
         "jax.random.key(seed), or numpy.random.default_rng(seed)."
     )
 

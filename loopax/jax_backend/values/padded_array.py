@@ -211,5 +211,5 @@ def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> PaddedArray:
 def places_of(mask: Any) -> list[PaddedArray]:
     """Where ``mask`` is not zero: along each of its axes, one number for each place."""
     count = jnp.sum(mask != 0)
-    found = jnp.nonzero(mask, size=mask.size, fill_value=0)
-    return [PaddedArray(k, count).repeated() for k in found]
+    places = jnp.nonzero(mask, size=mask.size, fill_value=0)
+    return [PaddedArray(k, count).repeated() for k in places]

@@ -17,7 +17,7 @@ from loopax.jax_backend.values import record_page
 class Watched(NamedTuple):
     """A watched value: a row of ``values`` for each time that it was made, and in which step.
 
-    ``steps`` has a number for each row; in loops in loops a row of numbers, the outermost loop's first, and
+    ``steps`` has a number for each row; in nested loops a row of numbers, the outermost loop's first, and
     outside of all loops a row of none.
     """
 

@@ -56,12 +56,11 @@ class _Curves(NamedTuple):
 
 
 def page(record: WatchedValues) -> str:
-    """The whole document."""
     return document("watched values", _PAGE, body(record))
 
 
 def body(record: WatchedValues) -> str:
-    """What is in the document, with the style that it needs."""
+    """The contents of the document, with the style that they need."""
     parts = [f'<div class="{_PAGE}"><style>{_STYLE}</style>']
     if not record.is_known:
         parts.append(

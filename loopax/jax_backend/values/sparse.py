@@ -194,8 +194,8 @@ def bcoo_to_scipy(x: Any, format: str) -> Any:
     order = np.argsort(major, kind="stable") if in_order else np.lexsort((minor, major))
     counts = np.bincount(major, minlength=shape[axis])
     pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    made = scipy.sparse.csc_matrix if axis else scipy.sparse.csr_matrix
-    return made((data[order], minor[order], pointers), shape=shape).asformat(format)
+    matrix_class = scipy.sparse.csc_matrix if axis else scipy.sparse.csr_matrix
+    return matrix_class((data[order], minor[order], pointers), shape=shape).asformat(format)
 
 
 def _from_scipy(x: Any, order: str, dtype: str, what: str) -> OrderedBCOO:

@@ -30,11 +30,11 @@ def gather(dense: Any, *indices: Any) -> Any:
 
 def factor(dense: Any, x: OrderedBCOO, *indices: Any) -> Any:
     """``dense[indices]``, for the entries of ``x`` to be multiplied with: hidden ones stay 0."""
-    found = gather(dense, *indices)
+    entries = gather(dense, *indices)
     if x.exact:
-        return found
-    hidden = x.hidden.reshape(-1, *[1] * (found.ndim - 1))
-    return jnp.where(hidden & ~jnp.isfinite(found), jnp.zeros((), found.dtype), found)
+        return entries
+    hidden = x.hidden.reshape(-1, *[1] * (entries.ndim - 1))
+    return jnp.where(hidden & ~jnp.isfinite(entries), jnp.zeros((), entries.dtype), entries)
 
 
 def from_dense(dense: Any, format: str) -> OrderedBCOO:

@@ -45,10 +45,8 @@ def set_default_precision() -> None:
 def as_declared(x: Any, variable: Variable) -> Any:
     """``x`` with the dtype that ``variable`` declares, and no weak type.
 
-    Raises
-    ------
-    LoopTypeError
-        The dtype has 64 bits and JAX is in 32-bit mode: the result would be silently narrower.
+    Raises `LoopTypeError` if the dtype has 64 bits and JAX is in 32-bit mode: the result would be
+    silently narrower.
     """
     if isinstance(x, BCOO):  # the values of a sparse matrix; JAX gives the indices 32 bits
         leaves, tree = jax.tree.flatten(x)
@@ -105,10 +103,7 @@ def refuse_narrowed(value: Any, variable: Variable, where: str = "") -> None:
     lengths fit. What is *known* not to fit is an error, as a float64 is; of products that may not fit see
     `loopax.jax_backend.staging.wrapping`.
 
-    Raises
-    ------
-    LoopTypeError
-        An element of the integers ``value`` does not fit the 32 bits.
+    Raises `LoopTypeError` if an element of the integers ``value`` does not fit the 32 bits.
     """
     if isinstance(value, np.ndarray | np.generic) and narrowed(value):
         largest = max(np.ravel(value).tolist(), key=abs)

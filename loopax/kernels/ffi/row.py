@@ -196,11 +196,7 @@ class _Row:
                 for n in lengths:
                     size = builder.mul(size, n)
                 cgutils.raw_memcpy(
-                    builder,
-                    builder.inttoptr(data, array.data.type),
-                    array.data,
-                    size,
-                    itemsize=1,
+                    builder, builder.inttoptr(data, array.data.type), array.data, size, itemsize=1
                 )
             with differs:
                 self._fail(I64(0), I64(OTHER_SHAPE))

@@ -36,7 +36,7 @@ _TRACE = 2  # what a flip of a loop's trace counts: it is made of rows that were
 
 
 class _Known(NamedTuple):
-    """A tensor: its sources and which are flipped, the flips in it as it is, how to make it anew."""
+    """A tensor: its sources and which are flipped, the flips in it as it is, how to remake it."""
 
     sources: tuple[tuple[Any, bool], ...]
     cost: int
@@ -46,7 +46,7 @@ class _Known(NamedTuple):
 
 
 class Flips:
-    """What is known of the flips in ``graph``. Answers are kept: make a new one for a changed graph.
+    """Flips in ``graph``. Answers are kept: make a new one for a changed graph.
 
     Parameters
     ----------
@@ -66,19 +66,19 @@ class Flips:
 
     def known(self, v: Any) -> _Known:
         """The sources of ``v``, a tensor with rows, and its flips."""
-        found = self._found.get(v)
-        if found is None:
+        known_flips = self._found.get(v)
+        if known_flips is None:
             if self._deep > _DEPTH:  # not kept: asked from nearer by it may be known
                 return _source(v)
             self._deep += 1
             try:
-                found = self._found[v] = self._look(v)
+                known_flips = self._found[v] = self._look(v)
             finally:
                 self._deep -= 1
-        return found
+        return known_flips
 
     def weight(self, source: Any) -> int:
-        """What one flip of ``source`` counts."""
+        """The weight of a flip of ``source``."""
         return _TRACE if source in self.traces else 1
 
     def cost(self, v: Any, turned: bool) -> int:
@@ -87,8 +87,8 @@ class Flips:
 
     def turned(self, v: Any) -> Any:
         """``v[::-1]``, with no more flips than it needs."""
-        found = self.known(v)
-        if self.cost(v, True) < found.cost + self._weight_of(found):
+        known_flips = self.known(v)
+        if self.cost(v, True) < known_flips.cost + self._weight_of(known_flips):
             return self._make(v, True)
         return self.straight(v)[::-1]
 
@@ -105,8 +105,8 @@ class Flips:
             self._made[v, turned] = self.known(v).make(turned)
         return self._made[v, turned]
 
-    def _weight_of(self, found: _Known) -> int:
-        return max((self.weight(x) for x, _ in found.sources), default=1)
+    def _weight_of(self, known_flips: _Known) -> int:
+        return max((self.weight(x) for x, _ in known_flips.sources), default=1)
 
     def _either(self, v: Any, turned: bool) -> Any:
         return self.turned(v) if turned else self.straight(v)
@@ -118,11 +118,11 @@ class Flips:
             return self._filled(v) or _Known((), 0, 0, (), lambda turned: v)
         if isinstance(v, Constant):
             return _Known((), 0, 0, (), lambda turned: _flipped_constant(v) if turned else v)
-        found = self._followed(v)
-        if found is None or len(found.sources) > _SOURCES or found.depth > _DEPTH:
+        followed = self._followed(v)
+        if followed is None or len(followed.sources) > _SOURCES or followed.depth > _DEPTH:
             return _source(v)
-        if any(flipped or x in self.traces for x, flipped in found.sources) or found.cost:
-            return found
+        if any(flipped or x in self.traces for x, flipped in followed.sources) or followed.cost:
+            return followed
         return _source(v)  # there is nothing behind it to save
 
     def _filled(self, v: Any) -> _Known | None:
@@ -173,12 +173,12 @@ class Flips:
         return own or None
 
     def _composed(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
-        """What is known of ``remade(parts, False)``; with turned parts ``remade(..., True)`` is turned."""
+        """The flip of ``remade(parts, False)``; turned parts make ``remade(..., True)`` turned."""
         known = [self.known(x) for x in parts]
         return _Known(
-            tuple(source for found in known for source in found.sources),
-            sum(found.cost for found in known),
-            1 + max((found.depth for found in known), default=0),
+            tuple(source for part in known for source in part.sources),
+            sum(part.cost for part in known),
+            1 + max((part.depth for part in known), default=0),
             tuple(parts),
             lambda turned: remade([self._either(x, turned) for x in parts], turned),
         )
@@ -190,17 +190,17 @@ class Flips:
         rows = slice_of(self.dims, access.rows, self.dims.length(access.array))
         return rows if rows and rows.step in (1, -1) and rows.is_known else None
 
-    def _index(self, rows: Slice, rest: tuple[Any, ...], turned: bool) -> tuple[Any, ...]:
+    def _index(self, rows: Slice, later: tuple[Any, ...], turned: bool) -> tuple[Any, ...]:
         """The index of these rows in their array, or in that array ``turned``, in the order there."""
         rows = rows.mirrored() if turned else rows
         rows = rows if rows.step == 1 else rows.backwards()
-        return rows.entry(self.dims, self.dims.variable), *rest
+        return rows.entry(self.dims, self.dims.variable), *later
 
     def _read(self, read: Access) -> _Known | None:
         rows = None if read.is_row else self._slice(read)
         if rows is None:
             return None
-        found, flipped = self.known(read.array), rows.step == -1
+        known_flips, flipped = self.known(read.array), rows.step == -1
 
         def make(turned: bool) -> Any:
             turn = turned != flipped
@@ -208,9 +208,9 @@ class Flips:
             return y if index == (slice(None),) else y[index]
 
         return _Known(
-            tuple((x, f != flipped) for x, f in found.sources),
-            found.cost + self._weight_of(found) * flipped,
-            found.depth + 1,
+            tuple((x, f != flipped) for x, f in known_flips.sources),
+            known_flips.cost + self._weight_of(known_flips) * flipped,
+            known_flips.depth + 1,
             (read.array,),
             make,
         )

@@ -1,4 +1,4 @@
-"""What an index that is read or written in every run says of a length.
+"""Facts on lengths that an index implies which is read or written in every run.
 
     set_subtensor(x[-1], v)  ->  x has a row, or the program raises
 
@@ -92,7 +92,7 @@ class IndexFacts:
 
 
 def checked_dims(graph: FunctionGraph) -> Dims:
-    """What is known of dimensions given that the checks raise that `IndexFacts` has put around outputs.
+    """Dimensions, given that the checks raise that `IndexFacts` has put around outputs.
 
     A pass that builds on it keeps every error: the check stays.
     """
@@ -103,7 +103,7 @@ def checked_dims(graph: FunctionGraph) -> Dims:
 
 
 def _checked_facts(v: Any, dims: Dims) -> list[Fact]:
-    found: list[Fact] = []
+    facts: list[Fact] = []
     while v.owner is not None and isinstance(v.owner.op, Checked):
         node: Apply = v.owner
         for condition in node.inputs[1:]:
@@ -114,9 +114,9 @@ def _checked_facts(v: Any, dims: Dims) -> list[Fact]:
                 continue
             length, least = map(dims.value, holds.inputs)
             if least.constant is not None:
-                found.append(Fact(node, length, least.constant))
+                facts.append(Fact(node, length, least.constant))
         v = node.inputs[0]
-    return found
+    return facts
 
 
 def _constant_index(node: Apply, dims: Dims) -> int | None:

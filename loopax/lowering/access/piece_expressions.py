@@ -78,7 +78,6 @@ class Expressions:
     # -- numbers ---------------------------------------------------------------------------------
 
     def zeros(self, dtype: str, count: DimExpr = ONE) -> Fill:
-        """Rows of zeros."""
         return Fill(self.constant(np.zeros((), dtype)[()]), count)
 
     def scalar(self, value: Any) -> Any:
@@ -122,11 +121,11 @@ class Expressions:
     def _cost(self, piece: Piece) -> int:
         if not isinstance(piece, Window):
             return 1 + (self.made.get(piece.row, 0) if isinstance(piece, Row) else 0)
-        made = self.made.get(piece.source, 0)
+        n_made = self.made.get(piece.source, 0)
         entry = self._entry(piece)
         if entry is None or (piece.count == ONE and entry != slice(None)):
-            return made + 2
-        return made + (entry != slice(None))
+            return n_made + 2
+        return n_made + (entry != slice(None))
 
     def build(self, rows: Rows, like: Any) -> Any:
         """A tensor of these rows, of the dtype and the trailing shape of ``like``."""

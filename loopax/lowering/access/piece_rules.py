@@ -40,11 +40,11 @@ def _slice(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | Non
     window = window_of(pieces.dims, source, rows)
     if window is None:
         return None
-    found = in_window(pieces.dims, pieces.rows(source), window)
-    if found is not None:
-        return found, 1 + pieces.nodes(source)
-    found = in_window(pieces.dims, pieces.itself(source), window)
-    return None if found is None else (found, 1)
+    rows_read = in_window(pieces.dims, pieces.rows(source), window)
+    if rows_read is not None:
+        return rows_read, 1 + pieces.nodes(source)
+    rows_read = in_window(pieces.dims, pieces.itself(source), window)
+    return None if rows_read is None else (rows_read, 1)
 
 
 @rows_rule.register(IncSubtensor)
@@ -121,8 +121,8 @@ def _join(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None
     if any(p.type.ndim != x.type.ndim or not pieces.agree(parts[0], p, 0) for p in parts):
         return None
     asked = [pieces.rows_and_nodes(p) for p in parts]
-    found = joined([piece for rows, _ in asked for piece in rows])
-    return found, min(CAP, 1 + sum(n for _, n in asked))
+    pieces_joined = joined([piece for rows, _ in asked for piece in rows])
+    return pieces_joined, min(CAP, 1 + sum(n for _, n in asked))
 
 
 @rows_rule.register(Split)
@@ -136,8 +136,8 @@ def _split(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | Non
     if not all(_is_known(pieces, out, n) for out, n in zip(node.outputs, lengths, strict=True)):
         return None
     k = node.outputs.index(x)
-    found = part(pieces.dims, pieces.rows(source), sum(lengths[:k], NONE), lengths[k])
-    return None if found is None else (found, min(CAP, 1 + pieces.nodes(source)))
+    rows_of_part = part(pieces.dims, pieces.rows(source), sum(lengths[:k], NONE), lengths[k])
+    return None if rows_of_part is None else (rows_of_part, min(CAP, 1 + pieces.nodes(source)))
 
 
 def _is_known(pieces: Pieces, out: Any, n: DimExpr) -> bool:
@@ -215,10 +215,10 @@ def _elementwise(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int]
     if not pieces.adds_up(x, node):
         return None
     asked = [pieces.rows_and_nodes(v) for v in node.inputs]
-    found = pieces.added([rows for rows, _ in asked], x)
-    if found is None:
+    total = pieces.added([rows for rows, _ in asked], x)
+    if total is None:
         return None
-    return found[0], min(CAP, 1 + sum(n for _, n in asked))
+    return total[0], min(CAP, 1 + sum(n for _, n in asked))
 
 
 def _product(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:

@@ -70,9 +70,9 @@ class Pieces(Expressions):
 
     def rows_and_nodes(self, x: Any) -> tuple[Rows, int]:
         """Both."""
-        found = self._rows.get(x)
-        if found is not None:
-            return found
+        kept = self._rows.get(x)
+        if kept is not None:
+            return kept
         itself = (Window(x, NONE, self.dims.length(x)),), 0
         if self._depth >= _DEPTH:  # not kept
             return itself
@@ -121,7 +121,6 @@ class Pieces(Expressions):
         return rows[0] if rows is not None and len(rows) == 1 else None
 
     def only_row(self, x: Any) -> Piece | None:
-        """The row of a tensor that has exactly one."""
         rows = self.rows(x)
         return rows[0] if len(rows) == 1 and rows[0].count == ONE else None
 
@@ -162,15 +161,15 @@ class Pieces(Expressions):
 
     def is_guarded(self, v: Any) -> bool:
         """Whether a check stands in the arithmetic of the integer ``v``: `Dims` looks through it."""
-        found = self._guarded.get(v)
-        if found is None:
+        known = self._guarded.get(v)
+        if known is None:
             node = v.owner
-            found = node is not None and (
+            known = node is not None and (
                 isinstance(node.op, CheckAndRaise)
                 or any(self.is_guarded(u) for u in node.inputs if _is_number(u))
             )
-            self._guarded[v] = found
-        return found
+            self._guarded[v] = known
+        return known
 
     # -- sums ------------------------------------------------------------------------------------
 
@@ -182,21 +181,21 @@ class Pieces(Expressions):
             if refined is None or len(refined) > MOST:
                 return None
             parts = refined
-        found: list[Piece] = []
+        summed: list[Piece] = []
         sums, zeros = [], False
         for _, together in parts:
             left = [p for p in together if not is_zero(p)]
             zeros = zeros or len(left) < len(together)
             if len(left) > 1:
-                sums.append((len(found), left))
-            found.append((left or together)[0])
+                sums.append((len(summed), left))
+            summed.append((left or together)[0])
         if not zeros or len(sums) > 1:
             return None
-        if sums and not all(is_zero(p) for k, p in enumerate(found) if k != sums[0][0]):
+        if sums and not all(is_zero(p) for k, p in enumerate(summed) if k != sums[0][0]):
             return None  # windows that overlap: to add them up would cut them
         for k, left in sums:
-            found[k] = self._sum(left, like)
-        return joined(found), len(sums)
+            summed[k] = self._sum(left, like)
+        return joined(summed), len(sums)
 
     def _sum(self, terms: list[Piece], like: Any) -> Piece:
         if all(p.count == ONE for p in terms):
@@ -209,12 +208,12 @@ class Pieces(Expressions):
 
     def adds_up(self, x: Any, node: Any) -> bool:
         """Whether the inputs of the sum ``x`` are of its dtype and its shape."""
-        given = node.inputs
+        operands = node.inputs
         return all(
             v.type.dtype == x.type.dtype
-            and self.agree(given[0], v, 0)
-            and self.dims.length(v) == self.dims.length(given[0])
-            for v in given
+            and self.agree(operands[0], v, 0)
+            and self.dims.length(v) == self.dims.length(operands[0])
+            for v in operands
         )
 
 

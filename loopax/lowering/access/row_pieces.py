@@ -42,7 +42,7 @@ Rows = tuple[Piece, ...]
 
 def part(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None:
     """``count`` rows from ``start`` on, None where the pieces they lie in are not known."""
-    least, found = dims.at_least, []
+    least, pieces = dims.at_least, []
     for piece in rows:
         if count == NONE:
             break
@@ -62,9 +62,9 @@ def part(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None:
         of_piece = cut(piece, start, n)
         if of_piece is None:
             return None
-        found.append(of_piece)
+        pieces.append(of_piece)
         start, count = NONE, count - n
-    return joined(found) if count == NONE else None
+    return joined(pieces) if count == NONE else None
 
 
 def in_window(dims: Dims, rows: Rows, window: Window) -> Rows | None:
@@ -72,8 +72,8 @@ def in_window(dims: Dims, rows: Rows, window: Window) -> Rows | None:
     if window.step == 1:
         return part(dims, rows, window.start, window.count)
     window = window.backwards()
-    found = part(dims, rows, window.start, window.count)
-    return None if found is None else backwards(found)
+    rows_inside = part(dims, rows, window.start, window.count)
+    return None if rows_inside is None else backwards(rows_inside)
 
 
 def aligned(
@@ -83,7 +83,7 @@ def aligned(
 
     They are cut where either has a border.
     """
-    found: list[tuple[DimExpr, list[Piece]]] = []
+    segments: list[tuple[DimExpr, list[Piece]]] = []
     done = NONE
     for count, together in parts:
         beside = part(dims, rows, done, count)
@@ -94,14 +94,13 @@ def aligned(
             cuts = [cut(p, start, piece.count) for p in together]
             if None in cuts:
                 return None
-            found.append((piece.count, [*cuts, piece]))  # type: ignore[list-item]
+            segments.append((piece.count, [*cuts, piece]))  # type: ignore[list-item]
             start = start + piece.count
         done = done + count
-    return found if done == total(piece.count for piece in rows) else None
+    return segments if done == total(piece.count for piece in rows) else None
 
 
 def backwards(rows: Rows) -> Rows:
-    """The rows in the other order."""
     return joined(p.backwards() if isinstance(p, Window) else p for p in reversed(rows))
 
 
@@ -130,18 +129,18 @@ def repeated(y: Any, piece: Piece, count: DimExpr) -> Piece:
 
 def joined(pieces: Iterable[Piece]) -> Rows:
     """The pieces, without empty ones, and those that continue one another as one."""
-    found: list[Piece] = []
+    merged: list[Piece] = []
     for piece in pieces:
         if piece.count == NONE:
             continue
         if isinstance(piece, Window) and piece.count == ONE and piece.step == -1:
             piece = replace(piece, step=1)
-        both = _continued(found[-1], piece) if found else None
+        both = _continued(merged[-1], piece) if merged else None
         if both is None:
-            found.append(piece)
+            merged.append(piece)
         else:
-            found[-1] = both
-    return tuple(found)
+            merged[-1] = both
+    return tuple(merged)
 
 
 def _continued(a: Piece, b: Piece) -> Piece | None:

@@ -26,24 +26,24 @@ def terms(pieces: Pieces, rows: Rows, like: Any) -> list[Rows]:
         n = pieces.dims.length(window.source)
         if window.count == n and window.source.type.dtype == like.type.dtype:
             if window.start in (NONE, n - 1) and pieces.agree(window.source, like, 0):
-                found = _terms(pieces, window.source)
-                return found if window.step == 1 else [backwards(t) for t in found]
+                row_lists = _terms(pieces, window.source)
+                return row_lists if window.step == 1 else [backwards(t) for t in row_lists]
     return [rows]
 
 
 def _terms(pieces: Pieces, x: Any) -> list[Rows]:
-    found: list[Rows] = []
+    row_lists: list[Rows] = []
     stack = [x]
-    while stack and len(found) + len(stack) <= MOST:
+    while stack and len(row_lists) + len(stack) <= MOST:
         x = stack.pop()
         parts = _addends(pieces, x)
         if parts is None:
-            found.append(pieces.rows(x))
+            row_lists.append(pieces.rows(x))
         else:
             stack += parts[0]
-            found += parts[1]
-    found += [pieces.rows(x) for x in stack]
-    return [rows for rows in found if not all(map(is_zero, rows))]
+            row_lists += parts[1]
+    row_lists += [pieces.rows(x) for x in stack]
+    return [rows for rows in row_lists if not all(map(is_zero, rows))]
 
 
 def _addends(pieces: Pieces, x: Any) -> tuple[list[Any], list[Rows]] | None:

@@ -45,16 +45,16 @@ class Read:
     def on(self, trace: Any) -> Any:
         """This read of a trace that is shorter at the other end."""
         first, *others = self.rest or ((),)
-        found = trace[(self.index, *first)]
+        value = trace[(self.index, *first)]
         each = () if self.row is not None else (slice(None),)
-        for rest in others:
-            found = found[(*each, *rest)]
-        return found
+        for later in others:
+            value = value[(*each, *later)]
+        return value
 
     def on_row(self, row: Any) -> Any:
         """This read, given the row that it reads."""
-        for rest in self.rest:
-            row = row[rest]
+        for index in self.rest:
+            row = row[index]
         return row
 
 
@@ -72,7 +72,7 @@ class Reads:
 
 
 def reads_of(graph: FunctionGraph, node: Apply, k: int, dims: Dims) -> Reads:
-    """What ``graph`` reads of trace ``k`` of the loop ``node``."""
+    """The reads of trace ``k`` of the loop ``node`` in ``graph``."""
     op: Any = node.op
     trace = op.split_outputs(node.outputs).traces[k]
     if not isinstance(trace.type, DenseTensorType):
@@ -100,21 +100,21 @@ class _Walk:
         self.reads = Reads()
         self._graph, self._dims, self._length, self._ends = graph, dims, length, ends
 
-    def visit(self, view: Any, flipped: bool, rest: tuple[Index, ...]) -> None:
-        """Add what is read of ``view``: of all rows ``rest``, the last row first if ``flipped``."""
+    def visit(self, view: Any, flipped: bool, indices: tuple[Index, ...]) -> None:
+        """Add what is read of ``view``: of all rows ``indices``, the last row first if ``flipped``."""
         for node, place in self._graph.clients.get(view, ()):
             read = None if place else read_of(node)
-            if isinstance(node.op, Shape | Shape_i) and not rest:
+            if isinstance(node.op, Shape | Shape_i) and not indices:
                 self.reads.shapes.append(node)
             elif read is None:
                 self.reads.whole = True
             else:
-                self._add(node.outputs[0], read.rows, flipped, _further(rest, read))
+                self._add(node.outputs[0], read.rows, flipped, _further(indices, read))
 
-    def _add(self, out: Any, index: Any, flipped: bool, rest: tuple[Index, ...]) -> None:
+    def _add(self, out: Any, index: Any, flipped: bool, indices: tuple[Index, ...]) -> None:
         if not isinstance(index, slice):
             at = position(self._dims, index, self._length)
-            self._add_row(out, self._length - 1 - at if flipped else at, rest)
+            self._add_row(out, self._length - 1 - at if flipped else at, indices)
             return
         rows = slice_of(self._dims, index, self._length)
         if rows is None:
@@ -123,14 +123,14 @@ class _Walk:
         rows = rows.mirrored() if flipped else rows
         low, high = rows.span
         if rows.takes_all(self._dims):
-            self.visit(out, rows.step < 0, rest)
+            self.visit(out, rows.step < 0, indices)
         elif (high - low).constant == 1 and self._is_read_as_row(out):
             for client, _ in self._graph.clients[out]:
-                self._add_row(client.outputs[0], low, _further(rest, access_of(client)))
+                self._add_row(client.outputs[0], low, _further(indices, access_of(client)))
         else:
             ends = {back: rows.at_end(back) for back in self._ends}
             self._add_nearest(
-                [Read(out, k[0], rest, back, max(k[1], 1)) for back, k in ends.items() if k]
+                [Read(out, k[0], indices, back, max(k[1], 1)) for back, k in ends.items() if k]
             )
 
     def _is_read_as_row(self, view: Any) -> bool:
@@ -141,11 +141,11 @@ class _Walk:
                 return False
         return True
 
-    def _add_row(self, out: Any, at: DimExpr, rest: tuple[Index, ...]) -> None:
+    def _add_row(self, out: Any, at: DimExpr, indices: tuple[Index, ...]) -> None:
         ends = {back: (at - self._length if back else at).constant for back in self._ends}
         self._add_nearest(
             [
-                Read(out, k, rest, back, -k if back else k + 1)
+                Read(out, k, indices, back, -k if back else k + 1)
                 for back, k in ends.items()
                 if k is not None and (k < 0) == back
             ]
@@ -159,5 +159,5 @@ class _Walk:
             self.reads.whole = True
 
 
-def _further(rest: tuple[Index, ...], read: Access) -> tuple[Index, ...]:
-    return (*rest, read.rest) if read.rest else rest
+def _further(indices: tuple[Index, ...], read: Access) -> tuple[Index, ...]:
+    return (*indices, read.rest) if read.rest else indices

@@ -1,1 +1,1 @@
-"""What passes ask of a graph, apart from lengths and rows."""
+"""Analyses of a graph for passes, apart from lengths and rows."""

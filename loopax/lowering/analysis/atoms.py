@@ -1,4 +1,4 @@
-"""What a loop is made of: the smallest parts that could be loops of their own.
+"""The smallest parts of a loop that could be loops of their own.
 
     states that read one another, directly or through others   -> one part, a carry
     ``total' = total + f(...)``, read by nothing but itself     -> a sum, which any direction adds up
@@ -77,20 +77,20 @@ def atoms(node: Apply) -> list[Atom]:
             emitted[place[of_state[v]]].append(y)
         else:
             rows.append(y)
-    found = [
+    parts = [
         _atom(node, reads, group, emitted[g], [outs.states[k] for k in group])
         for g, group in enumerate(groups)
     ]
-    for atom in found:
+    for atom in parts:
         atom.directed = not _is_sum(op, atom, masks, reads)
     # A row may read a state as it is behind the step, which is then not computed twice.
-    made = {v: k for k, v in enumerate(outs.states) if v.owner is not None}
-    cut = _Reads(op.fgraph, made)
-    found += [_atom(node, cut, (), [y], [outs.ys[y]]) for y in rows]
+    state_of = {v: k for k, v in enumerate(outs.states) if v.owner is not None}
+    cut = _Reads(op.fgraph, state_of)
+    parts += [_atom(node, cut, (), [y], [outs.ys[y]]) for y in rows]
     # What the step does not read: the loop has to wait for it, and says if its length is wrong.
-    found[0].rows += tuple(set(range(op.n_seqs)).difference(*(a.rows for a in found)))
-    found[0].consts += tuple(set(range(op.n_consts)).difference(*(a.consts for a in found)))
-    return found
+    parts[0].rows += tuple(set(range(op.n_seqs)).difference(*(a.rows for a in parts)))
+    parts[0].consts += tuple(set(range(op.n_consts)).difference(*(a.consts for a in parts)))
+    return parts
 
 
 def _atom(node: Apply, reads: _Reads, states: Any, ys: Any, outputs: Any) -> Atom:
@@ -157,7 +157,7 @@ def _cycles(edges: list[list[int]]) -> list[tuple[int, ...]]:
     low: dict[int, int] = {}
     stack: list[int] = []
     open_: set[int] = set()
-    found: list[tuple[int, ...]] = []
+    cycles: list[tuple[int, ...]] = []
 
     def visit(k: int) -> None:
         order[k] = low[k] = len(order)
@@ -174,9 +174,9 @@ def _cycles(edges: list[list[int]]) -> list[tuple[int, ...]]:
             while not group or group[-1] != k:
                 group.append(stack.pop())
                 open_.discard(group[-1])
-            found.append(tuple(sorted(group)))
+            cycles.append(tuple(sorted(group)))
 
     for k in range(len(edges)):
         if k not in order:
             visit(k)
-    return found
+    return cycles

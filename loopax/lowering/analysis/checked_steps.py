@@ -20,15 +20,15 @@ Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold
 
 
 def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, Any]]:
-    """What must hold of the lengths that ``scan`` is given, as far as ``dims`` cannot prove it.
+    """Conditions on the lengths of ``scan``'s inputs that ``dims`` cannot prove.
 
     They are unconditional: the loop that would raise may be the one that goes.
     """
     n_steps, known = args.n_steps, dims.value(args.n_steps)
-    found: list[tuple[str, Any]] = []
+    conditions: list[tuple[str, Any]] = []
     if not dims.at_least(known):
         message = f"{scan} was asked for a negative number of steps: a loop takes 0 or more."
-        found.append((message, pt.ge(n_steps, 0)))
+        conditions.append((message, pt.ge(n_steps, 0)))
     for k, x in enumerate(args.sequences):
         if dims.length(x) == known:
             continue
@@ -37,8 +37,8 @@ def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, A
             f"{scan} has a sequence, number {k}, that does not have one row for each step. "
             "Slice the sequence, or lower n_steps."
         )
-        found.append((message, pt.eq(rows, n_steps)))
-    return found
+        conditions.append((message, pt.eq(rows, n_steps)))
+    return conditions
 
 
 def checked(x: Any, conditions: Conditions) -> Any:

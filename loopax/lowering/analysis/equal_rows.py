@@ -114,10 +114,10 @@ def filled(value: Any, dims: Sequence[Any]) -> Any:
     The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
     """
     value = pt.as_tensor(value)
-    given = [pt.as_tensor(n) for n in dims]
+    sizes = [pt.as_tensor(n) for n in dims]
     lengths = [
         pt.constant(int(n.data), dtype="int64") if isinstance(n, Constant) else n.astype("int64")
-        for n in given
+        for n in sizes
     ]
     static = [int(n.data) if isinstance(n, Constant) else None for n in lengths]
     out = value.type.clone(shape=static)()

@@ -68,21 +68,21 @@ def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
     op: Any = node.op
     uses = Counter([v for inner in op.fgraph.apply_nodes for v in inner.inputs])
     uses.update(op.fgraph.outputs)
-    found = []
+    moves = []
     for k in range(op.n_states):
         at = _row_added(op, k, uses)
         if at is not None:
             moved = _moved(pieces, node, node.inputs[1 + at], node.inputs[1 + op.n_seqs + k])
             if moved is not None:
-                found.append((k, at, moved))
-    if not found:
+                moves.append((k, at, moved))
+    if not moves:
         return
     loop = OpenLoop.of(node)
     rows = [*loop.rows]
-    for k, at, moved in found:
+    for k, at, moved in moves:
         _rotate(loop, loop.states[k], rows[at], moved)
     new = loop.close()
-    for k, _, moved in found:
+    for k, _, moved in moves:
         if moved.rest is not None:
             new[node.outputs[k]] = new[node.outputs[k]] + moved.rest
     replace_outputs(graph, new, "align_sums")
@@ -103,8 +103,8 @@ def _row_added(op: Any, k: int, uses: Counter[Any]) -> int | None:
     if len(terms) < 2 or not alike or any(uses[v] > 1 for v in sums):
         return None
     rows = op.args.rows
-    found = (at for at, row in enumerate(rows) if uses[row] == 1 and row in terms)
-    return next(found, None)
+    places = (at for at, row in enumerate(rows) if uses[row] == 1 and row in terms)
+    return next(places, None)
 
 
 def _terms(v: Any) -> tuple[list[Any], list[Any]]:
@@ -147,7 +147,7 @@ class _Moved(NamedTuple):
 
 
 def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
-    """What stands for the rows ``x`` that are added to a state that begins as ``init``."""
+    """A replacement for the rows ``x`` that are added to a state that begins as ``init``."""
     op: Any = node.op
     n = pieces.dims.value(node.inputs[0])
     if pieces.dims.length(x) != n or x.type.ndim != init.type.ndim + 1:
@@ -167,30 +167,30 @@ def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
             kept.append(term)
     if not moved:
         return None
-    inits, rest = _rows_at(pieces, kept, begin), _rows_at(pieces, moved, end)
-    if inits is None or rest is None:
+    inits, missing = _rows_at(pieces, kept, begin), _rows_at(pieces, moved, end)
+    if inits is None or missing is None:
         return None
     at_first = [pieces.row(p, x) for p in inits] or [pieces.row(pieces.zeros(x.type.dtype), x)]
     return _Moved(
         _sum([pieces.build(_part(pieces, t, 1 - behind, n), x) for t in moved]),
         _sum([pieces.build(_part(pieces, t, behind, n), x) for t in kept]),
         _sum(at_first),
-        _sum([pieces.row(p, x) for p in rest]),
+        _sum([pieces.row(p, x) for p in missing]),
     )
 
 
 def _part(pieces: Pieces, term: Rows, start: int, n: DimExpr) -> Rows:
-    found = part(pieces.dims, term, DimExpr(offset=start), n)
-    assert found is not None
-    return found
+    rows_of_part = part(pieces.dims, term, DimExpr(offset=start), n)
+    assert rows_of_part is not None
+    return rows_of_part
 
 
 def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | None:
     """The row of each term at one position, without zeros; None if one is not known."""
-    found = [part(pieces.dims, term, at, ONE) for term in terms]
-    if any(rows is None for rows in found):
+    parts = [part(pieces.dims, term, at, ONE) for term in terms]
+    if any(rows is None for rows in parts):
         return None
-    return [p for rows in found for p in rows or () if not is_zero(p)]
+    return [p for rows in parts for p in rows or () if not is_zero(p)]
 
 
 def _sum(terms: list[Any]) -> Any:

@@ -22,8 +22,8 @@ from loopax.lowering.redundancy.fold_constants import FREE, bytes_made
 @node_rewriter(None)
 def small_constant_folding(fgraph: FunctionGraph, node: Apply) -> Any:
     """`constant_folding` of what is not large."""
-    given = [v.data for v in node.inputs if isinstance(v, Constant)]
-    if len(given) < len(node.inputs) or bytes_made(node, given) > FREE:
+    constants = [v.data for v in node.inputs if isinstance(v, Constant)]
+    if len(constants) < len(node.inputs) or bytes_made(node, constants) > FREE:
         return None
     return constant_folding.transform(fgraph, node)
 

@@ -75,12 +75,12 @@ def _divide(graph: FunctionGraph, condition: Variable) -> None:
         return v not in known[side] and zeros[side](v) and not always(v)
 
     for v in _leaving(graph, is_zero):
-        found = _terms(v, is_zero) or _alone(graph, v, is_zero)
-        if found is None:
+        sides = _terms(v, is_zero) or _alone(graph, v, is_zero)
+        if sides is None:
             continue
         then, otherwise = [
             _in_branch(x, branches[side], known[not side] | known[side])
-            for side, x in zip((True, False), found, strict=True)
+            for side, x in zip((True, False), sides, strict=True)
         ]
         new = IfElse(1)(condition, then, otherwise)
         graph.replace_all([(v, new)], import_missing=True, reason="conditional_gradients")
@@ -88,17 +88,17 @@ def _divide(graph: FunctionGraph, condition: Variable) -> None:
 
 def _leaving(graph: FunctionGraph, is_zero: Any) -> list[Any]:
     """Sums with terms that are zero in one branch, and what else is zero there, where that ends."""
-    found: dict[Variable, None] = {}
+    leaving: dict[Variable, None] = {}
     for node in graph.toposort():
         for v in node.outputs:
             sides = [side for side in (True, False) if is_zero(v, side)]
             if len(sides) == 1 and not all(
                 _goes_on(reader, sides[0], is_zero) for reader, _ in graph.clients[v]
             ):
-                found[v] = None
+                leaving[v] = None
             if not sides and _has_terms(node, is_zero):
-                found[v] = None
-    return list(found)
+                leaving[v] = None
+    return list(leaving)
 
 
 def _has_terms(node: Apply, is_zero: Any) -> bool:

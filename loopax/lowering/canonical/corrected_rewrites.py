@@ -41,6 +41,7 @@ from pytensor.tensor.rewriting.math import (
 )
 from pytensor.tensor.type import uint_dtypes
 
+from loopax.facts.axes import unshuffled
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
 
 CORRECTED = "loopax_corrected"
@@ -77,14 +78,14 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([add, sub, neg])
 def gather_terms(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`local_add_canonizer`, but for a negative in which it has nothing to gather or to cancel."""
+    """`local_add_canonizer`, except for a negative in which it has nothing to gather or to cancel."""
     is_done = node.op == neg and _is_gathered(local_add_canonizer, node)
     return None if is_done else local_add_canonizer.transform(fgraph, node)
 
 
 @node_rewriter([mul, true_div, reciprocal])
 def gather_factors(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`local_mul_canonizer`, but for a reciprocal in which it has nothing to gather or to cancel."""
+    """`local_mul_canonizer`, except for a reciprocal in which it has nothing to gather or to cancel."""
     is_done = node.op == reciprocal and _is_gathered(local_mul_canonizer, node)
     return None if is_done else local_mul_canonizer.transform(fgraph, node)
 
@@ -97,8 +98,7 @@ def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
     inner = node.inputs[0].owner
     if inner is None or not isinstance(inner.op, DimShuffle):
         return False
-    while inner is not None and isinstance(inner.op, DimShuffle):
-        inner = inner.inputs[0].owner
+    inner = unshuffled(node.inputs[0]).owner
     (out,) = node.outputs
     terms, negated = canonizer.get_num_denum(out)
     are_kept = canonizer.simplify(list(terms), list(negated), out.type) == (terms, negated)

@@ -1,4 +1,4 @@
-"""Conversions of integers that an operation makes by itself, written as casts.
+"""Conversions of integers that an operation makes on its own, written as casts.
 
     log(sigmoid(x))  ->  log(sigmoid(cast(x, "float32")))
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
@@ -67,9 +67,9 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
                 pt.cast(v, declared) if w else v for v, w in zip(node.inputs, wanted, strict=True)
             ]
             # With the op itself: a cast operand may have another result, which it was declared not to have.
-            found = node.op.make_node(*inputs).outputs[0]
-            if found.type.dtype == declared:
-                graph.replace(node.outputs[0], found, import_missing=False)
+            result = node.op.make_node(*inputs).outputs[0]
+            if result.type.dtype == declared:
+                graph.replace(node.outputs[0], result, import_missing=False)
 
 
 _OF_MATRICES = tuple(
@@ -109,8 +109,8 @@ def _widen_order(graph: FunctionGraph, node: Any) -> None:
     """In float32 the zeta of a large order is 0, though the value of the polygamma is not."""
     n, x = node.inputs
     if not isinstance(n, Constant) and n.type.dtype not in ("int64", "uint64"):
-        found = node.op.make_node(pt.cast(n, "int64"), x).outputs[0]
-        graph.replace(node.outputs[0], found, import_missing=False)
+        result = node.op.make_node(pt.cast(n, "int64"), x).outputs[0]
+        graph.replace(node.outputs[0], result, import_missing=False)
 
 
 def _is_converted(node: Any, k: int, declared: str) -> bool:

@@ -7,7 +7,7 @@ branches share is then read by one branch alone.
 
 A node moves where its outputs are read by that branch alone: by no other node outside of it, by
 neither the other branch nor the condition, and not by the program. So nothing is computed that was
-not, and a branch that is not chosen costs nothing; nothing is computed twice, but for what two
+not, and a branch that is not chosen costs nothing; nothing is computed twice, except for what two
 conditionals of one condition read that cannot become one. PyTensor's C virtual machine is as
 lazy; its Python, JAX and Numba modes compute both.
 
@@ -54,7 +54,7 @@ def with_conds(outputs: Sequence[Variable]) -> list[Variable]:
 
     The gradient of an IfElse goes through both of its branches, and is zero in one; that of a Cond is a
     Cond. So is a batch, where it is to compute a branch for the rows that take it.
-    Nodes are made anew, so that the graph of ``outputs`` stays as it is.
+    Nodes are made again, so that the graph of ``outputs`` stays as it is.
     """
     if not any(_is_foreign(node) for node in toposort(outputs)):
         return list(outputs)
@@ -128,9 +128,9 @@ def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
     moved = _only_for(graph, node, True) | _only_for(graph, node, False)
     results = [v for branch in branches for v in branch]
     inside = [a for a in toposort(results) if a in moved]
-    made = {v for a in inside for v in a.outputs}
+    computed = {v for a in inside for v in a.outputs}
     read = [*results, *(v for a in inside for v in a.inputs)]
-    operands = [v for v in dict.fromkeys(read) if v not in made and not isinstance(v, Constant)]
+    operands = [v for v in dict.fromkeys(read) if v not in computed and not isinstance(v, Constant)]
     dummies = dict(zip(operands, (v.type() for v in operands), strict=True))
     then, otherwise = [_rebuilt(branch, inside, dummies) for branch in branches]
     if condition.type.dtype != "bool":
@@ -144,21 +144,21 @@ def _only_for(graph: FunctionGraph, node: Apply, then: bool) -> set[Apply]:
     """The nodes that only ``node`` reads, in one of its branches, if need be through one another.
 
     Or others of the same condition in theirs, which could not become one with it: a value, and its
-    gradient that starts from what is made of it. Each computes it anew.
+    gradient that starts from what is made of it. Each computes it again.
     """
     alike = [
         n for n in graph.apply_nodes if isinstance(n.op, IfElse) and n.inputs[0] is node.inputs[0]
     ]
-    found: set[Apply] = set()
+    nodes: set[Apply] = set()
     # Readers come first, so that one look at each node is enough.
     for candidate in reversed(list(toposort([x for n in alike for x in _branch(n, then)]))):
         readers = [reader for v in candidate.outputs for reader in graph.clients[v]]
         if not isinstance(candidate.op, RandomVariable) and all(
-            reader in found or (reader in alike and k in _positions(reader, then))
+            reader in nodes or (reader in alike and k in _positions(reader, then))
             for reader, k in readers
         ):
-            found.add(candidate)
-    return found
+            nodes.add(candidate)
+    return nodes
 
 
 def _positions(node: Apply, then: bool) -> range:

@@ -8,7 +8,7 @@ at all places), so that how many there are makes no shape. A mask whose axis is 
 stand on an axis that is, is left alone: an index is not broadcast, and a `Switch` would be. A mask of
 another length than its axis is refused by either.
 
-Reason: in JAX a selection has a shape that hangs on values. PyTensor has this rewrite for its JAX mode,
+Reason: in JAX a selection has a shape that depends on values. PyTensor has this rewrite for its JAX mode,
 with ``switch(m, x, 0)`` for a mask of rows of a matrix too, which is wrong or raises:
 ``x[[True, False]].sum()`` of a 2 x 2 matrix is the sum of its first column there. `stabilize` runs
 this one in its place.

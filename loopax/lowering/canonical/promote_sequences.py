@@ -37,16 +37,7 @@ from loopax.ir import Scan
 from loopax.ir.effects import errors
 from loopax.ir.ops.checked import Checked
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import (
-    Clipped,
-    DimExpr,
-    Dims,
-    Length,
-    access_of,
-    dims_of,
-    read_of,
-    slice_of,
-)
+from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, access_of, dims_of, read_of, slice_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
@@ -104,9 +95,9 @@ class _Promotion:
         self.made: dict[Any, Input] = {}
 
     def _lines(self) -> dict[Any, _Line]:
-        """What counts the steps inside: the index, and the rows of an ``arange``."""
-        found = {row.inner: _line(self.dims, row.outer) for row in self.loop.rows}
-        lines = {v: line for v, line in found.items() if line is not None}
+        """Variables of the step that count: the index, and the rows of an ``arange``."""
+        line_of = {row.inner: _line(self.dims, row.outer) for row in self.loop.rows}
+        lines = {v: line for v, line in line_of.items() if line is not None}
         return {self.loop.i: _Line(1, DimExpr()), **lines}
 
     def result(self) -> dict[Any, Any]:
@@ -144,10 +135,10 @@ class _Promotion:
     def _is_long(self, x: Any) -> bool:
         return self.dims.length(x) == self.n
 
-    def _with_rows(self, node: Any, around: Any, given: Any) -> dict[Any, Any]:
+    def _with_rows(self, node: Any, around: Any, operands: Any) -> dict[Any, Any]:
         """The outputs of a loop in the step -> those of one that is given the rows that it reads.
 
-        ``around`` says which variable of the step a variable outside of ``node`` is, ``given`` which
+        ``around`` says which variable of the step a variable outside of ``node`` is, ``operands`` which
         one has a row there.
         """
         inner, inside, new = OpenLoop.of(node), Dims(), dict[Any, Any]()
@@ -156,7 +147,7 @@ class _Promotion:
 
         def row_of(row: Input) -> Any:
             if row not in rows:
-                rows[row] = Input(row.inner.type(), given(row))
+                rows[row] = Input(row.inner.type(), operands(row))
             return rows[row].inner
 
         nodes = list(toposort(inner.outputs()))
@@ -180,7 +171,7 @@ class _Promotion:
 
     def _around(self, expr: DimExpr, consts: dict[Any, Any]) -> DimExpr | None:
         """``expr``, of the constants of a loop in the step, as one of the step."""
-        found = DimExpr(offset=expr.offset)
+        outside = DimExpr(offset=expr.offset)
         for variable, k in expr.terms:
             of = variable.of if isinstance(variable, Length) else variable
             outer = consts.get(of)
@@ -188,8 +179,8 @@ class _Promotion:
                 return None
             is_length = isinstance(variable, Length)
             length = self.inside.length(outer, variable.axis) if is_length else None
-            found = found + (self.inside.value(outer) if length is None else length) * k
-        return found
+            outside = outside + (self.inside.value(outer) if length is None else length) * k
+        return outside
 
     def _row(self, c: Any, line: _Line | None, may_check: bool = True) -> Input | None:
         """The row of a sequence that is ``c`` along ``line``, None if ``c`` stays a constant for it."""
@@ -272,9 +263,9 @@ class _Promotion:
 
 
 def _at(row: Any, read: Any, new: dict[Any, Any]) -> Any:
-    """What ``read`` takes of its row; its other indices may be reads themselves."""
-    rest = access_of(read).rest
-    return replaced([row[rest]], new)[0] if rest else row
+    """The part of its row that ``read`` takes; its other indices may be reads themselves."""
+    others = access_of(read).rest
+    return replaced([row[others]], new)[0] if others else row
 
 
 def _line(dims: Dims, x: Any) -> _Line | None:

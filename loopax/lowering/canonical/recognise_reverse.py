@@ -85,16 +85,16 @@ class _Read(NamedTuple):
 def _turn_loops(graph: FunctionGraph) -> set[Any]:
     """Turn the loops that save flips; the traces of all that could be turned."""
     loops = [node for node in graph.toposort() if _can_turn(node.op)]
-    made = {t: node for node in loops for t in _split(node)[1].traces}
+    loop_of = {t: node for node in loops for t in _split(node)[1].traces}
     if not loops:
         return set()
-    turned = _choose(loops, _reads(graph, Flips(graph, made), made, set(loops)))
-    traces = set(made)
+    turned = _choose(loops, _reads(graph, Flips(graph, loop_of), loop_of, set(loops)))
+    traces = set(loop_of)
     for node in loops:  # the first ones first: what the next ones read is as it will be
         if node in turned:
             new = _turn(node, Flips(graph, traces))
             traces -= {*_split(node)[1].traces}
-            traces |= {x.owner.inputs[0] for old, x in new.items() if old in made}
+            traces |= {x.owner.inputs[0] for old, x in new.items() if old in loop_of}
             replace_outputs(graph, new, "recognise_reverse")
     return traces
 
@@ -104,7 +104,7 @@ def _split(node: Any) -> tuple[Any, Any]:
 
 
 def _reads(
-    graph: FunctionGraph, flips: Flips, made: dict[Any, Apply], loops: set[Apply]
+    graph: FunctionGraph, flips: Flips, loop_of: dict[Any, Apply], loops: set[Apply]
 ) -> list[_Read]:
     asked: dict[tuple[Any, Apply | None], None] = {}
     for node in graph.toposort():
@@ -120,9 +120,9 @@ def _reads(
     asked |= dict.fromkeys((v, None) for v in graph.outputs if _has_rows(v))
 
     def read(v: Any, by: Apply | None) -> _Read:
-        found = flips.known(v)
-        sources = tuple((made.get(x), flips.weight(x), flipped) for x, flipped in found.sources)
-        return _Read(sources, found.cost, by)
+        known = flips.known(v)
+        sources = tuple((loop_of.get(x), flips.weight(x), flipped) for x, flipped in known.sources)
+        return _Read(sources, known.cost, by)
 
     return [r for r in (read(v, by) for v, by in asked) if r.loops()]
 

@@ -52,7 +52,7 @@ def _entries(databases: Iterable[Any]) -> list[Any]:
 
 
 def _with_inner(database: Any) -> list[Any]:
-    entries = dict.fromkeys(entry for found in database.__db__.values() for entry in found)
+    entries = dict.fromkeys(entry for named in database.__db__.values() for entry in named)
     inner = [x for x in (*entries, getattr(database, "db", None)) if isinstance(x, RewriteDatabase)]
     return [database, *(one for each in inner for one in _with_inner(each))]
 
@@ -71,7 +71,7 @@ def _key(changes: int) -> str | None:
 
 
 def _parts(x: Any, around: tuple[Any, ...] = ()) -> Any:
-    """What a rewrite does and looks for, for `content_key`; ``around`` are the objects that ``x`` is in."""
+    """The attributes of a rewrite, for `content_key`; ``around`` are the objects that ``x`` is in."""
     # `isinstance` asks each of the hundreds of subclasses of `Op`: ten times as long as all of this.
     kinds = type(x).__mro__
     if any(kind in kinds for kind in (str, int, float, type(None), type, FunctionType, Op)):

@@ -2,7 +2,7 @@
 
     m = max(x);  m + log(sum(exp(x - m)))  ->  the same of disconnected_grad(m)
 
-Condition: all that reads ``m`` hangs on it by a number that cancels, by the rules of `shift_degrees`, so
+Condition: all that reads ``m`` depends on it by a number that cancels, by the rules of `shift_degrees`, so
 that the derivative by ``m`` is zero whatever ``m`` is, in every order. A maximum is tried, and where it is
 not such a one, the ``switch`` that replaces it where it is infinite.
 

@@ -3,7 +3,7 @@
     ("add", d)   f(m + c) = f(m) + d c        of sums, and of logarithms
     ("mul", d)   f(m + c) = exp(d c) f(m)     of what is exponentiated
 
-`cancels` says whether all that leaves a graph is of degree 0, or hangs on ``m`` by comparisons alone: no
+`cancels` says whether all that leaves a graph is of degree 0, or depends on ``m`` by comparisons alone: no
 derivative passes through ``m`` then. Where ``m`` is an array, each element has a shift of its own, and what
 reads it tells by ``axes`` which of its axes are those of ``m``; a sum along one of them mixes the shifts.
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
@@ -27,6 +27,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.facts.elementwise import scalar_op_of
+from loopax.lowering.canonical.shifted_exponents import number_in
 
 _MOST = 60  # nodes that follow from a variable
 
@@ -98,9 +99,9 @@ def _in_order(nodes: set[Apply]) -> list[Apply]:
 Degrees = Sequence[_Degree | None]
 
 
-def _degree(node: Apply, given: Degrees) -> _Degree | None:
+def _degree(node: Apply, degrees: Degrees) -> _Degree | None:
     """The degree of the output of ``node``; None where it does not change."""
-    if all(d is None for d in given):
+    if all(d is None for d in degrees):
         return None
     op = node.op
     if (function := scalar_op_of(op)) is not None:
@@ -110,10 +111,10 @@ def _degree(node: Apply, given: Degrees) -> _Degree | None:
         rule = _ELEMENTWISE.get(type(function))
         if rule is None:
             raise _Unknown
-        return rule(node, given)
+        return rule(node, degrees)
     for cls, rule in _RULES.items():
         if isinstance(op, cls):
-            return rule(node, given)
+            return rule(node, degrees)
     raise _Unknown
 
 
@@ -128,36 +129,36 @@ def _first_plus(k: int) -> float:
     return 1.0 if k == 0 else -1.0
 
 
-def _common(given: Degrees) -> _Degree:
+def _common(degrees: Degrees) -> _Degree:
     """The kind and the axes that the degrees have in common."""
-    changing = [d for d in given if d is not None]
+    changing = [d for d in degrees if d is not None]
     first = changing[0]
     if any((d.kind, d.axes) != (first.kind, first.axes) for d in changing):
         raise _Unknown
     return first
 
 
-def _same(node: Apply, given: Degrees) -> _Degree:
+def _same(node: Apply, degrees: Degrees) -> _Degree:
     """One degree that all have."""
-    first = _common(given)
-    if any(d is None or abs(d.d - first.d) > _rounding(node) * abs(first.d) for d in given):
+    first = _common(degrees)
+    if any(d is None or abs(d.d - first.d) > _rounding(node) * abs(first.d) for d in degrees):
         raise _Unknown
     return first
 
 
 def _added(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _Degree]:
-    def rule(node: Apply, given: Degrees) -> _Degree:
-        first = _common(given)
+    def rule(node: Apply, degrees: Degrees) -> _Degree:
+        first = _common(degrees)
         if first.kind == "mul":
-            return _same(node, given)
-        return replace(first, d=_total(node, given, signs))
+            return _same(node, degrees)
+        return replace(first, d=_total(node, degrees, signs))
 
     return rule
 
 
-def _total(node: Apply, given: Degrees, signs: Callable[[int], float]) -> float:
+def _total(node: Apply, degrees: Degrees, signs: Callable[[int], float]) -> float:
     """The sum of the degrees: 0 where they cancel up to the rounding of the constants they come from."""
-    each = [signs(k) * d.d for k, d in enumerate(given) if d is not None]
+    each = [signs(k) * d.d for k, d in enumerate(degrees) if d is not None]
     return 0.0 if abs(sum(each)) <= _rounding(node) * max(map(abs, each)) else sum(each)
 
 
@@ -167,31 +168,31 @@ def _rounding(node: Apply) -> float:
 
 
 def _multiplied(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _Degree]:
-    def rule(node: Apply, given: Degrees) -> _Degree:
-        first = _common(given)
+    def rule(node: Apply, degrees: Degrees) -> _Degree:
+        first = _common(degrees)
         if first.kind == "mul":
-            return replace(first, d=_total(node, given, signs))
-        numbers = [_number(v) for v, d in zip(node.inputs, given, strict=True) if d is None]
-        (k,) = [k for k, d in enumerate(given) if d is not None][:1]
-        alone = len(numbers) + 1 == len(given) and signs(k) > 0
+            return replace(first, d=_total(node, degrees, signs))
+        numbers = [number_in(v) for v, d in zip(node.inputs, degrees, strict=True) if d is None]
+        (k,) = [k for k, d in enumerate(degrees) if d is not None][:1]
+        alone = len(numbers) + 1 == len(degrees) and signs(k) > 0
         if not alone or any(c is None or c == 0.0 for c in numbers):
             raise _Unknown
         c = float(np.prod([c for c in numbers if c is not None]))
-        return replace(first, d=first.d * c if signs(len(given) - 1) > 0 else first.d / c)
+        return replace(first, d=first.d * c if signs(len(degrees) - 1) > 0 else first.d / c)
 
     return rule
 
 
-def _power(node: Apply, given: Degrees) -> _Degree:
-    base, c = given[0], _number(node.inputs[1])
+def _power(node: Apply, degrees: Degrees) -> _Degree:
+    base, c = degrees[0], number_in(node.inputs[1])
     if base is None or base.kind != "mul" or c is None:
         raise _Unknown
     return replace(base, d=base.d * c)
 
 
 def _from_to(kind: str, new: str, factor: float = 1.0) -> Callable[[Apply, Degrees], _Degree]:
-    def rule(node: Apply, given: Degrees) -> _Degree:
-        (d,) = given
+    def rule(node: Apply, degrees: Degrees) -> _Degree:
+        (d,) = degrees
         if d is None or d.kind != kind:
             raise _Unknown
         return replace(d, kind=new, d=factor * d.d)
@@ -199,20 +200,20 @@ def _from_to(kind: str, new: str, factor: float = 1.0) -> Callable[[Apply, Degre
     return rule
 
 
-def _chosen(node: Apply, given: Degrees) -> _Degree | None:
+def _chosen(node: Apply, degrees: Degrees) -> _Degree | None:
     """A choice between what has one degree, by a condition, which has no derivative."""
-    if given[1] is None and given[2] is None:
+    if degrees[1] is None and degrees[2] is None:
         return None
-    return _same(node, given[1:])
+    return _same(node, degrees[1:])
 
 
-def _negative(node: Apply, given: Degrees) -> _Degree:
-    first = _common(given)
+def _negative(node: Apply, degrees: Degrees) -> _Degree:
+    first = _common(degrees)
     return first if first.kind == "mul" else replace(first, d=-first.d)
 
 
-def _second(node: Apply, given: Degrees) -> _Degree | None:
-    return given[1]
+def _second(node: Apply, degrees: Degrees) -> _Degree | None:
+    return degrees[1]
 
 
 _ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
@@ -237,21 +238,12 @@ _ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
 }
 
 
-def _number(v: Any) -> float | None:
-    """The one value of a constant."""
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
-    if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):
-        return None
-    return float(np.ravel(v.data)[0])
-
-
 # -- of arrays ---------------------------------------------------------------------------------------
 
 
-def _reduced(node: Apply, given: Degrees) -> _Degree:
+def _reduced(node: Apply, degrees: Degrees) -> _Degree:
     op: Any = node.op
-    (d,) = given
+    (d,) = degrees
     assert d is not None
     ndim = node.inputs[0].type.ndim  # type: ignore[attr-defined]
     along = range(ndim) if op.axis is None else op.axis
@@ -264,17 +256,17 @@ def _reduced(node: Apply, given: Degrees) -> _Degree:
     return replace(d, axes=tuple(None if a is None else left.index(a) for a in d.axes))
 
 
-def _laid_out(node: Apply, given: Degrees) -> _Degree:
+def _laid_out(node: Apply, degrees: Degrees) -> _Degree:
     op: Any = node.op
-    (d,) = given
+    (d,) = degrees
     assert d is not None
     order = list(op.new_order)
     return replace(d, axes=tuple(None if a is None else order.index(a) for a in d.axes))
 
 
-def _normalised(node: Apply, given: Degrees) -> _Degree | None:
+def _normalised(node: Apply, degrees: Degrees) -> _Degree | None:
     op: Any = node.op
-    (d,) = given
+    (d,) = degrees
     assert d is not None
     ndim = node.inputs[0].type.ndim  # type: ignore[attr-defined]
     axis = range(ndim) if op.axis is None else np.atleast_1d(op.axis) % ndim
@@ -283,9 +275,9 @@ def _normalised(node: Apply, given: Degrees) -> _Degree | None:
     return None
 
 
-def _product(node: Apply, given: Degrees) -> _Degree:
+def _product(node: Apply, degrees: Degrees) -> _Degree:
     """A sum of products: of what is exponentiated only."""
-    x, y = given
+    x, y = degrees
     a, b = (v.type.ndim for v in node.inputs)  # type: ignore[attr-defined]
     for d, contracted in (x, a - 1), (y, max(b - 2, 0)):
         if d is not None and (d.kind != "mul" or contracted in d.axes):
@@ -299,8 +291,8 @@ def _product(node: Apply, given: Degrees) -> _Degree:
     return replace(both[0], d=_total(node, both, _all_plus))
 
 
-def _first(node: Apply, given: Degrees) -> _Degree | None:
-    return given[0]
+def _first(node: Apply, degrees: Degrees) -> _Degree | None:
+    return degrees[0]
 
 
 _RULES: dict[Any, Callable[[Apply, Degrees], _Degree | None]] = {

@@ -30,6 +30,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Sum, log
 from pytensor.tensor.special import LogSoftmax, Softmax
 
+from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import scalar_op_of
 
 SHIFTED = "loopax_shifted"
@@ -46,7 +47,7 @@ def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
     if total is None or not isinstance(total.op, Sum):
         return None
     power = total.inputs[0].owner
-    if power is None or not isinstance(_scalar_op(power), ps.Exp):
+    if power is None or not isinstance(scalar_op_of(power.op), ps.Exp):
         return None
     x: Any = power.inputs[0]
     axes = _axes(total.op.axis, x)
@@ -63,10 +64,10 @@ def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
 def log_add_exp(fgraph: FunctionGraph, node: Apply) -> Any:
     """``log(exp(x) + exp(y)) -> m + log(exp(x - m) + exp(y - m))``."""
     total = node.inputs[0].owner
-    if total is None or not isinstance(_scalar_op(total), ps.Add):
+    if total is None or not isinstance(scalar_op_of(total.op), ps.Add):
         return None
     powers = [v.owner for v in total.inputs]
-    if not all(p is not None and isinstance(_scalar_op(p), ps.Exp) for p in powers):
+    if not all(p is not None and isinstance(scalar_op_of(p.op), ps.Exp) for p in powers):
         return None
     xs: list[Any] = [p.inputs[0] for p in powers if p is not None]
     if _have_own_maximum(xs):
@@ -85,7 +86,7 @@ def softmax_of_shifted(fgraph: FunctionGraph, node: Apply) -> Any:
     """``softmax(x - m) -> softmax(x)``, which subtracts ``m`` itself."""
     op: Any = node.op
     x: Any = node.inputs[0]
-    if x.owner is None or not isinstance(_scalar_op(x.owner), ps.Sub):
+    if x.owner is None or not isinstance(scalar_op_of(x.owner.op), ps.Sub):
         return None
     unshifted = x.owner.inputs[0]
     if unshifted.type != x.type or not has_own_maximum(x, op.axis):
@@ -152,9 +153,9 @@ def _agree(terms: _Terms, others: _Terms, factor: float) -> bool:
 
 
 def _leaves(node: Apply) -> Iterator[Any]:
-    """What a maximum of several is taken of."""
+    """The operands of a maximum of several."""
     for v in node.inputs:
-        if v.owner is not None and type(_scalar_op(v.owner)) is type(_scalar_op(node)):
+        if v.owner is not None and type(scalar_op_of(v.owner.op)) is type(scalar_op_of(node.op)):
             yield from _leaves(v.owner)
         else:
             yield v
@@ -169,7 +170,7 @@ def _maximum_of(v: Any) -> tuple[Apply, int] | None:
         if isinstance(op, ps.ScalarMinimum):
             return node, -1
         if isinstance(op, ps.Switch):  # a number in the place of an infinity
-            v = next((u for u in node.inputs[1:] if _number(u) is None), node.inputs[0])
+            v = next((u for u in node.inputs[1:] if number_in(u) is None), node.inputs[0])
         elif isinstance(op, ps.Cast) or isinstance(node.op, DimShuffle | DisconnectedGrad):
             v = node.inputs[0]
         else:
@@ -193,7 +194,7 @@ def _terms(x: Any) -> _Terms:
 
 def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
     node = v.owner
-    op = _scalar_op(node) if node is not None and depth else None
+    op = scalar_op_of(node.op) if node is not None and depth else None
     if isinstance(op, ps.Add | ps.Sub):
         for k, u in enumerate(node.inputs):
             yield from _flat(u, -factor if k and isinstance(op, ps.Sub) else factor, depth - 1)
@@ -202,8 +203,8 @@ def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
         yield from _flat(node.inputs[0], -factor, depth - 1)
         return
     if isinstance(op, ps.Mul | ps.TrueDiv):
-        scaled = [u for u in node.inputs if _number(u) is None]
-        c = float(np.prod([n for u in node.inputs if (n := _number(u)) is not None]))
+        scaled = [u for u in node.inputs if number_in(u) is None]
+        c = float(np.prod([n for u in node.inputs if (n := number_in(u)) is not None]))
         first = len(scaled) == 1 and (isinstance(op, ps.Mul) or scaled[0] is node.inputs[0])
         if first and np.isfinite(c) and c != 0.0:
             inner = factor * c if isinstance(op, ps.Mul) else factor / c
@@ -212,15 +213,9 @@ def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
     yield v, factor
 
 
-def _number(v: Any) -> float | None:
+def number_in(v: Any) -> float | None:
     """The one value of a constant; None of anything else."""
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
+    v = unshuffled(v)
     if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):
         return None
     return float(np.ravel(v.data)[0])
-
-
-def _scalar_op(node: Apply) -> Any:
-    """The op of an elementwise node."""
-    return scalar_op_of(node.op)

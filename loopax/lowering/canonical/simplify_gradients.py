@@ -1,4 +1,4 @@
-"""What gradients of gradients leave between loops -> the rows that are meant.
+"""Moves that gradients of gradients leave between loops -> the rows that are meant.
 
     set_subtensor(zeros(5)[1:], t)[::-1][1:]   ->  t[:-1][::-1], zeros(1)
     second(trace, 0.0)                         ->  alloc(0.0, n_steps)
@@ -12,7 +12,7 @@ the rows can be said in fewer nodes, or in fewer words of a slice.
 
 Reason: PyTensor's gradients write one cotangent into zeros of the shape of what was read, turn them,
 cut them and add them up, once more for each derivative. A loop behind them then reads a sequence of
-many nodes that hang on other loops, where it is zeros, a constant or a trace.
+many nodes that depend on other loops, where it is zeros, a constant or a trace.
 
 What is in no row any more is no longer computed, and does not raise: as in `remove_unused`.
 """
@@ -25,7 +25,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -42,7 +42,7 @@ from loopax.lowering.access.index_facts import IndexFacts
 from loopax.lowering.access.pieces import Pieces, drops_leading_axis
 from loopax.lowering.access.row_pieces import ONE, Fill, is_zero
 from loopax.lowering.analysis.checked_steps import is_checked
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.bodies import map_bodies, with_nodes
 
 # Of a tensor that is known to have one row, these ask the type whether it has: a type that says more
 # than the old one did would let them broadcast what was an error.
@@ -64,11 +64,7 @@ def simplify_gradients(graph: FunctionGraph) -> None:
         many = sum(isinstance(node.op, Scan) for node in graph.apply_nodes) > _FEW
         if not (sweep.stale or (sweep.changed and many)):
             break
-    map_bodies(graph, simplify_gradients, _may_be_simpler)
-
-
-def _may_be_simpler(graph: AbstractFunctionGraph) -> bool:
-    return has_bodies(graph) or any(map(_is_read_or_written, graph.apply_nodes))
+    map_bodies(graph, simplify_gradients, with_nodes(_is_read_or_written))
 
 
 def _is_read_or_written(node: Apply) -> bool:
@@ -90,7 +86,7 @@ class _Sweep:
         self.dims = self.facts.dims
         self.pieces = Pieces(self.dims, self.facts.guarded)
         self.changed = False
-        self.stale = False  # whether an answer hangs on a length that is known better by now
+        self.stale = False  # whether an answer depends on a length that is known better by now
 
     def run(self) -> None:
         for node in self.graph.toposort():
@@ -123,7 +119,7 @@ class _Sweep:
         return all(isinstance(op, _BROADCASTING_IS_NO_MATTER) for op in readers)
 
     def _simpler(self, v: Any, node: Apply) -> Any:
-        """What to put in the place of ``v``, None to leave it."""
+        """A simpler form of ``v``, None to leave it."""
         op: Any = node.op
         if op.destroy_map or isinstance(op, CheckAndRaise):
             return None
@@ -161,10 +157,10 @@ class _Sweep:
         cost = self.pieces.cost(rows)
         if cost < before:
             return self.pieces.build(rows, v)
-        found = self.pieces.first(rows, v)
-        if found is v and cost == before and isinstance(node.op, Subtensor):
+        first = self.pieces.first(rows, v)
+        if first is v and cost == before and isinstance(node.op, Subtensor):
             return self.pieces.spelled(rows, v, lambda new: _is_shorter(new, node))
-        return found
+        return first
 
     def _rows_are_read(self, v: Any) -> bool:
         """Whether a reader asks for rows. `stabilize` finds a softmax by its ``second``, not by a fill."""
@@ -174,7 +170,7 @@ class _Sweep:
         )
 
     def _row(self, v: Any, node: Apply, piece: Any) -> Any:
-        """What to put in the place of ``v``, which reads one row of a tensor: ``piece``."""
+        """A simpler form of ``v``, which reads one row of a tensor: ``piece``."""
         if piece is None:
             return None
         source = node.inputs[0]
@@ -222,10 +218,10 @@ class _Sweep:
         value = self.pieces.uniform(x)
         return value.data if isinstance(value, Constant) else None
 
-    def _span(self, some: list[Any], given: Any) -> bool:
-        """Whether ``some`` of the factors ``given`` have the shape of the product, and none other."""
-        for axis in range(given[0].type.ndim):
-            long = [x for x in given if x.type.shape[axis] != 1]
+    def _span(self, some: list[Any], spans: Any) -> bool:
+        """Whether ``some`` of the factors ``spans`` have the shape of the product, and none other."""
+        for axis in range(spans[0].type.ndim):
+            long = [x for x in spans if x.type.shape[axis] != 1]
             lengths = {self.pieces.length(x, axis) for x in long}
             if long and (len(lengths) > 1 or not any(x.type.shape[axis] != 1 for x in some)):
                 return False
@@ -264,8 +260,8 @@ class _Sweep:
         if not is_elementwise(node):
             return False
         for axis in range(x.type.ndim):
-            given = [u for u in node.inputs if u.type.shape[axis] != 1]
-            if len({self.pieces.length(u, axis) for u in given}) > 1:
+            spanning = [u for u in node.inputs if u.type.shape[axis] != 1]
+            if len({self.pieces.length(u, axis) for u in spanning}) > 1:
                 return False
         return True
 

@@ -1,13 +1,13 @@
-"""What reads a conditional whose branches differ in shape -> part of each branch.
+"""Readers of a conditional whose branches differ in shape -> part of each branch.
 
     sum(ifelse(c, x[:2], x))  ->  ifelse(c, sum(x[:2]), sum(x))
 
 until what leaves the branches has one shape. JAX must know the shape of a conditional while it traces; a
 batch of them is one array, and so is a batch in native code.
 
-Condition: the analysis of dimensions tells the two shapes apart, because one is a slice, say. Lengths of
-which nobody knows anything, of two inputs for instance, are taken to be alike. A draw, and what prints or
-overwrites, stays where it is.
+Condition: the analysis of dimensions tells the two shapes apart, for example because one is a slice.
+Lengths of which nobody knows anything, of two inputs for instance, are taken to be alike. A draw, and what
+prints or overwrites, stays where it is.
 
 Reason: without it such a program runs in JAX where the condition is known only. It comes before
 `conditional_gradients`, whose sums are then of one shape, and `if_else_to_cond`, which moves into each

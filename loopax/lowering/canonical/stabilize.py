@@ -2,7 +2,7 @@
 
 ``log(sum(exp(x)))`` -> ``max(x) + log(sum(exp(x - max(x))))``, ``log(1 - exp(x))`` -> ``log1mexp(x)``,
 and some hundreds more. PyTensor's users rely on them: without this pass ``log(sigmoid(-800))`` is
-minus infinity where PyTensor gives -800. It runs before any derivative of ours is taken, so that
+minus infinity where PyTensor gives -800. It runs before any derivative of loopax is taken, so that
 what is differentiated is the stable form.
 
 Left out are the rewrites that belong to another target (in-place, fusion, BLAS, C), those that lose
@@ -171,7 +171,7 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
 
 
 def _trackers(part: Any, seen: set[int]) -> Iterator[Any]:
-    """What in ``part``, a rewriter or a list of them, remembers each op that it has met.
+    """The parts of ``part``, a rewriter or a list of them, that remember each op that they have met.
 
     Of a program that is dropped, its loops would stay, with all that is in their steps.
     """
@@ -220,7 +220,7 @@ def _are_small(graph: FunctionGraph, unknown: bool) -> bool:
 
 
 def stabilize_function(body: FunctionGraph) -> None:
-    """What is stable of a function that is to be differentiated, in place, its bodies included.
+    """Stabilize a function before it is differentiated, in place, its bodies included.
 
     Without `specialize`, whose scalar composites have no derivative, and which looks for what is fast.
     """

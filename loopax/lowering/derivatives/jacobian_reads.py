@@ -85,7 +85,7 @@ def _squeezed(v: Any, axis: int) -> Any:
 
 
 def _turned(v: Any) -> tuple[Any, bool]:
-    """What ``v`` is the transpose of, if it is one."""
+    """The variable that ``v`` is the transpose of, if it is one."""
     op = None if v.owner is None else core_of(v.owner.op)
     if isinstance(op, DimShuffle) and op.new_order == (1, 0):
         return v.owner.inputs[0], True

@@ -64,8 +64,8 @@ def _share(graph: FunctionGraph) -> None:
         by_input = dict(zip(wrt, new[op.n_outs :], strict=True))
         for node in nodes:
             mine: Any = node.op
-            made = [*new[: op.n_outs], *(by_input[k] for k in mine.wrt)]
-            _replace(graph, list(zip(node.outputs, made, strict=True)), "shared")
+            results = [*new[: op.n_outs], *(by_input[k] for k in mine.wrt)]
+            _replace(graph, list(zip(node.outputs, results, strict=True)), "shared")
 
 
 def _is_read(graph: FunctionGraph, v: Any) -> bool:
@@ -110,10 +110,10 @@ def _zeros(op: Derivative, body: Any) -> list[Any]:
             pt.zeros(shape, dtype=v.type.dtype) for v, shape in zip(derived, shapes, strict=True)
         ]
     if isinstance(op, Pushforward):
-        found = op.make_node(*body.inputs, *wrt).outputs[op.n_outs :]
+        derivatives = op.make_node(*body.inputs, *wrt).outputs[op.n_outs :]
         return [
             t.type.filter_variable(y.zeros_like(dtype=t.type.dtype))
-            for t, y in zip(found, body.outputs, strict=True)
+            for t, y in zip(derivatives, body.outputs, strict=True)
         ]
     return [zeros_for(v) for v in wrt]
 
@@ -126,17 +126,17 @@ def _keep(graph: FunctionGraph, node: Apply, op: Derivative, kept: list[bool], z
     if isinstance(op, Pushforward):
         seeds = zip(inputs[op.n_inputs :], kept, strict=True)
         inputs = [*inputs[: op.n_inputs], *(s for s, keep in seeds if keep)]
-        made = new.make_node(*inputs).outputs
-        _replace(graph, list(zip(node.outputs, made, strict=True)), "independent")
+        results = new.make_node(*inputs).outputs
+        _replace(graph, list(zip(node.outputs, results, strict=True)), "independent")
         return
-    made = new.make_node(*inputs).outputs
-    rest = iter(made[m:])
-    pairs = list(zip(node.outputs[:m], made[:m], strict=True))
+    results = new.make_node(*inputs).outputs
+    remaining = iter(results[m:])
+    pairs = list(zip(node.outputs[:m], results[:m], strict=True))
     body = op.unfrozen()
     blank = replaced(_zeros(op, body), dict(zip(body.inputs, node.inputs, strict=False)))
     for k, (v, zero) in enumerate(zip(node.outputs[m:], blank, strict=True)):
         if kept[k % n]:
-            pairs.append((v, next(rest)))
+            pairs.append((v, next(remaining)))
         elif zeros:
             pairs.append((v, zero))
     _replace(graph, pairs, "kept")
@@ -168,8 +168,8 @@ def _drop_terms(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
     slope = Grad(function, [used.index(body.inputs[k]) for k in op.wrt], op.name)
     slopes = slope.make_node(*(outer[v] for v in used)).outputs[1:]
     scale = replaced(factors, outer)
-    found = [pt.mul(*scale, g).astype(g.type.dtype) if scale else g for g in slopes]
-    _replace(graph, list(zip(node.outputs[1:], found, strict=True)), "terms")
+    terms = [pt.mul(*scale, g).astype(g.type.dtype) if scale else g for g in slopes]
+    _replace(graph, list(zip(node.outputs[1:], terms, strict=True)), "terms")
 
 
 def _depends(body: FunctionGraph, op: Derivative, v: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a backend asks, after a call of a program with a flag: which value was not finite."""
+"""The report on which value was not finite, after a call of a program with a flag."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Finiteness:
             return cls(function(new), locations, program.name)
 
     def error(self, call: Callable[[Any], Any]) -> NonFiniteError:
-        """What is to be raised where ``call`` gives the report of `function`."""
+        """The error where ``call`` gives the report of `function`."""
         return self.error_of(np.asarray(call(self.function)))
 
     def error_of(self, report: Any) -> NonFiniteError:
-        """What is to be raised for a report, or for those of a batch: of its first row that has one."""
+        """The error for a report, or for those of a batch: for its first row that has one."""
         report = np.asarray(report)
         rows: Sequence[int] = ()
         if report.ndim > 1:

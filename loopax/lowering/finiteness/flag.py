@@ -47,8 +47,8 @@ def _flags(graph: FunctionGraph, seen: Iterable[Variable]) -> list[Any]:
     for node in order:
         write = next((w for kind, w in _WRITERS.items() if isinstance(node.op, kind)), None)
         if write is not None:
-            change, found = write(graph, node, looked_at)
-            flags += found
+            change, flags_there = write(graph, node, looked_at)
+            flags += flags_there
             replace_outputs(graph, change, "add_flag")
             looked_at.update(new for old, new in change.items() if old in looked_at)
     return flags
@@ -56,15 +56,15 @@ def _flags(graph: FunctionGraph, seen: Iterable[Variable]) -> list[Any]:
 
 def _seen(order: Sequence[Apply], seen: Iterable[Variable]) -> set[Variable]:
     """``seen``, and what is seen there if it is not finite, through operations and finals of loops."""
-    found = set(seen)
+    values = set(seen)
     for node in reversed(order):
         if isinstance(node.op, Scan):
             loop = OpenLoop.on(node, node.op.fgraph)
             nodes = node.op.fgraph.toposort()
-            found.update(s.init for s in _lasting(loop, nodes) if s.final in found)
-        elif len(node.outputs) == 1 and node.outputs[0] in found:
-            found.update(passed_on(node))
-    return found
+            values.update(s.init for s in _lasting(loop, nodes) if s.final in values)
+        elif len(node.outputs) == 1 and node.outputs[0] in values:
+            values.update(passed_on(node))
+    return values
 
 
 def _lasting(loop: OpenLoop, nodes: Sequence[Apply]) -> list[State]:

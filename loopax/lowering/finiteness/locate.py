@@ -38,19 +38,19 @@ class Locations(NamedTuple):
 
 
 def locating(graph: FunctionGraph, names: Sequence[str]) -> Locations:
-    """What finds the first value of ``graph``, imported, that is not finite; ``names`` are its outputs'."""
+    """A search for the first value of ``graph`` that is not finite; ``names`` are those of its outputs."""
     graph = graph.clone()
     prepare(graph)
     places: list[Place] = []
-    found = _of_graph(graph, (), places)
+    symbols = _of_graph(graph, (), places)
     named = dict(zip(reversed(graph.outputs), reversed(names), strict=True))
     for v, name in reversed(named.items()):
         if may_be_infinite(v):
             places.append(Place(f"output {name}", v.type.ndim))
-            found.append(_finding(v, len(places)))
+            symbols.append(_finding(v, len(places)))
     n_axes = max((place.ndim for place in places), default=0)
     depth = max((len(place.loops) for place in places), default=0)
-    report = pt.stack(_first(found).padded(n_axes, depth))
+    report = pt.stack(_first(symbols).padded(n_axes, depth))
     return Locations(FunctionGraph(graph.inputs, [report], clone=True), tuple(places), n_axes)
 
 
@@ -74,16 +74,16 @@ _ZERO = pt.constant(0, dtype="int64")
 
 
 def _of_graph(graph: FunctionGraph, loops: tuple[str, ...], places: list[Place]) -> list[_Symbols]:
-    """What is found inside of the ops of ``graph``, in order of computation. The graph stays as it is."""
-    found = []
+    """Findings inside of the ops of ``graph``, in order of computation. The graph stays as it is."""
+    symbols = []
     for node in graph.toposort():
         if isinstance(node.op, Scan):
-            found.append(_of_loop(graph, node, loops, places))
+            symbols.append(_of_loop(graph, node, loops, places))
         elif isinstance(node.op, Cond):
-            found.append(_of_branches(node, loops, places))
+            symbols.append(_of_branches(node, loops, places))
         elif isinstance(node.op, Call):
-            found.append(_of_call(node, loops, places))
-    return [f for f in found if f is not None]
+            symbols.append(_of_call(node, loops, places))
+    return [f for f in symbols if f is not None]
 
 
 def _of_loop(
@@ -92,14 +92,14 @@ def _of_loop(
     loop = OpenLoop.of(node)
     body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
     loops = (*loops, _name_of(node))
-    found = _of_graph(body, loops, places)
+    symbols = _of_graph(body, loops, places)
     read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
     for v, (kind, k) in values_of(loop, read).items():
         places.append(Place(_value_in_words(loop, v, kind, k), v.type.ndim, loops))
-        found.append(_finding(v, len(places)))
-    if not found:
+        symbols.append(_finding(v, len(places)))
+    if not symbols:
         return None
-    first = _first(found)
+    first = _first(symbols)
     first.steps.insert(0, loop.i)
     n_axes = len(first.entry)
     numbers = first.padded(n_axes, len(first.steps))
@@ -112,8 +112,8 @@ def _of_loop(
     ]
     loop.options = loop.options._replace(parallel=None)  # which takes no integers for states
     loop.bind()
-    code, kind, *rest = [s.new for s in loop.states[n:]]
-    entry, (step, *steps) = rest[:n_axes], rest[n_axes:]
+    code, kind, *fields = [s.new for s in loop.states[n:]]
+    entry, (step, *steps) = fields[:n_axes], fields[n_axes:]
     if loop.options.reverse:  # the row, which is the last one in the first step
         step = loop.n_steps - 1 - step
     return _Symbols(code, kind, entry, [step, *steps])
@@ -121,10 +121,10 @@ def _of_loop(
 
 def _of_branches(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
     op: Any = node.op
-    found = [_of_graph(branch, loops, places) for branch in op.branches]
-    if not any(found):
+    by_branch = [_of_graph(branch, loops, places) for branch in op.branches]
+    if not any(by_branch):
         return None
-    firsts = [_first(f) for f in found]
+    firsts = [_first(f) for f in by_branch]
     n_axes = max(len(f.entry) for f in firsts)
     depth = max(len(f.steps) for f in firsts)
     operands = [v.type() for v in op.fgraph.inputs]
@@ -141,10 +141,10 @@ def _of_branches(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _S
 def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
     op: Any = node.op
     body = op.unfrozen()
-    found = _of_graph(body, loops, places)
-    if not found:
+    symbols = _of_graph(body, loops, places)
+    if not symbols:
         return None
-    first = _first(found)
+    first = _first(symbols)
     n_axes = len(first.entry)
     outs = first.padded(n_axes, len(first.steps))
     call = Call.from_graph(FunctionGraph(body.inputs, outs, clone=True), name=op.name)
@@ -152,13 +152,13 @@ def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbo
     return _Symbols(new[0], new[1], new[2 : 2 + n_axes], new[2 + n_axes :])
 
 
-def _first(found: Sequence[_Symbols]) -> _Symbols:
-    """The first of ``found`` that is one."""
-    if not found:
+def _first(symbols: Sequence[_Symbols]) -> _Symbols:
+    """The first of ``symbols`` that is one."""
+    if not symbols:
         return _Symbols(_ZERO, _ZERO)
-    *before, last = found
-    n_axes = max(len(f.entry) for f in found)
-    depth = max(len(f.steps) for f in found)
+    *before, last = symbols
+    n_axes = max(len(f.entry) for f in symbols)
+    depth = max(len(f.steps) for f in symbols)
     numbers = last.padded(n_axes, depth)
     for f in reversed(before):
         is_one = pt.neq(f.code, 0)
@@ -178,11 +178,11 @@ def _finding(x: Any, code: int) -> _Symbols:
     bad = is_infinite(flat)
     at = pt.argmax(bad)
     entry: list[Any] = []
-    rest = at
+    place = at
     for k in reversed(range(x.type.ndim)):
         n = pt.maximum(x.shape[k], 1)
-        entry.insert(0, rest % n)
-        rest = rest // n
+        entry.insert(0, place % n)
+        place = place // n
     code = pt.switch(bad[at], np.int64(code), _ZERO)
     return _Symbols(code, _kind_of(flat[at]), [k.astype("int64") for k in entry])
 

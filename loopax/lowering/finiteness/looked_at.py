@@ -34,19 +34,19 @@ def prepare(graph: FunctionGraph) -> None:
 
 
 def values_of(loop: OpenLoop, read: Sequence[bool]) -> dict[Variable, tuple[str, int]]:
-    """What each step of ``loop`` makes: its states, and its rows where ``read`` says that a trace is read.
+    """The values of each step of ``loop``: its states, and its rows where ``read`` says that a trace is.
 
     With the kind of each and its number.
     """
-    found: dict[Variable, tuple[str, int]] = {}
+    names: dict[Variable, tuple[str, int]] = {}
     before = {s.inner for s in loop.states}
     for k, s in enumerate(loop.states):
         if s.next not in before:  # a state of the step before, of which it was said then
-            found.setdefault(s.next, ("state", k))
+            names.setdefault(s.next, ("state", k))
     for k, (y, is_read) in enumerate(zip(loop.ys, read, strict=True)):
         if is_read and y.inner not in before:
-            found.setdefault(y.inner, ("trace", k))
-    return {v: kind for v, kind in found.items() if may_be_infinite(v)}
+            names.setdefault(y.inner, ("trace", k))
+    return {v: kind for v, kind in names.items() if may_be_infinite(v)}
 
 
 def is_infinite(x: Any) -> Any:

@@ -23,6 +23,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import scalar_op_of
 
 # What PyTensor flattens to cancel terms, and factors.
@@ -106,7 +107,7 @@ def _may_cancel(terms: Sequence[Variable], through: tuple[type, ...]) -> bool:
 
 
 def _parts(v: Variable, through: tuple[type, ...]) -> set[Any]:
-    stack, found = [v], set()
+    stack, parts = [v], set()
     while stack:
         part = stack.pop()
         if isinstance(part, Constant):
@@ -115,8 +116,8 @@ def _parts(v: Variable, through: tuple[type, ...]) -> set[Any]:
         if isinstance(function, through):
             stack += part.owner.inputs
         else:
-            found.add(_Alike(part))
-    return found
+            parts.add(_Alike(part))
+    return parts
 
 
 class _Alike:
@@ -140,6 +141,5 @@ def _may_be_constant_zero(v: Variable) -> bool:
 
 
 def _is_positive(v: Variable) -> bool:
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
+    v = unshuffled(v)
     return isinstance(v, Constant) and bool(np.all(np.asarray(v.data) > 0))

@@ -1,4 +1,4 @@
-"""What is said of a value that is not finite: which it is, of which loop, in which step, of which row."""
+"""Words for a value that is not finite: which it is, of which loop, in which step, of which row."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def error_of(
 
 def findings(report: Any, n_axes: int) -> Finding | None:
     """The finding in a vector of numbers: code, kind, ``n_axes`` entries, and the steps."""
-    code, kind, *rest = (int(x) for x in report)
-    return Finding(code, kind, tuple(rest[:n_axes]), tuple(rest[n_axes:])) if code else None
+    code, kind, *fields = (int(x) for x in report)
+    return Finding(code, kind, tuple(fields[:n_axes]), tuple(fields[n_axes:])) if code else None

@@ -31,18 +31,18 @@ def locating_program(program: Program) -> tuple[Program, Locations]:
 
 
 def output_names(program: Program, outputs: list[Any]) -> list[str]:
-    """What the outputs are called: by their names, or by where they are; and what is updated."""
+    """Names for the outputs: their own, or where they are; and for the updates."""
     n = program.n_returned
     marks = [_Mark() for _ in range(n)]
     try:
         paths = dict(_paths(program.build(marks), ""))
     except Exception:  # a class of the user's that can only hold arrays
         paths = {}
-    found = []
+    names = []
     for k, v in enumerate(outputs[:n]):
         path = paths.get(marks[k], f"[{k}]" if n > 1 else "")
-        found.append(f"'{v.name}'" if v.name else path or "of the program")
-    return [*found, *(f"'{program.shared_names[k]}', updated" for k in program.updates)]
+        names.append(f"'{v.name}'" if v.name else path or "of the program")
+    return [*names, *(f"'{program.shared_names[k]}', updated" for k in program.updates)]
 
 
 class _Mark:

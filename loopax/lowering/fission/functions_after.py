@@ -43,7 +43,7 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
         states=[s.inner for s in loop.states],
         consts=[c.inner for c in loop.consts],
     )
-    given = {args.i, *args.rows, *args.consts}
+    inputs = {args.i, *args.rows, *args.consts}
     leave = [port for port, row in ports.items() if any(map(is_function, toposort([row])))]
     while leave:  # ends: there are fewer at each turn
         stay = [s.next for s in loop.states if s not in leave] + [
@@ -51,7 +51,7 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
         ]
         feeding = set(toposort(stay))
         own = [n for n in toposort([ports[p] for p in leave]) if n not in feeding]
-        cut = _read(own, given)
+        cut = _read(own, inputs)
         body = RowWiseBody(args._replace(rows=[*args.rows, *cut]), own, None, True)
         left = [p for p in leave if ports[p] in body and _has_function(ports[p], own)]
         if left == leave:
@@ -67,11 +67,11 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
     emitted = {y.inner: y for y in loop.ys if y not in leave}
     loop.ys = [*emitted.values(), *(Y(v) for v in cut if v not in emitted)]
     loop.drop_unread()
-    found = loop.bind()
-    traces = dict(zip([y.inner for y in loop.ys], found[len(loop.states) :], strict=True))
+    outs = loop.bind()
+    traces = dict(zip([y.inner for y in loop.ys], outs[len(loop.states) :], strict=True))
     rows = body.computed([ports[p] for p in leave], outside | {v: traces[v] for v in cut}, n)
     new = dict(
-        zip([*(s.final for s in loop.states), *(y.trace for y in loop.ys)], found, strict=True)
+        zip([*(s.final for s in loop.states), *(y.trace for y in loop.ys)], outs, strict=True)
     )
     new.pop(None, None)
     for port, x in zip(leave, rows, strict=True):
@@ -86,11 +86,11 @@ def _output(port: State | Y, trace: Any) -> dict[Any, Any]:
     return {port.final: port.init + trace.sum(axis=0).astype(port.inner.type.dtype)}
 
 
-def _read(nodes: Iterable[Apply], given: set[Any]) -> list[Any]:
-    """What ``nodes`` read that neither they compute nor is ``given``."""
-    made = {v for node in nodes for v in node.outputs}
+def _read(nodes: Iterable[Apply], known: set[Any]) -> list[Any]:
+    """The variables that ``nodes`` read and neither compute nor have ``known``."""
+    computed = {v for node in nodes for v in node.outputs}
     read = dict.fromkeys(v for node in nodes for v in node.inputs)
-    return [v for v in read if v not in made | given and not isinstance(v, Constant)]
+    return [v for v in read if v not in computed | known and not isinstance(v, Constant)]
 
 
 def _has_function(row: Any, own: Sequence[Apply]) -> bool:

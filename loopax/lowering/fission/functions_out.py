@@ -3,13 +3,13 @@
     scan(lambda s, r: g(s, exp(r * c)), s, x)   ->   scan(lambda s, e: g(s, e), s, exp(x * c))
     scan(lambda s, r: (g(s, r), log(s)), s, x)  ->   ss = scan(lambda s, r: (g(s, r), s), s, x); log(ss)
 
-A function of one number, ``exp`` say, is a call of the C library in a step, 5 ns and more; of all rows it
-is vector code, 0.5 to 1 ns. So functions of rows alone come before the loop, and what no state needs comes
-after it where it has a function in it: a trace, or what a state adds up. Whatever else follows from rows or
-states stays where it is: arithmetic is cheaper in the step than an array is. The loop of a derivative reads
-the same array as that of the value, in place of computing the function again. Value and gradient of an
-epidemic whose rate of contact is a sigmoid of the time take 0.57 of the time so, the likelihood of a GARCH
-model, which adds up the logarithms of its states, 0.6 of the time.
+A function of one number, such as ``exp``, is a call of the C library in a step, 5 ns and more; of all rows
+it is vector code, 0.5 to 1 ns. So functions of rows alone come before the loop, and what no state needs
+comes after it where it has a function in it: a trace, or what a state adds up. Whatever else follows from
+rows or states stays where it is: arithmetic is cheaper in the step than an array is. The loop of a
+derivative reads the same array as that of the value, in place of computing the function again. Value and
+gradient of an epidemic whose rate of contact is a sigmoid of the time take 0.57 of the time so, the
+likelihood of a GARCH model, which adds up the logarithms of its states, 0.6 of the time.
 
 Condition: that of `push_out`, `split_loops` and `sums_out`. The function is of a number, or of the few that
 a small array has: that of a larger row is vector code in the step as well.
@@ -62,8 +62,8 @@ def _if_worth_it(
 
 def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     """The functions of rows alone that come last before the rest of the body."""
-    rest = [node for node in body.nodes if node not in body.rules]
-    read = [*outputs, *(v for node in rest for v in node.inputs)]
+    others = [node for node in body.nodes if node not in body.rules]
+    read = [*outputs, *(v for node in others for v in node.inputs)]
 
     def dear_inputs(v: Any) -> list[Any]:
         inputs = [] if is_function(v.owner) else v.owner.inputs

@@ -1,4 +1,4 @@
-"""What is the same function of each row leaves the loop, as one operation on all rows.
+"""One function of each row leaves the loop, as one operation on all rows.
 
     map(lambda r: f(r, c), x)              ->  F(x, c)
     scan(lambda s, r: g(s, r @ w), s, x)   ->  scan(lambda s, p: g(s, p), s, x @ w)
@@ -161,17 +161,17 @@ def before_the_states(
     if regrouped is not None and (new := regrouped(body, outputs)) != outputs:
         outputs = new
         body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
-    found = chosen(body, outputs)
-    if not found:
+    selected = chosen(body, outputs)
+    if not selected:
         return {}
     n = checked(loop.n_steps, conditions)
     outside = rows_outside(
         args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
     )
-    new_rows = [v.type() for v in found]
-    pushed = body.computed(found, outside, n)
+    new_rows = [v.type() for v in selected]
+    pushed = body.computed(selected, outside, n)
     loop.rows += [Input(r, x) for r, x in zip(new_rows, pushed, strict=True)]
-    loop.set_outputs(replaced(outputs, dict(zip(found, new_rows, strict=True))))
+    loop.set_outputs(replaced(outputs, dict(zip(selected, new_rows, strict=True))))
     loop.drop_unread()
     return loop.close()
 
@@ -183,8 +183,8 @@ def _with_rows_first(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
         inputs = [new.get(v, v) for v in node.inputs]
         if first := _terms_of_rows(body, node):
             op: Any = node.op
-            rest = [x for v, x in zip(node.inputs, inputs, strict=True) if v not in first]
-            new[node.outputs[0]] = op(op(*first), *rest)
+            others = [x for v, x in zip(node.inputs, inputs, strict=True) if v not in first]
+            new[node.outputs[0]] = op(op(*first), *others)
         elif inputs != node.inputs:
             new.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
     return [new.get(v, v) for v in outputs]
@@ -200,16 +200,18 @@ def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
 
 
 def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
-    """What is worth to be computed for all rows and is read by the rest of the body."""
-    rest = [node for node in body.nodes if node not in body.rules]
-    read = list(dict.fromkeys([*(v for node in rest for v in node.inputs), *outputs]))
-    made = [v for v in read if v.owner in body.rules and body.varies.get(v, False)]
-    dear = [v for v in made if v in body.dear]
-    if made == dear or any(Bulk.of(v).rank for v in made):
+    """Variables that are worth computing for all rows, and that the rest of the body reads."""
+    others = [node for node in body.nodes if node not in body.rules]
+    read = list(dict.fromkeys([*(v for node in others for v in node.inputs), *outputs]))
+    computed = [v for v in read if v.owner in body.rules and body.varies.get(v, False)]
+    dear = [v for v in computed if v in body.dear]
+    if computed == dear or any(Bulk.of(v).rank for v in computed):
         return dear
-    (rows, consts), (rows_left, consts_left) = (_ports(body, outputs, new) for new in (dear, made))
+    (rows, consts), (rows_left, consts_left) = (
+        _ports(body, outputs, new) for new in (dear, computed)
+    )
     fewer = rows_left <= rows and rows_left + consts_left < rows + consts
-    return made if fewer else dear
+    return computed if fewer else dear
 
 
 def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
@@ -220,7 +222,7 @@ def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tup
 
 
 def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Conditions | None:
-    """What has to be checked; None where a backend could not, or the loop never ends."""
+    """Conditions to be checked; None where a backend could not, or the loop never ends."""
     args = op.split_inputs(node.inputs)
     n = dims.value(args.n_steps)
     if n.constant == UNBOUNDED:
@@ -233,7 +235,7 @@ def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Con
 
 
 def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
-    """What stands outside for the index, the rows and the constants of the body of ``node``."""
+    """Outer variables for the index, the rows and the constants of the body of ``node``."""
     op: Any = node.op
     args = op.split_inputs(node.inputs)
     n = checked(args.n_steps, conditions)

@@ -73,7 +73,6 @@ def _outputs(apply: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def as_it_is(node: Apply, varies: bool = True) -> RowWise:
-    """By the same op."""
     return RowWise(lambda inputs, n: list(node.op.make_node(*inputs).outputs), varies)
 
 
@@ -83,10 +82,10 @@ def as_it_is(node: Apply, varies: bool = True) -> RowWise:
 def index_of(node: Apply, skipped: int = 1) -> list[Any] | None:
     """The index of ``node``, in Python numbers; None where it is not a constant."""
     op: Any = node.op
-    given: list[Any] = node.inputs[skipped:]
-    if not all(isinstance(v, Constant) for v in given):
+    entries: list[Any] = node.inputs[skipped:]
+    if not all(isinstance(v, Constant) for v in entries):
         return None
-    numbers: list[Any] = [int(v.data) for v in given]
+    numbers: list[Any] = [int(v.data) for v in entries]
     return list(indices_from_subtensor(numbers, op.idx_list))
 
 

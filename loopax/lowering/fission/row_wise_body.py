@@ -70,12 +70,12 @@ class RowWiseBody:
         if rule is None:
             return
         if rule.varies:
-            given = [v for v, f in zip(node.inputs, varies, strict=True) if f]
-            read = largest([self.read[v] for v in given])
+            varying = [v for v, f in zip(node.inputs, varies, strict=True) if f]
+            read = largest([self.read[v] for v in varying])
             if not all(self._fits(node, v, read) for v in node.outputs):
                 return
             self.read.update(dict.fromkeys(node.outputs, read))
-            if _is_dear(node) or any(v in self.dear for v in given):
+            if _is_dear(node) or any(v in self.dear for v in varying):
                 self.dear.update(node.outputs)
         self.rules[node] = rule
         self.varies.update(dict.fromkeys(node.outputs, rule.varies))
@@ -88,13 +88,13 @@ class RowWiseBody:
 
     def computed(self, wanted: Sequence[Any], outside: dict[Any, Any], n: Any) -> list[Any]:
         """``wanted`` for all rows, given what stands ``outside`` for rows and constants."""
-        found = dict(outside)
-        needed = set(toposort(wanted, blockers=[*found]))
+        values = dict(outside)
+        needed = set(toposort(wanted, blockers=[*values]))
         for node in self.nodes:
             if node in needed:
-                inputs = [found.get(v, v) for v in node.inputs]
-                found.update(zip(node.outputs, self.rules[node].make(inputs, n), strict=True))
-        return [found.get(v, v) for v in wanted]
+                inputs = [values.get(v, v) for v in node.inputs]
+                values.update(zip(node.outputs, self.rules[node].make(inputs, n), strict=True))
+        return [values.get(v, v) for v in wanted]
 
 
 def _is_dear(node: Apply) -> bool:

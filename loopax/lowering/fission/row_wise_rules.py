@@ -17,16 +17,10 @@ from pytensor.tensor.type import discrete_dtypes
 from loopax.base.upstream.pytensor import axis_of, joined_by
 from loopax.facts import Errors
 from loopax.facts.axes import shuffled
-from loopax.facts.entries import entries_of
+from loopax.facts.shapes import entries_of
 from loopax.ir.effects import errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
-from loopax.lowering.fission.row_wise import (
-    RowWise,
-    as_it_is,
-    deepened,
-    index_of,
-    row_wise_rule,
-)
+from loopax.lowering.fission.row_wise import RowWise, as_it_is, deepened, index_of, row_wise_rule
 
 # -- products ----------------------------------------------------------------------------------------
 
@@ -172,8 +166,8 @@ def _make_vector(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> R
     dtype = node.outputs[0].type.dtype
 
     def make(inputs: list[Any], n: Any) -> list[Any]:
-        given = [x if f else repeated(x, n) for x, f in zip(inputs, varies, strict=True)]
-        columns = [pt.cast(x, dtype)[:, None] for x in given]
+        rows = [x if f else repeated(x, n) for x, f in zip(inputs, varies, strict=True)]
+        columns = [pt.cast(x, dtype)[:, None] for x in rows]
         return [pt.join(1, *columns) if len(columns) > 1 else columns[0]]
 
     return RowWise(make)
@@ -186,7 +180,7 @@ def _join(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise 
         return None
 
     def make(inputs: list[Any], n: Any) -> list[Any]:
-        given = zip(joined_by(op, inputs), joined_by(op, varies), strict=True)
-        return [pt.join(axis + 1, *(x if f else repeated(x, n) for x, f in given))]
+        rows = zip(joined_by(op, inputs), joined_by(op, varies), strict=True)
+        return [pt.join(axis + 1, *(x if f else repeated(x, n) for x, f in rows))]
 
     return RowWise(make)

@@ -1,4 +1,4 @@
-"""What feeds no state leaves the loop behind it, as one operation on all rows.
+"""Computations that feed no state leave the loop behind it, as one operation on all rows.
 
     finals, ys = scan(lambda s, r: (g(s, r), f(s, r)), s, x)
     ->

@@ -78,7 +78,7 @@ def _is_small(shape: tuple[int | None, ...]) -> bool:
 
 
 def added_term(loop: OpenLoop, state: State) -> Any:
-    """What each step adds to ``state``, where it does nothing else and nobody looks; else None."""
+    """The term that each step adds to ``state``, where it does nothing else and nobody looks; else None."""
     kind = state.inner.type
     if (
         not isinstance(kind, DenseTensorType)
@@ -101,7 +101,7 @@ def added_term(loop: OpenLoop, state: State) -> Any:
 
 def _additions(state: State) -> list[Apply]:
     """The nodes by which the step adds to ``state``, the last first; none where it does anything else."""
-    found: list[Apply] = []
+    additions: list[Apply] = []
     v = state.next
     while v is not state.inner:
         node = v.owner
@@ -114,11 +114,11 @@ def _additions(state: State) -> list[Apply]:
         ]
         if len(through) != 1 or (through != [0] and not is_elementwise(node, ps.Add)):
             return []
-        found.append(node)
+        additions.append(node)
         v = node.inputs[through[0]]
         if v.type.shape != state.inner.type.shape or v.type.dtype != state.inner.type.dtype:
             return []
-    return found
+    return additions
 
 
 def _adds(node: Apply) -> bool:
@@ -132,10 +132,10 @@ def _added(node: Apply, own: set[Any], total: Any) -> Any:
     """``node`` on ``total`` in the place of what a state is before it; None is zero."""
     op: Any = node.op
     if total is None and is_elementwise(node, ps.Add, ps.Sub):
-        rest: list[Any] = [v for v in node.inputs if v not in own]
+        others: list[Any] = [v for v in node.inputs if v not in own]
         if not is_elementwise(node, ps.Add):
-            return -rest[0]
-        return rest[0] if len(rest) == 1 else op(*rest)
+            return -others[0]
+        return others[0] if len(others) == 1 else op(*others)
     if total is None:
         kind: Any = node.outputs[0].type
         total = pt.constant(np.zeros(kind.shape, kind.dtype))

@@ -57,11 +57,11 @@ def fuse_loops(graph: FunctionGraph) -> None:
 
 def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
     changed = [c for c in plan.clusters if not c.is_one_loop]
-    made: dict[RowKey, Any] = {}
+    inner_rows: dict[RowKey, Any] = {}
     # A loop that needs others comes after them: it needs more than they do.
     ordered = sorted(changed, key=lambda c: c.needs.bit_count())
     wanted = _read_elsewhere(plan) if changed else {}
-    new = [_Fused(cluster).outputs(wanted[cluster], made) for cluster in ordered]
+    new = [_Fused(cluster).outputs(wanted[cluster], inner_rows) for cluster in ordered]
     # Now the other way round: a new loop reads the old ones that stand before it until they are replaced,
     # and would bring back those that already are.
     for pairs in reversed(new):
@@ -70,14 +70,14 @@ def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
 
 def _read_elsewhere(plan: Plan) -> dict[Cluster, list[RowKey]]:
     """The rows of states that each cluster makes and another one reads, as when a loop is taken apart."""
-    made = {(a.node, k): c for c in plan.clusters for a in c.atoms for k in a.states}
-    found: dict[Cluster, dict[RowKey, None]] = {c: {} for c in plan.clusters}
+    cluster_of = {(a.node, k): c for c in plan.clusters for a in c.atoms for k in a.states}
+    wanted: dict[Cluster, dict[RowKey, None]] = {c: {} for c in plan.clusters}
     for reader in plan.clusters:
         for atom in reader.atoms:
             for v in row_inputs(atom):
-                if isinstance(v, tuple) and (maker := made[v[0], v[2]]) is not reader:
-                    found[maker][v] = None
-    return {c: [*keys] for c, keys in found.items()}
+                if isinstance(v, tuple) and (maker := cluster_of[v[0], v[2]]) is not reader:
+                    wanted[maker][v] = None
+    return {c: [*keys] for c, keys in wanted.items()}
 
 
 class _Fused:
@@ -101,8 +101,8 @@ class _Fused:
         self._consts: dict[Any, Any] = {}
         self._bodies: dict[Apply, Any] = {}
 
-    def outputs(self, wanted: list[RowKey], made: dict[RowKey, Any]) -> dict[Any, Any]:
-        """What stands for the old outputs. The traces of ``wanted`` are added to ``made``."""
+    def outputs(self, wanted: list[RowKey], inner_rows: dict[RowKey, Any]) -> dict[Any, Any]:
+        """Replacements of the old outputs. The traces of ``wanted`` are added to ``inner_rows``."""
         for atom in self._cluster.atoms:
             op: Any = atom.node.op
             for k in atom.states:
@@ -112,30 +112,30 @@ class _Fused:
         nexts = iter(self._loop.states)
         for part in self._cluster.parts:
             if isinstance(part, Atom):
-                self._atom(part, nexts, made)
+                self._atom(part, nexts, inner_rows)
             else:
                 self._node(part)
         rows = {key: Y(self._rows[key]) for key in wanted}
         self._loop.ys += rows.values()
         self._merge()
         pairs = self._loop.close()
-        made |= {key: y.new for key, y in rows.items()}
+        inner_rows |= {key: y.new for key, y in rows.items()}
         return pairs
 
-    def _atom(self, atom: Atom, nexts: Any, made: dict[RowKey, Any]) -> None:
+    def _atom(self, atom: Atom, nexts: Any, inner_rows: dict[RowKey, Any]) -> None:
         node, op = atom.node, cast("Any", atom.node.op)
         if node not in self._bodies:
             self._bodies[node] = op.unfrozen()
         body = self._bodies[node]
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
-        given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+        operands, results = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
         here = {args.i: self._loop.i}
         for k in atom.rows:
             here[args.rows[k]] = self._row(
-                given.sequences[k], given.sequences[k], args.rows[k].type
+                operands.sequences[k], operands.sequences[k], args.rows[k].type
             )
         for k in atom.consts:
-            here[args.consts[k]] = self._const(given.consts[k], args.consts[k].type)
+            here[args.consts[k]] = self._const(operands.consts[k], args.consts[k].type)
         for k in atom.states:
             here[args.states[k]] = self._rows[node, "before", k]
         for which, positions, group in (
@@ -144,7 +144,7 @@ class _Fused:
         ):
             for k in positions:
                 key = (node, which, k)
-                here[group[k]] = self._row(key, made.get(key), args.states[k].type)
+                here[group[k]] = self._row(key, inner_rows.get(key), args.states[k].type)
         new = replaced(
             [*(outs.states[k] for k in atom.states), *(outs.ys[y] for y in atom.ys)], here
         )
@@ -152,10 +152,10 @@ class _Fused:
             state = next(nexts)
             state.next = self._rows[node, "after", k] = state.inner.type.filter_variable(v)
         for y, v in zip(atom.ys, new[len(atom.states) :], strict=True):
-            self._emit(v, found.traces[y])
+            self._emit(v, results.traces[y])
 
     def _node(self, node: Apply) -> None:
-        """What ``node`` does for all rows, for the row of this step."""
+        """The computation of ``node`` on all rows, for the row of this step."""
 
         def row(v: Any) -> Any:
             kind = v.type.clone(shape=v.type.shape[1:])
@@ -184,7 +184,7 @@ class _Fused:
         return _as(kind, self._consts[key])
 
     def _merge(self) -> None:
-        """What two loops computed both is computed once."""
+        """Merge equal computations of two loops."""
         loop = self._loop
         body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
         MergeOptimizer().rewrite(body)

@@ -132,15 +132,18 @@ class Plan:
                 self._masks[node.outputs[op.n_states + y]] = rows
 
     def _read(self, atom: Atom) -> tuple[int, int]:
-        """What ``atom`` depends on, and what of it it needs whole, but for its number of steps."""
+        """Variables that ``atom`` depends on, and those it needs whole, except for its number of steps."""
         op: Any = atom.node.op
-        given = op.split_inputs(atom.node.inputs)
+        operands = op.split_inputs(atom.node.inputs)
         depends = whole = 0
         for v in row_inputs(atom):
             d, w = self._mask(v)
             depends |= d
             whole |= w
-        for v in [*(given.states[k] for k in atom.states), *(given.consts[k] for k in atom.consts)]:
+        for v in [
+            *(operands.states[k] for k in atom.states),
+            *(operands.consts[k] for k in atom.consts),
+        ]:
             whole |= self._mask(v)[0]
         return depends | whole, whole
 
@@ -198,13 +201,13 @@ class Plan:
         self._of_node.setdefault(atom.node, {})[cluster] = None
 
     def _before(self, mask: int) -> int:
-        """What the clusters of ``mask`` need."""
-        found = 0
+        """The clusters that those of ``mask`` need."""
+        needed = 0
         while mask:
             cluster = self.clusters[mask.bit_length() - 1]
-            found |= cluster.needs
+            needed |= cluster.needs
             mask &= ~cluster.bit
-        return found
+        return needed
 
     def _take(self, v: Any, cluster: Cluster) -> None:
         """Have what ``v`` is made of row by row computed by ``cluster``, as far as it follows from it."""
@@ -243,7 +246,7 @@ class Plan:
         self._new(atom, (None,), depends)
 
     def _key(self, node: Apply) -> Any:
-        """What loops have in common that can be one: the number of steps, and how they are run."""
+        """A key of loops that can be one: the number of steps, and how they are run."""
         op: Any = node.op
         options = op.options
         steps = self._dims.value(node.inputs[0])
@@ -269,7 +272,7 @@ class Plan:
 
 
 def row_inputs(atom: Atom) -> list[Any]:
-    """What ``atom`` reads one row of a step: outer variables and `RowKey`."""
+    """The arrays of which ``atom`` reads one row in a step: outer variables and `RowKey`."""
     op: Any = atom.node.op
     sequences = op.split_inputs(atom.node.inputs).sequences
     return [

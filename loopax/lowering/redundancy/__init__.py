@@ -1,1 +1,1 @@
-"""Passes that leave out what is computed without need: dead, twice, zero, or at every step anew."""
+"""Passes that leave out what is computed without need: dead, twice, zero, or again at every step."""

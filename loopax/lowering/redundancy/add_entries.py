@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
 from loopax.facts.elementwise import is_elementwise
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.bodies import map_bodies, with_nodes
 
 _WRITES = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
 
@@ -41,11 +40,7 @@ def add_entries(graph: FunctionGraph) -> None:
             total = _added(graph, node)
             if total is not None:
                 graph.replace(node.outputs[0], total, reason="add_entries")
-    map_bodies(graph, add_entries, where=_may_add)
-
-
-def _may_add(body: AbstractFunctionGraph) -> bool:
-    return has_bodies(body) or any(isinstance(node.op, _WRITES) for node in body.apply_nodes)
+    map_bodies(graph, add_entries, where=with_nodes(lambda node: isinstance(node.op, _WRITES)))
 
 
 def _added(graph: FunctionGraph, node: Apply) -> Any:
@@ -76,10 +71,8 @@ def _is_of_entries(graph: FunctionGraph, v: Any) -> bool:
 
 def is_zero(v: Any) -> bool:
     """Whether ``v`` is an array of zeros by its form."""
-    if isinstance(v, Constant):
-        return not np.any(v.data)
-    is_filled = v.owner is not None and isinstance(v.owner.op, Alloc | DimShuffle)
-    return is_filled and is_zero(v.owner.inputs[0])
+    value: Any = get_underlying_scalar_constant_value(v, raise_not_constant=False)
+    return not isinstance(value, Variable) and not np.any(value)
 
 
 def _adding(op: Any) -> Any:

@@ -14,8 +14,5 @@ from loopax.lowering.bodies import replace_nodes
 def drop_checks(graph: FunctionGraph) -> None:
     """Replace each check of ``graph``, in place, by the value that it hands on."""
     replace_nodes(
-        graph,
-        lambda op: isinstance(op, CheckAndRaise),
-        lambda node: node.inputs[0],
-        "drop_checks",
+        graph, lambda op: isinstance(op, CheckAndRaise), lambda node: node.inputs[0], "drop_checks"
     )

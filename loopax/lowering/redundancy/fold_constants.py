@@ -1,4 +1,4 @@
-"""What follows from constants alone is computed here: ``sin(tile([1, 2], 1000))`` -> a constant.
+"""Values that follow from constants alone are computed here: ``sin(tile([1, 2], 1000))`` -> a constant.
 
 Condition: the ops are PyTensor's or ours and have no effect: no draws, no prints, no loops (one of
 constants may run for long, or for ever). An op that raises stays, so that the error comes when the
@@ -64,12 +64,12 @@ def known_values(graph: AbstractFunctionGraph, inputs: dict[Variable, Any]) -> d
     for node in graph.toposort():
         if not _is_constant(node, values) or not _may_run(node):
             continue
-        given = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
-        if bytes_made(node, given) > _PASSING:
+        operands = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
+        if bytes_made(node, operands) > _PASSING:
             continue
         try:
             with np.errstate(all="ignore"):  # as in the program: a NaN is a value
-                outs = apply(node, given)
+                outs = apply(node, operands)
         except Exception:  # the program is to raise it, if it gets there
             continue
         values.update(zip(node.outputs, outs, strict=True))
@@ -93,18 +93,18 @@ def _may_run(node: Apply) -> bool:
     return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
-def bytes_made(node: Apply, given: list[Any]) -> float:
+def bytes_made(node: Apply, operands: list[Any]) -> float:
     """How many the outputs of a node have, as far as its op and its inputs say it."""
     size = float(np.dtype(getattr(node.outputs[0].type, "dtype", "float64")).itemsize)
     if isinstance(node.op, Alloc):
-        return size * float(np.prod([float(n) for n in given[1:]]))
+        return size * float(np.prod([float(n) for n in operands[1:]]))
     if isinstance(node.op, Eye):
-        return size * float(given[0]) * float(given[1])
+        return size * float(operands[0]) * float(operands[1])
     if isinstance(node.op, ARange):
-        start, stop, step = map(float, given)
+        start, stop, step = map(float, operands)
         return size * (stop - start) / step if step else 0.0
     if facts_of(node.op).structure is Structure.ELEMENTWISE:
-        lengths = zip(*(np.shape(x) for x in given), strict=True)
+        lengths = zip(*(np.shape(x) for x in operands), strict=True)
         return size * float(np.prod([float(max(n)) for n in lengths]))
     return size * float(
         np.prod([float(n or 1) for n in getattr(node.outputs[0].type, "shape", ())])

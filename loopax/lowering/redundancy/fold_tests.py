@@ -26,7 +26,7 @@ from pytensor.tensor.type import DenseTensorType, discrete_dtypes
 
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.ir import Scan
-from loopax.ir.sizes import Interval, interval_of
+from loopax.ir.sizes import Interval, interval_of, interval_of_values
 from loopax.lowering.bodies import has_bodies, map_bodies
 
 Intervals = Mapping[Variable, Interval]
@@ -94,10 +94,7 @@ class Known:
         if not isinstance(v, Constant):
             interval = self._intervals.get(v)
             return (0, 1) if interval is None and _dtype(v) == "bool" else interval
-        data = np.asarray(v.data)
-        if data.dtype.kind not in "iub" or not data.size:
-            return None
-        return int(data.min()), int(data.max())
+        return interval_of_values(v.data)
 
     def add(self, node: Apply) -> None:
         """Note the intervals of the outputs of ``node``, whose inputs are known."""
@@ -163,7 +160,7 @@ def _is_at_most(known: Known, a: Any, b: Any) -> bool:
 
 
 def _cast(known: Known, x: Any) -> Any:
-    """What was cast to another integer type before, in which it fits."""
+    """The operand of a cast before this one, to another integer type in which it fits."""
     if not is_elementwise(x.owner, ps.Cast) or known(x) is None:
         return None
     (source,) = x.owner.inputs

@@ -1,4 +1,4 @@
-"""What is zero at every step -> gone from the step, and a term that is zero from its sum.
+"""A value that is zero at every step -> gone from the step; a zero term -> gone from its sum.
 
     s' = s + 0 * x,  s starts at 0;  y = s * a + b      ->      y = b
     a + b * (c @ 0)                                     ->      a
@@ -69,17 +69,19 @@ def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
 
 
 def _zero_in_step(node: Apply, outside: IsZero) -> tuple[set[Any], list[int], Zeros]:
-    """What is zero in the step of a Scan: of its rows and consts; the states; and whatever follows."""
+    """Zeros in the step of a Scan: its rows and consts; the states; and a test of all that follows."""
     op: Any = node.op
-    args, outs, given = op.args, op.outs, op.split_inputs(node.inputs)
+    args, outs, operands = op.args, op.outs, op.split_inputs(node.inputs)
     fixed = {
         v
-        for group, values in ((args.rows, given.sequences), (args.consts, given.consts))
+        for group, values in ((args.rows, operands.sequences), (args.consts, operands.consts))
         for v, x in zip(group, values, strict=True)
         if outside(x)
     }
     assumed = [
-        k for k, x in enumerate(given.states) if _is_float(x) and outside(x) and _keeps_shape(op, k)
+        k
+        for k, x in enumerate(operands.states)
+        if _is_float(x) and outside(x) and _keeps_shape(op, k)
     ]
     while True:  # ends: it only shrinks
         inside = Zeros((fixed | {args.states[k] for k in assumed}).__contains__)
@@ -135,8 +137,8 @@ def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
         if terms := _zero_terms(node, zeros):
             new[node.outputs[0]] = _without_terms(node, left, terms)
         elif any(a is not b for a, b in zip(left, node.inputs, strict=True)):
-            made = applied_to(node, left)
-            new.update(zip(node.outputs, made.outputs, strict=True))
+            applied = applied_to(node, left)
+            new.update(zip(node.outputs, applied.outputs, strict=True))
     return [now(v) for v in outputs]
 
 
@@ -150,7 +152,7 @@ def _without_terms(node: Apply, inputs: list[Any], terms: list[int]) -> Any:
 
 
 def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
-    """Positions of terms of a sum that are zero and that its shape does not hang on."""
+    """Positions of terms of a sum that are zero and that its shape does not depend on."""
     if not is_elementwise(node, ps.Add):
         return []
     terms = [k for k, v in enumerate(node.inputs) if zeros(v)]

@@ -1,4 +1,4 @@
-"""What does not depend on the iteration is computed before the loop.
+"""Values that do not depend on the iteration are computed before the loop.
 
     scan(c * inv(m) @ r)  ->  k = inv(m);  scan(c * k @ r)
 
@@ -20,7 +20,7 @@ loop is known to take a step, and otherwise under a guard:
 Of two errors that a step raises in any case, the one of a node that moves comes first, before a
 sequence of the wrong length as well; those that move keep their order.
 
-Reason: a loop computes it in each step. XLA moves some of it by itself, nothing out of a gradient.
+Reason: a loop computes it in each step. XLA moves some of it on its own, nothing out of a gradient.
 
 In the literature: loop-invariant code motion.
 """
@@ -65,7 +65,7 @@ def hoist_invariants(graph: FunctionGraph) -> None:
 
 
 def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all anew."""
+    """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all again."""
     op: Any = node.op
     if op.options.truncate_gradient >= 0:
         return {}
@@ -93,9 +93,9 @@ def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
         return {}
     free = [v for v in leaving if not step.is_guarded(v)]
     outside = {c.inner: c.outer for c in loop.consts}
-    made = replaced([*free, *guard.given], outside)
-    results = dict(zip(free, made[: len(free)], strict=True))
-    results |= zip(guarded, guard.bind(loop.n_steps, made[len(free) :]), strict=True)
+    outer = replaced([*free, *guard.given], outside)
+    results = dict(zip(free, outer[: len(free)], strict=True))
+    results |= zip(guarded, guard.bind(loop.n_steps, outer[len(free) :]), strict=True)
     dummies = {v: v.type() for v in leaving}
     loop.set_outputs(replaced(outputs, {v: dummies[w] for v, w in alike.items()}))
     loop.consts += [Input(dummies[v], v.type.filter_variable(results[v])) for v in leaving]
@@ -127,18 +127,18 @@ class _Invariants:
         self.of_constants: set[Apply] = set()
         same = {*consts}
         for node in self.nodes if consts else ():
-            given = [v for v in node.inputs if not isinstance(v, Constant)]
-            if not all(v in same for v in given):
+            variables = [v for v in node.inputs if not isinstance(v, Constant)]
+            if not all(v in same for v in variables):
                 continue
             own = speculation(node)
             if own is Speculation.FIXED or _has_open_length(node.op):
                 continue
             self.own[node] = own
             same.update(node.outputs)
-            if all(v.owner in self.of_constants for v in given):
+            if all(v.owner in self.of_constants for v in variables):
                 self.of_constants.add(node)
             if not always and (
-                own is Speculation.GUARDED or any(v.owner in self.guarded for v in given)
+                own is Speculation.GUARDED or any(v.owner in self.guarded for v in variables)
             ):
                 self.guarded.add(node)
 
@@ -226,7 +226,7 @@ class _Guard:
         outer = ScanArgs(pt.constant(1, dtype="int64"), [], [], self.operands)
         return [_plain(shape) for shape in trailing_shapes(step, outer)]
 
-    def bind(self, n_steps: Any, given: list[Any]) -> list[Any]:
+    def bind(self, n_steps: Any, operands: list[Any]) -> list[Any]:
         if not self.results:
             return []
         zeros: list[Any] = [
@@ -234,11 +234,11 @@ class _Guard:
             for v, shape in zip(self.results, self.shapes, strict=True)
         ]
         cond = Cond.from_branches(self.operands, self.results, zeros, "if there is a step")
-        return cond.bind(pt.gt(n_steps, 0), given)
+        return cond.bind(pt.gt(n_steps, 0), operands)
 
 
 def _operands(results: list[Any], step: _Invariants) -> list[Any]:
-    """What the nodes under the guard read: constants, and tensors that are computed anyway."""
+    """Variables that the nodes under the guard read: constants, and tensors that are computed anyway."""
 
     def is_operand(v: Any) -> bool:
         return v.owner is None or (

@@ -1,4 +1,4 @@
-"""What is the same at every step stops being a port of the loop.
+"""A value that is equal at every step stops being a port of the loop.
 
     constant, of a small Constant             ->  written into the body
     sequence of equal rows                    ->  a constant that holds one row
@@ -67,8 +67,8 @@ def _inline(graph: FunctionGraph) -> bool:
             continue
         loop = OpenLoop.of(node)
         new: dict[Any, Any] = {}
-        while found := ports.changes(loop):
-            for change in found:
+        while changes := ports.changes(loop):
+            for change in changes:
                 new |= change(loop)
         if loop.states or loop.ys or loop.stop is not None:
             new |= loop.close()
@@ -129,7 +129,7 @@ def _substitute(loop: OpenLoop, old: Any, new: Any) -> None:
 
 
 class _Ports:
-    """What can be done to the ports of one loop, whose dims are those of ``node``."""
+    """Changes to the ports of one loop, whose dims are those of ``node``."""
 
     def __init__(self, graph: FunctionGraph, node: Apply, within: Dims, without: Dims) -> None:
         self.graph, self.node = graph, node
@@ -144,18 +144,18 @@ class _Ports:
         kinds = [self.inlined, self.uniform]
         if not self.is_cut:
             kinds = [self.fixed, self.known, *kinds]
-        return next((found for kind in kinds if (found := kind(loop))), [])
+        return next((change for kind in kinds if (change := kind(loop))), [])
 
     @cached_property
     def lengths_hold(self) -> bool:
         """Whether `check_lengths` has nothing to raise, in any run."""
-        given = self.node.op.split_inputs(self.node.inputs)  # type: ignore[attr-defined]
-        n = self.without.value(given.n_steps)
+        operands = self.node.op.split_inputs(self.node.inputs)  # type: ignore[attr-defined]
+        n = self.without.value(operands.n_steps)
         return (
             n.constant != UNBOUNDED
             and not is_checked(self.node.inputs[0])
             and self.without.at_least(n)
-            and all(self.without.length(x) == n for x in given.sequences)
+            and all(self.without.length(x) == n for x in operands.sequences)
         )
 
     def inlined(self, loop: OpenLoop) -> list[Any]:
@@ -166,7 +166,7 @@ class _Ports:
         ]
 
     def uniform(self, loop: OpenLoop) -> list[Any]:
-        found = []
+        changed = []
         for x in loop.rows:
             if self.is_cut and not isinstance(x.outer, Constant):
                 continue
@@ -174,8 +174,8 @@ class _Ports:
             if row is None or not x.inner.type.is_super(row.type):
                 continue
             if self.within.length(x.outer) == self.within.value(loop.n_steps):
-                found.append(partial(_inline_rows, x, row))
-        return found
+                changed.append(partial(_inline_rows, x, row))
+        return changed
 
     def fixed(self, loop: OpenLoop) -> list[Any]:
         outer = {c.inner: c.outer for c in loop.consts}
@@ -204,7 +204,7 @@ class _Ports:
             return []
         rows = {x.inner: x.outer for x in loop.rows}
         consts = {c.inner: c.outer for c in loop.consts}
-        found: dict[Y, Any] = {}
+        values: dict[Y, Any] = {}
         for y in loop.ys:
             v = y.inner
             if not isinstance(v.type, DenseTensorType):
@@ -220,10 +220,10 @@ class _Ports:
             else:
                 trace = repeated(consts.get(v, v), loop.n_steps)
             if not _broadcasts(trace.type, y.trace.type):
-                found[y] = trace
-        if not self.lengths_hold and not self._is_read(loop, found):
+                values[y] = trace
+        if not self.lengths_hold and not self._is_read(loop, values):
             return []
-        return [partial(_drop_trace, y, trace) for y, trace in found.items()]
+        return [partial(_drop_trace, y, trace) for y, trace in values.items()]
 
     def _is_read(self, loop: OpenLoop, gone: Collection[Any]) -> bool:
         """Whether the program reads something of the loop besides ``gone``: then it raises as before."""

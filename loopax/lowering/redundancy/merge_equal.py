@@ -1,4 +1,4 @@
-"""What is computed twice is computed once, a product or a sum also with its terms in another order.
+"""Equal computations are done once, those of a product or a sum also with its terms in another order.
 
     2 * x * y  and  y * 2 * x   ->   one node
     a + b + a                   ->   2 * a + b

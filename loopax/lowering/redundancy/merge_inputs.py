@@ -58,13 +58,13 @@ def _merge(graph: FunctionGraph) -> bool:
 class Numbers:
     """One number for all that is computed alike."""
 
-    def __init__(self, given: dict[Any, int] | None = None) -> None:
+    def __init__(self, numbers: dict[Any, int] | None = None) -> None:
         self._of: dict[Any, int] = {}  # by variable
         self._seen: dict[Hashable, int] = {}  # by computation
         self._count = 0
-        if given:
-            self._of.update(given)
-            self._count = max(given.values()) + 1
+        if numbers:
+            self._of.update(numbers)
+            self._count = max(numbers.values()) + 1
 
     def number(self, v: Any) -> int:
         if v not in self._of:
@@ -105,13 +105,13 @@ def _key(v: Any) -> Hashable:
 def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of one with fewer ports, or nothing where all differ."""
     op: Any = node.op
-    given, inner, outs = op.split_inputs(node.inputs), op.args, op.outs
+    operands, inner, outs = op.split_inputs(node.inputs), op.args, op.outs
     rows, states, consts = (
         _classes((numbers.number(x), v.type) for x, v in zip(group, variables, strict=True))
         for group, variables in (
-            (given.sequences, inner.rows),
-            (given.states, inner.states),
-            (given.consts, inner.consts),
+            (operands.sequences, inner.rows),
+            (operands.states, inner.states),
+            (operands.consts, inner.consts),
         )
     )
     if op.n_ys < 2 and all(map(_all_differ, (rows, states, consts))):

@@ -58,7 +58,7 @@ def _groups(loops: list[Apply], key: Callable[[Any], Any]) -> list[list[Apply]]:
 
 
 def _steps(op: Scan) -> Any:
-    """What twins have in common: everything but what they emit."""
+    """A key of twins: all of a loop but what it emits."""
     body = op.unfrozen()
     outs = op.split_body_outputs(body.outputs)
     states = FunctionGraph(

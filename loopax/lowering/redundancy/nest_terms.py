@@ -1,4 +1,4 @@
-"""What several sums or products have in common is computed once.
+"""The common terms of several sums or products are combined once.
 
     p = a * b * c,  q = 2 * a * b * c * d * e * f  ->  q = 2 * (p * d * e * f)
     p = a * b * c * d * e * x,  q = a * b * c * d * e * y  ->  s = a * b * c * d * e,  p = s * x,  q = s * y
@@ -81,16 +81,16 @@ def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Any) -> None:
     folds = sorted(_folds(nodes, terms), key=lambda f: f.size)
     if folds[-1].size < _WHOLE:
         return
-    made = {
+    combined = {
         f.mask: f.node.outputs[0] for f in reversed(folds) if f.size >= _PART and not f.constants
     }
     long = [f for f in folds if f.size >= _WHOLE]
-    rests = {f.node: _rest(f, [m for m in made if m != f.mask]) for f in long}
-    shared = _Shared([rest for rest, _ in rests.values()], terms, combine)
+    rests = {f.node: _rest(f, [m for m in combined if m != f.mask]) for f in long}
+    shared = _Shared([mask for mask, _ in rests.values()], terms, combine)
     new: dict[Variable, Any] = {}
     for f in long:
-        rest, parts = rests[f.node]
-        operands = [*f.constants, *shared.operands(rest), *(made[part] for part in parts)]
+        mask, parts = rests[f.node]
+        operands = [*f.constants, *shared.operands(mask), *(combined[part] for part in parts)]
         if len(operands) < len(f.node.inputs):
             new[f.node.outputs[0]] = operands[0] if len(operands) == 1 else combine(*operands)
     # The last ones first: what is new reads old ones, and would bring back those that are gone already.
@@ -117,12 +117,12 @@ def _folds(nodes: list[Apply], terms: dict[int, Variable]) -> Iterator[_Fold]:
 
 def _rest(f: _Fold, masks: list[int]) -> tuple[int, list[int]]:
     """The terms of ``f`` that are in none of its parts, and the parts: the largest of ``masks`` first."""
-    parts, rest = [], f.mask
+    parts, mask = [], f.mask
     for m in masks:
-        if m & rest == m:
+        if m & mask == m:
             parts.append(m)
-            rest &= ~m
-    return rest, parts
+            mask &= ~m
+    return mask, parts
 
 
 class _Shared:
@@ -141,7 +141,7 @@ class _Shared:
         return list(accumulate((1 << bit for bit in self._order(mask)), or_))
 
     def operands(self, mask: int) -> list[Any]:
-        """What is to be combined for the terms of ``mask``: the longest shared beginning, and the rest."""
+        """The operands to combine for the terms of ``mask``: the longest shared beginning, and the rest."""
         order, prefixes = self._order(mask), self._prefixes(mask)
         head: Any = None
         done = 0

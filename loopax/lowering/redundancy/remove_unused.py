@@ -1,4 +1,4 @@
-"""What nobody reads leaves the loop:  finals, traces, states, sequences, constants, operands.
+"""Unread parts leave the loop:  finals, traces, states, sequences, constants, operands.
 
 Condition: no output that is read follows from it, in any number of steps. It is one analysis for all
 of them: states that only feed one another go together, a state that a survivor reads stays.
@@ -142,17 +142,17 @@ def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variabl
     smaller = _smaller_call(op, inputs, outs)
     new: dict[Variable, Variable] = {}
     for node in group:
-        found = smaller.make_node(*_at(node.inputs, inputs)).outputs
-        new |= zip(_at(node.outputs, outs), found, strict=True)
+        results = smaller.make_node(*_at(node.inputs, inputs)).outputs
+        new |= zip(_at(node.outputs, outs), results, strict=True)
     return new
 
 
 def _smaller_call(op: Any, inputs: Sequence[int], outs: Sequence[int]) -> Any:
     body = thaw(op.fgraph, getattr(op, "written", None))  # of an op of PyTensor's, too
-    given, found = _at(body.inputs, inputs), _at(body.outputs, outs)
+    kept_inputs, kept_outputs = _at(body.inputs, inputs), _at(body.outputs, outs)
     if isinstance(op, Call):
-        return Call.from_graph(FunctionGraph(given, found, clone=True), name=op.name)
-    return OpFromGraph(given, found, name=op.name, **op.kwargs)
+        return Call.from_graph(FunctionGraph(kept_inputs, kept_outputs, clone=True), name=op.name)
+    return OpFromGraph(kept_inputs, kept_outputs, name=op.name, **op.kwargs)
 
 
 def _living(

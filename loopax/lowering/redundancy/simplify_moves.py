@@ -17,13 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.facts.accesses import access_of, static_places
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.facts.axes import shuffled, unshuffled
+from loopax.lowering.bodies import map_bodies, with_nodes
 
 
 def simplify_moves(graph: FunctionGraph) -> None:
@@ -35,38 +36,19 @@ def simplify_moves(graph: FunctionGraph) -> None:
             if simpler.owner is not None:  # a constant is shared with other programs
                 simpler.name = simpler.name or out.name
             graph.replace(out, simpler, reason="simplify_moves")
-    map_bodies(graph, simplify_moves, where=_has_moves)
-
-
-def _has_moves(body: AbstractFunctionGraph) -> bool:
-    return has_bodies(body) or any(type(node.op) in _RULES for node in body.apply_nodes)
+    map_bodies(graph, simplify_moves, where=with_nodes(lambda node: type(node.op) in _RULES))
 
 
 def _simpler(node: Apply) -> Any:
-    """What the output of ``node`` is with fewer moves; None if there is no such form."""
+    """The output of ``node`` with fewer moves; None if there is no such form."""
     rule = _RULES.get(type(node.op))
     return None if rule is None else rule(node)
 
 
 def _dimshuffle(node: Apply) -> Any:
-    x, order = node.inputs[0], tuple(node.op.new_order)  # type: ignore[attr-defined]
-    return _reordered(x, order) if _is_dimshuffle(x) or _is_identity(x, order) else None
-
-
-def _reordered(x: Any, order: tuple[Any, ...]) -> Any:
-    """``x`` with its axes in this order: by one dimshuffle of what ``x`` is a dimshuffle of."""
-    if _is_dimshuffle(x):
-        inner = x.owner.op.new_order
-        x, order = x.owner.inputs[0], tuple(k if k == "x" else inner[k] for k in order)
-    return x if _is_identity(x, order) else x.dimshuffle(order)
-
-
-def _is_dimshuffle(x: Any) -> bool:
-    return x.owner is not None and isinstance(x.owner.op, DimShuffle)
-
-
-def _is_identity(x: Any, order: tuple[Any, ...]) -> bool:
-    return order == tuple(range(x.type.ndim))
+    x, order = node.inputs[0], list(node.op.new_order)  # type: ignore[attr-defined]
+    is_idle = unshuffled(x) is not x or order == list(range(x.type.ndim))
+    return shuffled(x, order) if is_idle else None
 
 
 def _specify_shape(node: Apply) -> Any:
@@ -100,7 +82,7 @@ def _subtensor(node: Apply) -> Any:
             kept.remove(k)
         else:
             return None
-    return _reordered(x, tuple(kept))
+    return shuffled(x, kept)
 
 
 def _is_whole(entry: slice, n: int | None) -> bool:

@@ -8,8 +8,8 @@
 
 `ir.derivatives.expand.masked` writes a stopping loop as the former for the pullback: in JAX the number
 of steps of a loop with traces is known when it is compiled. Where it is not, nothing is gained by steps
-that do nothing. The stopping loop is that of the value, but for what it emits: `merge_loops` makes one of
-the two.
+that do nothing. The stopping loop is that of the value, except for what it emits: `merge_loops` makes one
+of the two.
 
 Condition: the mask is a state that starts as false, steps are taken forwards, and of the traces only
 their lengths are read, the rows that were made (`KeepRows`), and what a loop back over the same steps reads
@@ -140,7 +140,7 @@ class _Mask:
         return v.owner is self.cond and self._zeros(self._when_true(v))
 
     def _when_true(self, v: Any) -> Any:
-        """What ``v``, an output of the condition, is in the branch that does nothing."""
+        """The value of ``v``, an output of the condition, in the branch that does nothing."""
         return self._branches[0].outputs[self.cond.outputs.index(v)] if v.owner is self.cond else v
 
     def _operand(self, v: Any) -> Any:
@@ -187,9 +187,9 @@ def _readers(graph: FunctionGraph, node: Apply, loop: OpenLoop, mask: _Mask) -> 
                 if client.inputs[1] not in counts:
                     return None
             elif isinstance(op, Scan) and 1 <= position <= op.n_seqs:
-                if client not in backs and (found := _back(client, node, flags)) is None:
+                if client not in backs and (back := _back(client, node, flags)) is None:
                     return None
-                backs.setdefault(client, found)  # type: ignore[arg-type]
+                backs.setdefault(client, back)  # type: ignore[arg-type]
             else:
                 return None
     return ([*backs.values()], [*shapes]) if backs else None

@@ -26,59 +26,56 @@ from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
 
 def keep_in_states(
-    graph: FunctionGraph,
-    node: Apply,
-    reads: dict[int, Reads],
-    shapes: Any,
-    dims: Dims,
-    why: str,
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, dims: Dims, why: str
 ) -> Apply:
     """Leave the traces of ``node`` in ``reads``, by number, unmade: nothing else is read of them.
 
     ``shapes`` are the `trailing_shapes` of all traces. The loop that takes its place is returned.
     """
     loop = OpenLoop.of(node)
-    kept = {k: _states_of_rows(loop, loop.ys[k], found, shapes[k]) for k, found in reads.items()}
+    kept = {
+        k: _states_of_rows(loop, loop.ys[k], asked_for, shapes[k]) for k, asked_for in reads.items()
+    }
     loop.ys = [y for k, y in enumerate(loop.ys) if k not in reads]
     pairs: dict[Any, Any] = loop.close()
     n = loop.n_steps if loop.stop is None else pairs[loop.n_done]
-    for k, found in reads.items():
+    for k, asked_for in reads.items():
         ends = {back: [s.new for s in states] for back, states in kept[k].items()}
-        for read in found.rows:
+        for read in asked_for.rows:
             pairs[read.out] = _value(read, ends[read.back], partial(has_rows, node, dims), n)
-        for asked in found.shapes:
+        for asked in asked_for.shapes:
             pairs[asked.outputs[0]] = shape_of(asked, n, shapes[k])
     replace_outputs(graph, pairs, why)
     return (loop.states or loop.ys)[0].new.owner  # type: ignore[no-any-return]
 
 
-def _states_of_rows(loop: OpenLoop, y: Y, found: Reads, shape: Any) -> dict[bool, list[State]]:
+def _states_of_rows(loop: OpenLoop, y: Y, reads: Reads, shape: Any) -> dict[bool, list[State]]:
     """The states of the rows at each end, the outermost row first."""
     last_is_back = not loop.options.reverse
     return {
-        last_is_back: _last(loop, y, found.most(last_is_back), shape),
-        not last_is_back: _first(loop, y, found.most(not last_is_back), shape),
+        last_is_back: _last(loop, y, reads.most(last_is_back), shape),
+        not last_is_back: _first(loop, y, reads.most(not last_is_back), shape),
     }
 
 
 def _last(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
     """States that end as the rows of the last steps, the very last one first."""
-    found: list[State] = []
+    states: list[State] = []
     nexts = {s.next: s for s in loop.states}
     value = y.inner
     for _ in range(rows):
         state = nexts.get(value)
         if state is None:
-            init = found[-1].init if found else _zeros(y.inner, shape)
+            init = states[-1].init if states else _zeros(y.inner, shape)
             state = _added(loop, value, init, value)
-        found.append(state)
+        states.append(state)
         value = state.inner
-    return found
+    return states
 
 
 def _first(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
     """States that end as the rows of the first steps, the very first one first."""
-    found: list[State] = []
+    states: list[State] = []
     end: Any = None
     if rows and loop.options.reverse:
         end = INDEX_TYPE("n_steps")
@@ -88,8 +85,8 @@ def _first(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
         at = k if end is None else end - 1 - k
         new = pt.switch(pt.eq(loop.i, at), y.inner, state.inner)
         state.next = state.inner.type.filter_variable(new)
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
 def _added(loop: OpenLoop, row: Any, init: Any, new: Any) -> State:
@@ -104,18 +101,18 @@ def _zeros(row: Any, shape: Any) -> Any:
 
 
 def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) -> Any:
-    """What is read, of the ``rows`` at its end, the outermost first, where ``n`` were made."""
+    """The value of a read of ``rows``, the last ones of ``n``, the outermost first."""
     if read.row is not None and has(read.rows):
         return read.on_row(rows[read.rows - 1])
     stack = pt.stack(list(reversed(rows)) if read.back else list(rows))
     if not has(len(rows)):
-        made = pt.minimum(n, len(rows))
-        stack = stack[len(rows) - made :] if read.back else stack[:made]
+        n_rows = pt.minimum(n, len(rows))
+        stack = stack[len(rows) - n_rows :] if read.back else stack[:n_rows]
     return read.on(stack)
 
 
 def shape_of(asked: Apply, n: Any, trailing: Sequence[Any]) -> Any:
-    """What ``asked``, a Shape or an element of it, says of ``n`` rows."""
+    """The value of ``asked``, a Shape or an element of it, for ``n`` rows."""
     op: Any = asked.op
     dims = [n, *(pt.as_tensor(d).astype("int64") for d in trailing)]
     return pt.stack(dims) if isinstance(op, Shape) else dims[op.i]

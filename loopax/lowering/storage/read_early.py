@@ -46,15 +46,15 @@ def read_early(graph: FunctionGraph) -> None:
 def _of_traces(graph: FunctionGraph, dims: Dims) -> list[Apply]:
     """The nodes, in order, that compute each row of their result from that of a trace."""
     rows: set[Any] = set()
-    found = []
+    pairs = []
     for node in graph.toposort():
         if isinstance(node.op, Scan):
             traces = node.op.split_outputs(node.outputs).traces
             rows.update(v for v in traces if isinstance(v.type, DenseTensorType))
         elif any(v in rows for v in node.inputs) and _is_by_row(node, dims):
             rows.add(node.outputs[0])
-            found.append(node)
-    return found
+            pairs.append(node)
+    return pairs
 
 
 def _is_by_row(node: Apply, dims: Dims) -> bool:
@@ -71,23 +71,23 @@ def _is_by_row(node: Apply, dims: Dims) -> bool:
 
 
 def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
-    """What is read of the result of ``node``; empty where it is needed whole."""
-    found: dict[Any, Access] = {}
+    """The reads of the result of ``node``; empty where it is needed whole."""
+    reads: dict[Any, Access] = {}
     for client, place in graph.clients[node.outputs[0]]:
         read = None if place else read_of(client)
         if read is None:
             return {}
-        found[client.outputs[0]] = read
-    return found if len(found) == 1 or all(r.is_row for r in found.values()) else {}
+        reads[client.outputs[0]] = read
+    return reads if len(reads) == 1 or all(r.is_row for r in reads.values()) else {}
 
 
 def _on_rows(node: Apply, read: Access) -> Any:
-    """What ``read`` takes of the result of ``node``, of the rows of its operands."""
+    """The read ``read`` of the result of ``node``, computed from rows of its operands."""
     own = by_rows(node)
     apply = facts_of(node.op).behind(node, -1) if read.is_row else node.op
-    made: Any = apply(*(_row(v, read) if k in own else v for k, v in enumerate(node.inputs)))
-    rest = read.rest if read.is_row else (slice(None), *read.rest)
-    return made[rest] if read.rest else made
+    result: Any = apply(*(_row(v, read) if k in own else v for k, v in enumerate(node.inputs)))
+    index = read.rest if read.is_row else (slice(None), *read.rest)
+    return result[index] if read.rest else result
 
 
 def _row(v: Any, read: Access) -> Any:

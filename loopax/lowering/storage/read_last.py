@@ -48,34 +48,34 @@ def _read_last(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     op: Any = node.op
     last_is_back = not op.options.reverse
     reads = {k: reads_of(graph, node, k, dims) for k in range(op.n_ys)}
-    only = {k: found for k, found in reads.items() if _is_last(found, last_is_back)}
+    only = {k: asked for k, asked in reads.items() if _is_last(asked, last_is_back)}
     if only:
         shapes = trailing_shapes(op, op.split_inputs(node.inputs))
-        only = {k: found for k, found in only.items() if shapes[k] is not None}
-    for k, found in reads.items():
+        only = {k: asked for k, asked in only.items() if shapes[k] is not None}
+    for k, asked in reads.items():
         if k not in only and has_rows(node, dims, 1):
-            _from_final(graph, node, k, found, last_is_back)
+            _from_final(graph, node, k, asked, last_is_back)
     if only:
         keep_in_states(graph, node, only, shapes, dims, "read_last")
 
 
-def _is_last(found: Reads, last_is_back: bool) -> bool:
+def _is_last(asked: Reads, last_is_back: bool) -> bool:
     """Whether the rows of the last step are read, and no others."""
     return (
-        bool(found.rows)
-        and not found.whole
-        and all(r.back == last_is_back and r.rows == 1 for r in found.rows)
+        bool(asked.rows)
+        and not asked.whole
+        and all(r.back == last_is_back and r.rows == 1 for r in asked.rows)
     )
 
 
 def _from_final(
-    graph: FunctionGraph, node: Apply, k: int, found: Reads, last_is_back: bool
+    graph: FunctionGraph, node: Apply, k: int, asked: Reads, last_is_back: bool
 ) -> None:
     """Take the last row of a trace that stays from the state that it is the next value of."""
     op: Any = node.op
     states = [j for j, state in enumerate(op.outs.states) if state is op.outs.ys[k]]
     if states:
-        rows = [r for r in found.rows if r.back == last_is_back and r.rows == 1]
+        rows = [r for r in asked.rows if r.back == last_is_back and r.rows == 1]
         final = node.outputs[states[0]]
         pairs = {r.out: r.on_row(final) for r in rows if r.row is not None}
         replace_outputs(graph, pairs, "read_last")

@@ -57,22 +57,22 @@ def read_rows(graph: FunctionGraph) -> None:
 def _read_rows(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     op: Any = node.op
     reads = {k: reads_of(graph, node, k, dims) for k in range(op.n_ys)}
-    reads = {k: found for k, found in reads.items() if found.whole or found.rows or found.shapes}
-    some = {k: found for k, found in reads.items() if not found.whole and found.rows}
+    reads = {k: asked for k, asked in reads.items() if asked.whole or asked.rows or asked.shapes}
+    some = {k: asked for k, asked in reads.items() if not asked.whole and asked.rows}
     if not some:
         return
     shapes = trailing_shapes(op, op.split_inputs(node.inputs))
-    some = {k: found for k, found in some.items() if shapes[k] is not None}
+    some = {k: asked for k, asked in some.items() if shapes[k] is not None}
     if not some:
         return
     first, last = op.options.reverse, not op.options.reverse  # whether these are at the back
     rows = {back: max((f.most(back) for f in some.values()), default=0) for back in (False, True)}
     most = max(f.most(True) + f.most(False) for f in some.values())
     few = {
-        k: found
-        for k, found in some.items()
-        if found.most(True) <= _STATES
-        and found.most(False) <= _STATES
+        k: asked
+        for k, asked in some.items()
+        if asked.most(True) <= _STATES
+        and asked.most(False) <= _STATES
         and _is_longer(node, dims, most)
     }
     if len(some) == len(reads) and _can_be_cut(node, dims, max(rows.values())):
@@ -109,7 +109,7 @@ def _is_static(expr: DimExpr) -> bool:
 # -- fewer steps -------------------------------------------------------------------------------------
 
 
-# What these raise hangs on shapes, and on integers that have no value.
+# What these raise depends on shapes, and on integers that have no value.
 _OF_SHAPES = Structure.ELEMENTWISE, Structure.REDUCES, Structure.CONTRACTS
 
 
@@ -130,7 +130,7 @@ def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:
     others = [*outs.finals, *([outs.n_done, outs.stopped] if op.stops else [])]
     if any(graph.clients.get(v) for v in others):
         return False
-    if op.stops and any(found.shapes for found in reads.values()):
+    if op.stops and any(asked.shapes for asked in reads.values()):
         return False
     return all(map(_cannot_raise_later, op.fgraph.toposort()))
 
@@ -197,9 +197,9 @@ def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads])
 
 
 def _rows_of(node: Apply, loop: OpenLoop, reads: dict[int, Reads], shapes: Any) -> dict[Any, Any]:
-    """What is read, of the traces of ``loop``, a part of ``node`` that has been bound."""
+    """The rows that are read of the traces of ``loop``, a part of ``node`` that has been bound."""
     pairs: dict[Any, Any] = {}
-    for y, (k, found) in zip(loop.ys, reads.items(), strict=True):
-        pairs |= {r.out: r.on(y.new) for r in found.rows}
-        pairs |= {a.outputs[0]: shape_of(a, node.inputs[0], shapes[k]) for a in found.shapes}
+    for y, (k, asked) in zip(loop.ys, reads.items(), strict=True):
+        pairs |= {r.out: r.on(y.new) for r in asked.rows}
+        pairs |= {a.outputs[0]: shape_of(a, node.inputs[0], shapes[k]) for a in asked.shapes}
     return pairs

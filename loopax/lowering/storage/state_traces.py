@@ -49,55 +49,55 @@ def state_traces(graph: FunctionGraph) -> None:
     if any(isinstance(node.op, Join) for node in graph.apply_nodes):
         pieces = Pieces(checked_dims(graph))
         loops = [node for node in graph.toposort() if can_be_fused(node.op)]
-        found = {node: _states_of(graph, node, pieces) for node in loops}
+        by_loop = {node: _states_of(graph, node, pieces) for node in loops}
         # Only now: what is known of the rows is said of the variables that were there.
-        for node, traces in found.items():
+        for node, traces in by_loop.items():
             if traces:
                 _read_traces(graph, node, traces)
     map_bodies(graph, state_traces)
 
 
 def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found]:
-    """What is pieced together of the traces of the states of ``node``."""
+    """Arrays that are pieced together of the traces of the states of ``node``."""
     op: Any = node.op
     n = pieces.dims.value(node.inputs[0])
-    given, made = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
-    found = []
+    operands, results = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+    matches = []
     for after, group, ends in (
-        (True, op.args.states, made.finals),
-        (False, op.outs.states, given.states),
+        (True, op.args.states, results.finals),
+        (False, op.outs.states, operands.states),
     ):
         of_state = {state: k for k, state in enumerate(group)}
         for y, inner in enumerate(op.outs.ys):
             k = of_state.get(inner)
-            near = [] if k is None else _read_from(graph, made.traces[y])
+            near = [] if k is None else _read_from(graph, results.traces[y])
             if k is None or not near:
                 continue
-            shifted = _Shifted(pieces, made.traces[y], ends[k], n, after != op.options.reverse)
+            shifted = _Shifted(pieces, results.traces[y], ends[k], n, after != op.options.reverse)
             for v in near:
                 rows = pieces.rows(v)
                 if shifted.equal(rows):
-                    found.append(_Found(v, k, after, False))
+                    matches.append(_Found(v, k, after, False))
                 elif shifted.equal(backwards(rows)):
-                    found.append(_Found(v, k, after, True))
-    return found
+                    matches.append(_Found(v, k, after, True))
+    return matches
 
 
 def _read_from(graph: FunctionGraph, trace: Any) -> list[Any]:
     """The joins that ``trace`` is in, be it in part, and the slices of them."""
-    found: dict[Any, bool] = {trace: False}  # whether it is more than a slice of the trace
+    sliced: dict[Any, bool] = {trace: False}  # whether it is more than a slice of the trace
     near = [trace]
     for _ in range(_FAR):
-        clients = [(client, found[v]) for v in near for client, _ in graph.clients[v]]
+        clients = [(client, sliced[v]) for v in near for client, _ in graph.clients[v]]
         near = []
         for client, joined in clients[:_MANY]:
             if not isinstance(client.op, Subtensor | Join):
                 continue
             (v,) = client.outputs
-            if v not in found and v.type.ndim == trace.type.ndim:  # not one row of it
+            if v not in sliced and v.type.ndim == trace.type.ndim:  # not one row of it
                 near.append(v)
-                found[v] = joined or isinstance(client.op, Join)
-    return [v for v, joined in found.items() if joined]
+                sliced[v] = joined or isinstance(client.op, Join)
+    return [v for v, joined in sliced.items() if joined]
 
 
 class _Shifted:
@@ -121,10 +121,10 @@ class _Shifted:
         )
 
 
-def _read_traces(graph: FunctionGraph, node: Apply, found: list[_Found]) -> None:
+def _read_traces(graph: FunctionGraph, node: Apply, matches: list[_Found]) -> None:
     loop = OpenLoop.of(node)
     at: dict[_Found, Y] = {}
-    for f in found:
+    for f in matches:
         state = loop.states[f.k]
         inner = state.next if f.after else state.inner
         at[f] = next((y for y in loop.ys if y.inner is inner), None) or Y(inner)

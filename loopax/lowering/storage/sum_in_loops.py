@@ -79,19 +79,19 @@ def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
 
 
 def _leaves(x: Variable) -> list[Any] | None:
-    """What ``x`` is computed from row by row, with a row for each of its own; None if that is much."""
-    stack, seen, found = [x], {x}, []
+    """Arrays that ``x`` is computed from row by row, a row for each of its own; None if that is much."""
+    stack, seen, leaves = [x], {x}, []
     while stack:
         v: Any = stack.pop()
         if v.owner is None or not is_row_wise(v.owner):
-            found.append(v)
+            leaves.append(v)
             continue
         new = [u for u in v.owner.inputs if u not in seen and not stands_for_all_rows(u)]
         seen.update(new)
         stack += new
         if len(seen) > _MOST:
             return None
-    return found
+    return leaves
 
 
 def _is_trace(v: Any) -> bool:
@@ -104,9 +104,9 @@ def _added_up(node: Apply, x: Any, loop: Apply) -> Any:
     op: Any = node.op
     out: Any = node.outputs[0].type
     axes = range(x.type.ndim) if op.axis is None else op.axis
-    rest = tuple(k - 1 for k in axes if k > 0)
+    later_axes = tuple(k - 1 for k in axes if k > 0)
     row: Any = TensorType(x.type.dtype, x.type.shape[1:])()
-    term = op.clone(axis=rest)(row) if rest else row
+    term = op.clone(axis=later_axes)(row) if later_axes else row
     if None in term.type.shape:
         return None
     dtype = getattr(op, "acc_dtype", None) or out.dtype

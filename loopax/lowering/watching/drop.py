@@ -30,7 +30,7 @@ def drop_watches(graph: FunctionGraph) -> None:
 
 
 def _value(node: Apply) -> Variable:
-    """What is watched. It takes the name that its author gave to the result, or watches it under."""
+    """The watched value. It takes the name that its author gave to the result, or watches it under."""
     (x, *_), (watched,) = node.inputs, node.outputs
     if x.owner is not None and x.name is None:
         op: Any = core_of(node.op)

@@ -56,7 +56,7 @@ class Exposed:
 
 
 def expose(graph: FunctionGraph, last: int | None) -> list[Exposed]:
-    """What is watched in ``graph``, imported, in order of computation; then nothing in it is watched.
+    """Watched values of ``graph``, imported, in order of computation; then nothing in it is watched.
 
     The graph is changed in place. With ``last`` no more rows of each need be there.
     """
@@ -70,22 +70,22 @@ def expose(graph: FunctionGraph, last: int | None) -> list[Exposed]:
 def _of_graph(
     graph: FunctionGraph, last: int | None, moving: Iterable[Variable] | None = None
 ) -> list[Exposed]:
-    """What is watched in ``graph``, of whose inputs ``moving`` change by step of a loop around it."""
-    found: list[Exposed] = []
+    """Watched values of ``graph``, of whose inputs ``moving`` change by step of a loop around it."""
+    exposed: list[Exposed] = []
     order = graph.toposort()
     inside = None if moving is None else _following(order, moving)
     for node in order:
         op: Any = node.op
         if isinstance(op, Watch | Print | Breakpoint):
-            found.append(_of_identity(node))
+            exposed.append(_of_identity(node))
             replace_outputs(graph, {node.outputs[0]: node.inputs[0]}, "expose")
             continue
         write = next((w for kind, w in _WRITERS.items() if isinstance(op, kind)), None)
         if write is not None:
             change, items = write(node, last, inside)
-            found += items
+            exposed += items
             replace_outputs(graph, change, "expose")
-    return found
+    return exposed
 
 
 def _of_identity(node: Apply) -> Exposed:
@@ -104,11 +104,11 @@ def _of_identity(node: Apply) -> Exposed:
 
 def _following(order: Sequence[Apply], moving: Iterable[Variable]) -> set[Variable]:
     """The variables whose values follow from those of ``moving``, and not from their shapes alone."""
-    found = set(moving)
+    following = set(moving)
     for node in order:
-        if not isinstance(node.op, Shape | Shape_i) and any(v in found for v in node.inputs):
-            found.update(node.outputs)
-    return found
+        if not isinstance(node.op, Shape | Shape_i) and any(v in following for v in node.inputs):
+            following.update(node.outputs)
+    return following
 
 
 def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any:
@@ -134,7 +134,7 @@ def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
     emitted = [[Y(x) for x in [loop.i, *item.flat()]] for item in items]
     loop.ys += [y for ys in emitted for y in ys]
     change = loop.close()
-    found = []
+    exposed = []
     for item, ys in zip(items, emitted, strict=True):
         i, *rows = [y.new[::-1] if loop.options.reverse else y.new for y in ys]
         step = loop.n_steps - 1 - i if loop.options.reverse else i
@@ -144,8 +144,8 @@ def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
             rows = [_joined(x) for x in rows]
         rows = [rows[0], step, *rows[1:]]
         item = replace(item, steps=[None, *item.steps]).with_flat(rows, has_axis=True)
-        found.append(_cut(item, last))
-    return change, found
+        exposed.append(_cut(item, last))
+    return change, exposed
 
 
 def _in_buffers(loop: OpenLoop, items: Sequence[Exposed], last: int) -> Any:
@@ -161,14 +161,14 @@ def _in_buffers(loop: OpenLoop, items: Sequence[Exposed], last: int) -> Any:
     loop.states += [s for states in buffers for s in states]
     loop.options = loop.options._replace(parallel=None)  # which takes floats for states
     change = loop.close()
-    found = []
+    exposed = []
     for item, states in zip(items, buffers, strict=True):
-        value, step, *rest = [s.new for s in states]
+        value, step, *fields = [s.new for s in states]
         if loop.options.reverse:
             step = loop.n_steps - 1 - step
-        new = replace(item, steps=[None, *item.steps], present=rest[-1], has_axis=True)
-        found.append(new.with_flat([value, step, *rest]))
-    return change, found
+        new = replace(item, steps=[None, *item.steps], present=fields[-1], has_axis=True)
+        exposed.append(new.with_flat([value, step, *fields]))
+    return change, exposed
 
 
 def _buffer(loop: OpenLoop, rows: Any, last: int) -> State:
@@ -194,14 +194,14 @@ def _shape_before(loop: OpenLoop, rows: Any) -> list[Any]:
     ]
     inputs = loop.inner.flat()
     (shape,) = infer_shape([rows], inputs, shapes)
-    found = list(shape[1:])
-    if not set(inputs).isdisjoint(ancestors(found)):
+    lengths = list(shape[1:])
+    if not set(inputs).isdisjoint(ancestors(lengths)):
         raise LoopTypeError(
             "The shape of a watched value is only known in each step of a loop whose number of steps is "
             f"not known either ({loop.options.origin.line}). Watch a value with a fixed shape, for "
             "example a sum."
         )
-    return found
+    return lengths
 
 
 def _joined(x: Any) -> Any:
@@ -238,9 +238,9 @@ def _of_branches(node: Apply, last: int | None, moving: set[Variable] | None) ->
     bound = Cond.from_branches(operands, outs[0], outs[1], op.name).bind(
         node.inputs[0], node.inputs[1:]
     )
-    rest = iter(bound[op.n_outs :])
-    found = [item.with_flat([next(rest) for _ in item.flat()]) for _, item in all_of_them]
-    return dict(zip(node.outputs, bound, strict=False)), found
+    remaining = iter(bound[op.n_outs :])
+    exposed = [item.with_flat([next(remaining) for _ in item.flat()]) for _, item in all_of_them]
+    return dict(zip(node.outputs, bound, strict=False)), exposed
 
 
 def _with_flag(item: Exposed) -> Exposed:
@@ -265,11 +265,11 @@ def _shape(v: Any) -> Any:
 
 
 def _moving_in(
-    body: FunctionGraph, given: Sequence[Variable], moving: set[Variable] | None
+    body: FunctionGraph, operands: Sequence[Variable], moving: set[Variable] | None
 ) -> list[Variable] | None:
     if moving is None:
         return None
-    return [v for v, outer in zip(body.inputs, given, strict=True) if outer in moving]
+    return [v for v, outer in zip(body.inputs, operands, strict=True) if outer in moving]
 
 
 def _of_call(node: Apply, last: int | None, moving: set[Variable] | None) -> Any:
@@ -284,12 +284,12 @@ def _of_call(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
     outs = [*body.outputs[:n], *(x for item in items for x in item.flat())]
     new = Call.from_graph(FunctionGraph(body.inputs, outs, clone=True), name=op.name)
     bound = new.make_node(*node.inputs).outputs
-    rest = iter(bound[n:])
-    found = [item.with_flat([next(rest) for _ in item.flat()]) for item in items]
+    remaining = iter(bound[n:])
+    exposed = [item.with_flat([next(remaining) for _ in item.flat()]) for item in items]
     if not own:
-        return dict(zip(node.outputs, bound, strict=False)), found
+        return dict(zip(node.outputs, bound, strict=False)), exposed
     plain = op.with_graph(FunctionGraph(body.inputs, body.outputs, clone=True))
-    return dict(zip(node.outputs, plain.make_node(*node.inputs).outputs, strict=True)), found
+    return dict(zip(node.outputs, plain.make_node(*node.inputs).outputs, strict=True)), exposed
 
 
 _WRITERS: dict[Any, Any] = {Scan: _of_loop, Cond: _of_branches, Call: _of_call}

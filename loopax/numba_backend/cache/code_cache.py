@@ -39,7 +39,7 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
         target_context.refresh()
         try:
             loaded = compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
-        except Exception:  # a damaged entry is compiled anew
+        except Exception:  # a damaged entry is compiled again
             folder.remove(key)
             return None
         return _IN_PROCESS.setdefault(key, loaded)

@@ -46,11 +46,8 @@ TARGET = "native code"
 def accept(x: Any, expected: Any, what: str) -> Any:
     """Convert ``x`` to the type ``expected``; returns ``x`` itself where it fits.
 
-    Raises
-    ------
-    LoopTypeError
-        ``x`` has another rank or static shape, a dtype that the type cannot hold, or another kind; or
-        it is a tracer of JAX. ``what`` names the value in the message.
+    Raises `LoopTypeError` if ``x`` has another rank or static shape, a dtype that the type cannot
+    hold, or another kind; or it is a tracer of JAX. ``what`` names the value in the message.
     """
     if isinstance(expected, ScalarType):
         expected = TensorType(expected.dtype, ())
@@ -96,7 +93,7 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
                 "instance, and pass the mask as a separate argument."
             )
         if hasattr(x, "__array__") and not isinstance(x, np.generic):
-            x = np.asarray(x)  # an array of JAX, say; its dtype counts
+            x = np.asarray(x)  # for example an array of JAX; its dtype counts
     return filtered(x, expected, what)
 
 

@@ -164,13 +164,11 @@ def call(function: str, *operands: Any) -> Expr:
 
 
 def tuple_of(parts: Sequence[Any]) -> Expr:
-    """``(a, b)``, ``(a,)``, ``()``."""
     texts = [text_of(x) for x in parts]
     return Expr(f"({', '.join(texts)}{',' * (len(texts) == 1)})", names_of(parts))
 
 
 def list_of(parts: Sequence[Any]) -> Expr:
-    """``[a, b]``."""
     return Expr(f"[{', '.join(map(text_of, parts))}]", names_of(parts))
 
 

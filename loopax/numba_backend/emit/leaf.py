@@ -59,7 +59,7 @@ def converts_scalar(op: Any, node: Apply) -> bool:
 
 
 def has_own_rule(node: Apply) -> bool:
-    """Whether a rule of ours writes ``node``, so that it is native code without PyTensor's registry.
+    """Whether a rule of loopax writes ``node``, so that it is native code without PyTensor's registry.
 
     A rule may still refuse it, for what it is given.
     """

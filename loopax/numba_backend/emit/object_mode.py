@@ -70,7 +70,6 @@ class _Python:
         return tuple(_unboxable(v.type, y) for v, y in pairs)
 
     def item(self, k: int, i: int) -> Any:
-        """Item ``i`` of output ``k``, a list."""
         return _unboxable(self.node.outputs[k].type.ttype, self.last.outs[k][i])
 
 

@@ -1,7 +1,7 @@
 """Specializations of one program to small lengths: numbers in the source, where others are names.
 
 Where the sizes of small vectors and matrices are known, a step is written out element by element, in
-locals. PyTensor's users seldom declare them, so they come from the arguments: a program is written anew
+locals. PyTensor's users seldom declare them, so they come from the arguments: a program is rewritten
 for the small lengths that its loops use, once for each set of lengths in a call. Lengths of sequences
 stay names. After `_MOST` sets of lengths the program of unknown lengths serves all others.
 """
@@ -85,7 +85,7 @@ class SizeSpecializations:
             return self._functions[key]
 
     def changing(self) -> None:
-        """Write the program anew for states that change their shapes."""
+        """Rewrite the program for states that change their shapes."""
         with self._lock:
             if self._keeps_shapes:
                 self._keeps_shapes = False

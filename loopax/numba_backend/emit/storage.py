@@ -49,7 +49,7 @@ class Storage(Axes):
     def is_worth_coalescing(self, value: Value) -> bool:
         """Whether one loop over all of ``value`` is faster than one for each axis.
 
-        A vectorized loop starts anew for each short row, with a check for overlapping memory: 300 x 12
+        A vectorized loop starts again for each short row, with a check for overlapping memory: 300 x 12
         elements of a few arrays take 5.7 us in two loops and 2.3 in one.
         """
         shape = value.shape
@@ -264,5 +264,4 @@ class Storage(Axes):
 
 
 def new_array(shape: Sequence[Dim], dtype: str) -> Expr:
-    """An uninitialised array."""
     return call("empty", tuple_of(shape), dtype_name(dtype))

@@ -26,14 +26,8 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static
-from loopax.numba_backend.rules.indexing import (
-    Entry,
-    Places,
-    read_entry,
-    signed,
-    slice_entry,
-    written,
-)
+from loopax.numba_backend.rules.index_entries import Entry, read_entry, signed, slice_entry
+from loopax.numba_backend.rules.indexing import Places, written
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,7 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.compiling.pipeline import njit_inner
-from loopax.base.upstream.numba import (
-    call_xxgemv,
-    cgutils,
-    ensure_blas,
-    make_array,
-)
+from loopax.base.upstream.numba import call_xxgemv, cgutils, ensure_blas, make_array
 
 # Multiplications above which a call of BLAS, which itself takes 60 ns, is faster. In loops and by BLAS:
 # 40 and 62 ns for 5 x 5 by 5 x 5, 64 and 60 for 6 x 6, 108 and 74 for 8 x 8; 26 and 86 for 16 x 16 by a
@@ -28,7 +23,6 @@ _IN_ANY_ORDER = {"reassoc", "contract"}
 
 @njit_inner(error_model="numpy", fastmath=_IN_ANY_ORDER)
 def matmul(a: Any, b: Any, out: Any) -> None:
-    """``out[...] = a @ b`` of matrices."""
     if a.shape[0] * a.shape[1] * b.shape[1] > _BLAS:
         np.dot(a, b, out)
         return
@@ -91,7 +85,6 @@ def _called(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @njit_inner(error_model="numpy", fastmath=_IN_ANY_ORDER)
 def matvec(a: Any, x: Any, out: Any) -> None:
-    """``out[...] = a @ x`` of a matrix and a vector."""
     if a.size > _BLAS_OF_VECTOR:
         by_blas(a, x, out)
     elif a.strides[0] < a.strides[1]:

@@ -21,14 +21,12 @@ def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
 def permutation(
     key: Any, shape: Any, dtype: Any, x: Any, *, core_ndim: int, name: str = "permutation"
 ) -> Any:
-    """Permute the rows of ``x``, along the first of its last ``core_ndim`` axes, anew for each draw.
+    """Permute the rows of ``x``, along the first of its last ``core_ndim`` axes, independently for each
+    draw.
 
     Without such an axis ``x`` is a NumPy number, and that many integers are permuted.
 
-    Raises
-    ------
-    ValueError
-        The numbers differ, or are negative: the message opens with ``name``.
+    Raises `ValueError` if the numbers differ, or are negative: the message opens with ``name``.
     """
     if core_ndim == 0:
         lengths = np.unique(np.asarray(x))

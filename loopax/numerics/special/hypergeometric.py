@@ -86,7 +86,5 @@ def _on_host(dtype: Any, *arguments: Any) -> Any:
 
 
 _hyp2f1 = with_slopes(
-    _value,
-    *map(_slope, range(3)),
-    lambda a, b, c, z: a * b / c * hyp2f1(a + 1, b + 1, c + 1, z),
+    _value, *map(_slope, range(3)), lambda a, b, c, z: a * b / c * hyp2f1(a + 1, b + 1, c + 1, z)
 )

@@ -13,12 +13,7 @@ import math
 
 import numpy as np
 
-from loopax.numerics.vector_functions.arithmetic import (
-    compiled,
-    nearest_integer,
-    polynomial,
-    where,
-)
+from loopax.numerics.vector_functions.arithmetic import compiled, nearest_integer, polynomial, where
 from loopax.numerics.vector_functions.exponentials import log, log_of_sum
 
 _SINPI = polynomial(  # (sin(pi r) / r - pi) / r^2 of r^2, r up to 1/2

@@ -1,4 +1,4 @@
-"""nutpie's chains, each run by itself and kept when it has ended.
+"""nutpie's chains, each run on its own and kept when it has ended.
 
 nutpie gives out the draws of a chain that is under way, but not its state. So each chain has a seed of its
 own, and one that had not ended when the process did is drawn again, with the same draws.

@@ -28,11 +28,8 @@ def resumable(
 
     Yields the options, with the seed of the folder if they have none.
 
-    Raises
-    ------
-    CheckpointError
-        The folder is of another run, in use, damaged or no checkpoint, or the sampler keeps no draws in
-        this call.
+    Raises `CheckpointError` if the folder is of another run, in use, damaged or no checkpoint, or
+    the sampler keeps no draws in this call.
     """
     _refuse_options(options)
     with checkpoint(path, run_parts(model, backend, options)) as folder:

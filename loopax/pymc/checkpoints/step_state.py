@@ -22,10 +22,7 @@ _KIND, _VALUE = "kind", "value"
 def as_arrays(state: Any) -> dict[str, np.ndarray]:
     """The arrays of a state, and under ``"tree"`` the rest of it, as JSON.
 
-    Raises
-    ------
-    CheckpointError
-        The state holds an object of another kind.
+    Raises `CheckpointError` if the state holds an object of another kind.
     """
     arrays: dict[str, np.ndarray] = {}
 
@@ -61,10 +58,7 @@ def as_arrays(state: Any) -> dict[str, np.ndarray]:
 def from_arrays(arrays: Arrays, like: Any) -> Any:
     """The state that `as_arrays` wrote, in the classes of ``like``, a state of the same step.
 
-    Raises
-    ------
-    CheckpointError
-        It is the state of a step of another form.
+    Raises `CheckpointError` if it is the state of a step of another form.
     """
 
     def read(written: Any, like: Any) -> Any:

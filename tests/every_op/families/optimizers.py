@@ -7,7 +7,7 @@ from tests.every_op.record import A, B, given
 TITLE = "Optimizers"
 SLOW = {(name, c) for name in ("MinimizeOp", "RootOp") for c in ("second", "loopax.grad")}
 REASONS = [
-    "`MinimizeOp`, `MinimizeScalarOp`, `RootOp`, `RootScalarOp`: SciPy's algorithms run on the host.",
+    "`MinimizeOp`, `MinimizeScalarOp`, `RootOp`, `RootScalarOp`: SciPy's algorithms run on the host."
 ]
 BASES = dict.fromkeys(
     ["ScipyScalarWrapperOp", "ScipyVectorWrapperOp", "ScipyWrapperOp"], "a base class"

@@ -19,7 +19,7 @@ BASES = {
         ["Stack", "__ComparisonOpSD", "__ComparisonOpSS"]
         + ["__ComparisonOpSparseDense", "__ComparisonOpSparseSparse"],
         "a base class",
-    ),
+    )
 }
 DATA, MORE = given([0.5, -1.5, 2.0, 1.2], "data"), given([1.0, 4.0, -3.0], "more")
 ROWS, POINTERS = np.array([0, 2, 1, 2], "int32"), np.array([0, 2, 3, 4], "int32")

@@ -50,7 +50,6 @@ BASES = {
     "OpWithCoreShape": "a base class",
     "BlockwiseWithCoreShape": "with the ops of compiled programs",
 }
-T3 = given(np.arange(12.0).reshape(2, 3, 2) / 3 - 1.3, "t3")
 IMAGE = given(np.sin(np.arange(20.0)).reshape(4, 5), "image")
 LONGER = given([2, 0, 1], "longer")
 

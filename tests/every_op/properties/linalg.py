@@ -261,9 +261,7 @@ def qz() -> Iterator[Variation]:
             "return_eigenvalues": eigenvalues,
         }
         yield variation(
-            options,
-            lambda x, y, o=options: [abs(t) for t in QZ(**o)(x, y)],
-            (A, MIXED),
+            options, lambda x, y, o=options: [abs(t) for t in QZ(**o)(x, y)], (A, MIXED)
         )
 
 

@@ -41,9 +41,7 @@ def legacy(v):
 def with_taps(v):
     """Each element follows from the two before it."""
     return pytensor.scan(
-        lambda r, b: pt.sin(r) * b,
-        sequences=[{"input": v, "taps": [0, -1]}],
-        return_updates=False,
+        lambda r, b: pt.sin(r) * b, sequences=[{"input": v, "taps": [0, -1]}], return_updates=False
     )
 
 

@@ -13,17 +13,13 @@ from pytensor.raise_op import Assert
 
 from loopax import LoopTypeError, cond, jaxify, scan
 from loopax.ir import Cond, check
-from tests.support.compare import FAST_COMPILE, assert_agrees
+from tests.support.compare import FAST_COMPILE, assert_agrees, value
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")
 a = pt.dscalar("a")
 n = pt.lscalar("n")
 Pair = namedtuple("Pair", "first second")
-
-
-def value(outputs, inputs=(), values=()):
-    return pytensor.function(list(inputs), outputs, mode=FAST_COMPILE)(*values)
 
 
 def the_cond(variable):

@@ -7,7 +7,7 @@ import pytest
 
 from loopax import LoopTypeError, cond, fori_loop, jaxify, lag, reduce, scan, while_loop
 from loopax.ir import Scan
-from tests.support.compare import FAST_COMPILE
+from tests.support.compare import value
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")
@@ -23,10 +23,6 @@ f32, f64, i32, i64, flag = (
 )
 u8 = pt.scalar("u8", dtype="uint8")
 z = pt.zscalar("z")
-
-
-def value(outputs, inputs=(), values=()):
-    return pytensor.function(list(inputs), outputs, mode=FAST_COMPILE)(*values)
 
 
 def carried(step, init, xs=x):

@@ -8,16 +8,12 @@ import pytest
 from loopax import LoopTypeError, jaxify, lag, lead, map, reduce, scan, while_loop
 from loopax.ir import Scan
 from loopax.ir.windows import WIDEST_REGISTERS
-from tests.support.compare import FAST_COMPILE, assert_agrees
+from tests.support.compare import assert_agrees, value
 
 XS = np.array([0.5, -1.0, 2.0, 3.0, 0.25])
 x = pt.dvector("x")
 x0 = pt.dvector("x0")
 FAR = WIDEST_REGISTERS + 3
-
-
-def value(outputs, inputs=(), values=()):
-    return pytensor.function(list(inputs), outputs, mode=FAST_COMPILE)(*values)
 
 
 def combined(past, row):

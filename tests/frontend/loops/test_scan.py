@@ -29,15 +29,11 @@ from loopax import (
 )
 from loopax.ir import UNBOUNDED, Scan, TraceType, check, evaluate
 from tests.support.both_backends import NATIVE
-from tests.support.compare import FAST_COMPILE, assert_agrees, loops
+from tests.support.compare import FAST_COMPILE, assert_agrees, loops, value
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")
 a = pt.dscalar("a")
-
-
-def value(outputs, inputs=(), values=()):
-    return pytensor.function(list(inputs), outputs, mode=FAST_COMPILE)(*values)
 
 
 def the_loop(variable):

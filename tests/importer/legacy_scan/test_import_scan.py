@@ -154,11 +154,7 @@ def test_only_mapped_outputs():
 
 
 def test_untraced_state_is_a_state():
-    out = scan(
-        lambda x, s: (s + x, s * x),
-        sequences=[X],
-        outputs_info=[pt.zeros(()), None],
-    )
+    out = scan(lambda x, s: (s + x, s * x), sequences=[X], outputs_info=[pt.zeros(()), None])
     # The untraced kind is what `shared` updates and generators become; here made by hand.
     assert_agrees([X], out, [XS])
 
@@ -235,10 +231,7 @@ def test_one_output_twice_and_an_echoed_input():
         return new, new, x, s, a
 
     out = scan(
-        step,
-        sequences=[X],
-        outputs_info=[pt.zeros(()), None, None, None, None],
-        non_sequences=[A],
+        step, sequences=[X], outputs_info=[pt.zeros(()), None, None, None, None], non_sequences=[A]
     )
     assert_agrees([X, A], out, [XS, 0.3], grad_wrt=[X, A], vmap=[0, 1])
 
@@ -450,11 +443,7 @@ def test_truncated_buffers_of_several_outputs(n):
     def step(x, s, t1, t2):
         return s + x, t1 * t2 + x, s * t1
 
-    outs = scan(
-        step,
-        sequences=[X],
-        outputs_info=[A, {"initial": Y[:2], "taps": [-1, -2]}, None],
-    )
+    outs = scan(step, sequences=[X], outputs_info=[A, {"initial": Y[:2], "taps": [-1, -2]}, None])
     compiled = pytensor.function([X, Y, A], [o[-1] for o in outs], mode=FAST_RUN)
     values = [XS[:n], YS, 0.4]
     chex.assert_trees_all_close(

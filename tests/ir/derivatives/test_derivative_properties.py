@@ -40,8 +40,7 @@ def products(recipe):
 
 
 @pytest.mark.parametrize(
-    "number",
-    [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3))],
+    "number", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3))]
 )
 def test_the_pullback_is_the_transpose_of_the_pushforward(number):
     @seed(number)

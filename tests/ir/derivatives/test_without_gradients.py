@@ -12,12 +12,11 @@ from pytensor.gradient import (
     grad_undefined,
     pushforward,
 )
-from pytensor.graph.basic import Apply
 from pytensor.graph.null_type import NullType
-from pytensor.graph.op import Op
 
 from loopax import cond, jaxify, scan, vmap, while_loop
 from tests.support.assorted_loops import PLAIN, X, a, s, x
+from tests.support.ops import SameType
 
 
 def value(outputs):
@@ -149,14 +148,8 @@ def test_integer_sequences_and_constants(dtype):
 # -- what nobody knows -------------------------------------------------------------------------------
 
 
-class Thirds(Op):
+class Thirds(SameType):
     """Rounds to thirds, and does not know its derivative."""
-
-    __props__ = ()
-
-    def make_node(self, x):
-        x = pt.as_tensor(x)
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = np.asarray(np.round(3 * inputs[0]) / 3)

@@ -13,14 +13,13 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scan.utils import until
 
 from loopax import UnsupportedOpError, cond, fori_loop, jaxify, lag, scan, while_loop
 from tests.support.compare import FAST_COMPILE
 from tests.support.marking import slow_where
+from tests.support.ops import SameType
 
 X, A = pt.dscalar("x"), pt.dscalar("a")
 pytestmark = pytest.mark.one_stack
@@ -308,10 +307,7 @@ def _while_in_for_by_hand(x, a):
 
 def _while_in_while():
     return while_loop(
-        lambda s: s < 2.5,
-        lambda s: pt.sin(A) + up_to(s + 0.5, A, s),
-        X,
-        max_steps=35,
+        lambda s: s < 2.5, lambda s: pt.sin(A) + up_to(s + 0.5, A, s), X, max_steps=35
     )
 
 
@@ -334,10 +330,7 @@ NESTED = {
     "for in while": (_for_in_while, _for_in_while_by_hand),
     "while in for": (lambda: _while_in_for()[0], _while_in_for_by_hand),
     "while in while": (_while_in_while, _while_in_while_by_hand),
-    "in a branch": (
-        _in_a_branch,
-        lambda x, a: up_to_by_hand(2.0, a, x) * a if x < 1.0 else x * a,
-    ),
+    "in a branch": (_in_a_branch, lambda x, a: up_to_by_hand(2.0, a, x) * a if x < 1.0 else x * a),
     "in a call": (_in_a_call, lambda x, a: up_to_by_hand(2.0, a, x * a)),
 }
 
@@ -485,14 +478,10 @@ def test_without_a_bound_forward_mode_works_and_reverse_mode_says_what_is_missin
 # -- what it is made of ------------------------------------------------------------------------------
 
 
-class Counted(Op):
+class Counted(SameType):
     """Twice its input, and how often JAX asks what it is."""
 
-    __props__ = ()
     seen = 0
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = 2 * inputs[0]

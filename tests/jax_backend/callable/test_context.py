@@ -10,13 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from loopax import (
-    DynamicShapeError,
-    LoopTypeError,
-    SharedContext,
-    StatefulFunctionError,
-    jaxify,
-)
+from loopax import DynamicShapeError, LoopTypeError, SharedContext, StatefulFunctionError, jaxify
 from tests.support.compare import FAST_COMPILE
 
 X = pt.dvector("x")

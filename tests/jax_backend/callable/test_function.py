@@ -14,12 +14,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 import loopax
 from loopax import DynamicShapeError, LoopTypeError, jaxify
 from tests.support.compare import primitives
+from tests.support.ops import SameType
 
 scan = partial(pytensor.scan, return_updates=False)
 
@@ -47,12 +46,7 @@ class Traces:
 
         self.count = 0
 
-        class Spy(Op):
-            __props__ = ()
-
-            def make_node(self, x):
-                return Apply(self, [x], [x.type()])
-
+        class Spy(SameType):
             def perform(self, node, inputs, storage):
                 storage[0][0] = inputs[0].copy()
 
@@ -482,10 +476,7 @@ def test_threads_that_make_functions_leave_pytensors_configuration_alone():
 def test_a_length_that_no_bound_is_known_of():
     """The error says what to write, and that runs."""
     n, x = pt.lscalar("n"), pt.dvector("x")
-    for of_length in (
-        lambda n: pt.arange(n).sum(),
-        lambda n: pt.repeat(x, n).sum(),
-    ):
+    for of_length in (lambda n: pt.arange(n).sum(), lambda n: pt.repeat(x, n).sum()):
         with pytest.raises(DynamicShapeError, match=r"with pt.minimum\(n, 100\) in the place of n"):
             jax.jit(jaxify([n, x], of_length(n)))(3, np.ones(2))
         bounded = jaxify([n, x], of_length(pt.minimum(n, 100)))

@@ -9,17 +9,7 @@ from pytensor import typed_list
 
 from loopax import DynamicShapeError, jaxify
 from loopax.base.upstream.pytensor import IfElse
-from loopax.ir import (
-    BodyArgs,
-    BodyOuts,
-    Call,
-    Cond,
-    Scan,
-    ScanArgs,
-    ScanOptions,
-    Stack,
-    Unstack,
-)
+from loopax.ir import BodyArgs, BodyOuts, Call, Cond, Scan, ScanArgs, ScanOptions, Stack, Unstack
 from loopax.jax_backend.staging.registry import find_rule, has_conversion
 from tests.support.bare_loops import While
 from tests.support.compare import primitives

@@ -253,10 +253,7 @@ def test_loops_in_loops():
     assert ports(graph)[1] == (1, 1)
     # The rows of the outer one, read by the outer index.
     final = fori_loop(
-        0,
-        m.shape[0],
-        lambda i, k: fori_loop(0, m.shape[1], lambda j, e: pt.sin(e + m[i][j]), k),
-        s,
+        0, m.shape[0], lambda i, k: fori_loop(0, m.shape[1], lambda j, e: pt.sin(e + m[i][j]), k), s
     )
     graph = left([final], [m, s], [np.arange(6.0).reshape(3, 2), 0.6])
     assert ports(graph)[0][0] == 1

@@ -7,15 +7,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed
-from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax import scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, evaluate
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
-from loopax.ir.replace import replaced
 from loopax.lowering import lower
 from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
@@ -23,7 +20,6 @@ from loopax.lowering.canonical.stabilize import stabilize
 from tests.support.assorted_loops import X, a, m, s, v, x
 from tests.support.compare import imported, loops
 from tests.support.kept import rewritten
-from tests.support.random_loops import RANDOM, inputs, loop, recipes, values
 
 n = pt.lscalar("n")
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
@@ -273,33 +269,3 @@ def test_loops_in_loops():
     final, ys = scan(outer, s, x)
     graph = left([final, ys], [x, s, a, v], [*VALUES, [0.3, -0.5, 0.2]])
     assert (turned(graph), flips(graph)) == ([False, True], 0)
-
-
-# -- programs --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # test_passes.py has random programs in make test
-@pytest.mark.parametrize("number", range(2))
-def test_random_loops(number):
-    """Over flipped rows, of which traces are flipped, and one behind the other."""
-
-    @seed(number)
-    @RANDOM
-    @given(recipes(), st.integers(0, 15))
-    def holds(recipe, which):
-        given = inputs(recipe)
-        outs = loop(recipe)
-        if which & 1:
-            outs = replaced(outs, {given[0]: given[0][::-1]})
-        rank = recipe.rank
-        traces = [y for y in outs if y.type.ndim == rank + 1 and y.type.dtype == "float64"]
-        read = [y[::-1] if which & 2 else y for y in traces]
-        if which & 4 and read:
-            ys = read[0][::-1] if which & 8 else read[0]
-            final, zs = scan(lambda c, r: (c / 2 + r, c * r), pt.zeros_like(given[1]), ys)
-            outs += [final, zs[::-1]]
-        graph = FunctionGraph(given, [*outs, *read], clone=True)
-        before = flips(graph)
-        assert flips(run(graph, values(recipe))) <= before
-
-    holds()

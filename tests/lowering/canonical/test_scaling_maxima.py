@@ -57,10 +57,7 @@ SCALING = {
         lambda z: pt.special.log_softmax(z, axis=0),
         lambda z: scipy.special.log_softmax(z, axis=0),
     ),
-    "logaddexp": (
-        lambda z: pt.logaddexp(z[0], 2 * z[1]),
-        lambda z: np.logaddexp(z[0], 2 * z[1]),
-    ),
+    "logaddexp": (lambda z: pt.logaddexp(z[0], 2 * z[1]), lambda z: np.logaddexp(z[0], 2 * z[1])),
     "product of matrices": (
         lambda z: (
             pt.log(pt.dot(pt.exp(z - z.max(axis=1, keepdims=True)), np.ones((3, 2)) + np.eye(3, 2)))

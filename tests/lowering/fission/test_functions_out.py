@@ -6,7 +6,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed, settings
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scan import until
 
@@ -14,7 +13,6 @@ from loopax import jaxify, scan
 from loopax.lowering.fission.functions_out import functions_out
 from tests.support.compare import imported, loops
 from tests.support.kept import rewritten
-from tests.support.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 x, y, s, c = pt.dvector("x"), pt.dvector("y"), pt.dscalar("s"), pt.dscalar("c")
 X = pt.dmatrix("X", shape=(None, 3))
@@ -151,15 +149,3 @@ def test_sums_leave_where_they_are_of_functions():
     assert added_up(lambda v, total, r: pt.exp(v) * r) == (0, 1, 1, 1)
     assert added_up(lambda v, total, r: v * r) == (0, 0, 2, 0)
     assert added_up(lambda v, total, r: total * pt.exp(v)) == (1, 0, 2, 0)  # no sum
-
-
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_random_loops_and_their_gradients(number):
-    @seed(number)
-    @settings(RANDOM, max_examples=20 if number else 6)
-    @given(recipes())
-    def holds(recipe):
-        graph = FunctionGraph(inputs(recipe), with_gradients(recipe), clone=True)
-        rewritten(graph, functions_out, values(recipe), rtol=1e-10, atol=1e-13)
-
-    holds()

@@ -8,8 +8,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed, settings
-from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import Assert
 from pytensor.tensor.basic import Alloc
@@ -25,7 +23,6 @@ from loopax.lowering.canonical.stabilize import stabilize
 from loopax.lowering.fission.push_out import push_out
 from tests.support.compare import FAST_COMPILE, imported, loops, primitives
 from tests.support.kept import assert_same, rewritten, values_or_error
-from tests.support.random_loops import RANDOM, inputs, loop, recipes, values
 
 x, y, v, w = (pt.dvector(name) for name in "xyvw")
 s = pt.dscalar("s")
@@ -425,27 +422,6 @@ def _equations(jaxpr: Any) -> Any:
         for inner in jax.tree.leaves(e.params, is_leaf=lambda z: hasattr(z, "eqns")):
             if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
                 yield from _equations(getattr(inner, "jaxpr", inner))
-
-
-# -- programs ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # test_passes.py has random programs in make test
-@pytest.mark.parametrize("number", range(2))
-def test_random_loops_and_their_gradients(number):
-    @seed(number)
-    @settings(RANDOM, max_examples=2 if number else 8)
-    @given(recipes(), st.booleans())
-    def holds(recipe, mapped):
-        given = inputs(recipe)
-        outs = loop(recipe)
-        if mapped:
-            outs[-1] = loopax.map(lambda r: pt.sin(r) * given[2] + r.sum(), given[0])
-        cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
-        outs += pytensor.grad(cost, given, disconnected_inputs="ignore")
-        pushed(outs, given, [values(recipe)])
-
-    holds()
 
 
 def test_numbers_come_in_as_one_row_where_fewer_come_in_then():

@@ -17,7 +17,6 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from tests.support.compare import loops
 from tests.support.kept import rewritten
-from tests.support.random_loops import gradients_of_random_loops
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")
@@ -183,10 +182,7 @@ def test_unequal_shapes_raise_as_before():
     ("step", "error"),
     [
         (lambda c, r, v, k: (c * r + v[k], []), IndexError),
-        (
-            lambda c, r, v, k: (c * r * Assert("k is 1")(v[0], pt.eq(k, 1)), []),
-            AssertionError,
-        ),
+        (lambda c, r, v, k: (c * r * Assert("k is 1")(v[0], pt.eq(k, 1)), []), AssertionError),
     ],
     ids=["index", "assert"],
 )
@@ -361,8 +357,3 @@ def test_gradients_of_pytensor():
 def test_a_while_loop_keeps_its_condition():
     found = while_loop(lambda c: c < 100 * pt.exp(a), lambda c: c * 2 + pt.sin(a), s, max_steps=20)
     hoisted([found], [s, a], [0.6, 0.7])
-
-
-@gradients_of_random_loops
-def test_random_loops_and_their_gradients(given, outs, at):
-    hoisted(outs, given, at)

@@ -14,9 +14,8 @@ from loopax import explain, jaxify, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
-from tests.support.compare import loops
+from tests.support.compare import loops, ports
 from tests.support.kept import rewritten
-from tests.support.random_loops import gradients_of_random_loops
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")
@@ -31,12 +30,6 @@ def inlined(outputs: Any, given: Any = GIVEN, at: Any = AT) -> FunctionGraph:
     """The graph after the pass, with the same values before and after it."""
     graph = FunctionGraph(list(given), list(outputs), clone=True)
     return rewritten(graph, inline_invariants, at, rtol=1e-12, atol=1e-14)
-
-
-def ports(graph: Any) -> list[tuple[int, ...]]:
-    """Of each loop: sequences, states, constants, traces."""
-    found = [node.op for node in loops(graph)]
-    return [(op.n_seqs, op.n_states, op.n_consts, op.n_ys) for op in found]
 
 
 def stays(outputs: Any, given: Any = GIVEN) -> None:
@@ -250,23 +243,10 @@ def test_what_an_inner_loop_passes_on():
     assert ports(inlined([*final, ys])) == [(1, 1, 2, 0), (1, 1, 1, 0)]
 
 
-# -- programs ----------------------------------------------------------------------------------------
-
-
-@gradients_of_random_loops
-def test_random_loops_and_their_gradients(given, outs, at):
-    before = ports(FunctionGraph(given, outs, clone=True))
-    graph = inlined(outs, given, at)
-    assert sum(p[0] + p[1] + p[3] for p in ports(graph)) <= sum(p[0] + p[1] + p[3] for p in before)
-
-
 def test_no_ones_are_read_in_the_second_gradient_of_a_sum():
     """PyTensor's rewrites make a constant of their fill, behind the first time the pass runs."""
     rows = pytensor.scan(
-        lambda s: pt.tanh(a * s),
-        outputs_info=[np.float64(0.5)],
-        n_steps=20,
-        return_updates=False,
+        lambda s: pt.tanh(a * s), outputs_info=[np.float64(0.5)], n_steps=20, return_updates=False
     )
     second = pytensor.grad(pytensor.grad(rows.sum(), a), a)
     f = jaxify([a], second)

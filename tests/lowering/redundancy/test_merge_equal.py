@@ -51,11 +51,7 @@ def test_a_term_that_comes_more_than_once_is_counted():
 
 @pytest.mark.parametrize(
     "pair",
-    [
-        (x - y, y - x),
-        (pt.mul(x, y), pt.mul(x, x, y)),
-        (pt.add(x, y), pt.mul(x, y)),
-    ],
+    [(x - y, y - x), (pt.mul(x, y), pt.mul(x, x, y)), (pt.add(x, y), pt.mul(x, y))],
     ids=["differences", "numbers of factors", "ops"],
 )
 def test_what_differs_stays(pair):

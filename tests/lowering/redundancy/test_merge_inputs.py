@@ -11,9 +11,8 @@ from loopax import scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.merge_inputs import merge_inputs
-from tests.support.compare import loops
+from tests.support.compare import ports
 from tests.support.kept import rewritten
-from tests.support.random_loops import gradients_of_random_loops
 
 x = pt.dvector("x")
 s, a = pt.dscalar("s"), pt.dscalar("a")
@@ -24,11 +23,6 @@ def merged(outputs: Any, given: Any = (x, s, a), at: Any = (X, 0.6, 0.7)) -> lis
     """Of each loop that is left: sequences, states, constants, traces. The values are as before."""
     graph = FunctionGraph(list(given), list(outputs), clone=True)
     return ports(rewritten(graph, merge_inputs, at, rtol=1e-12, atol=1e-14))
-
-
-def ports(graph: Any) -> list[tuple[int, ...]]:
-    found = [node.op for node in loops(graph)]
-    return [(op.n_seqs, op.n_states, op.n_consts, op.n_ys) for op in found]
 
 
 def test_equal_sequences():
@@ -136,10 +130,3 @@ def test_nothing_to_merge():
     before = graph.toposort()
     merge_inputs(graph)
     assert graph.toposort() == before
-
-
-@gradients_of_random_loops
-def test_random_loops_and_their_gradients(given, outs, at):
-    before = ports(FunctionGraph(given, outs, clone=True))
-    after = merged(outs, given, at)
-    assert len(after) <= len(before) and sum(map(sum, after)) <= sum(map(sum, before))

@@ -15,7 +15,6 @@ from loopax.lowering.redundancy.merge_loops import merge_loops
 from tests.support.assorted_loops import CASES, X, a, s, x
 from tests.support.compare import loops
 from tests.support.kept import rewritten
-from tests.support.random_loops import gradients_of_random_loops
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
@@ -148,12 +147,7 @@ def test_an_echoed_input_is_no_state():
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"reverse": True},
-        {"unroll": 2},
-        {"checkpoint": 2},
-        {"truncate_gradient": 2},
-    ],
+    [{"reverse": True}, {"unroll": 2}, {"checkpoint": 2}, {"truncate_gradient": 2}],
     ids=str,
 )
 def test_other_options(options):
@@ -200,12 +194,3 @@ def test_one_loop_is_not_looked_at():
     before = graph.outputs[0].owner
     merge_loops(graph)
     assert graph.outputs[0].owner is before
-
-
-# -- random loops ------------------------------------------------------------------------------------
-
-
-@gradients_of_random_loops
-def test_random_loops_and_their_gradients(given, outs, at):
-    before = len(loops(FunctionGraph(given, outs, clone=True)))
-    assert len(merged(outs, given, at)) <= before

@@ -4,8 +4,6 @@ import jax
 import numpy as np
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed
-from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.subtensor import Subtensor
@@ -14,11 +12,7 @@ from loopax import jaxify, scan
 from loopax.ir import check, evaluate
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.storage.read_last import read_last
-from tests.support import random_loops
-from tests.support.compare import loops
-from tests.support.kept import rewritten
-from tests.support.random_loops import RANDOM, recipes, values
-from tests.support.reading import ERRORS, kept, loop, n, reads, s, x
+from tests.support.reading import counts, kept, loop, n, s, x
 
 LAST = {
     "-1": lambda t: t[-1],
@@ -38,11 +32,6 @@ LAST = {
     "with the shape": lambda t: t.shape.sum() * t[-1],
 }
 FIRST = {"0": lambda t: t[0], ":1": lambda t: t[:1], "-n": lambda t: t[::-1][-1]}
-
-
-def counts(graph):
-    """Of each loop: states, traces."""
-    return [(node.op.n_states, node.op.n_ys) for node in loops(graph)]
 
 
 def is_made_of_states(name, emitted, stops):
@@ -160,22 +149,6 @@ def test_a_wrong_number_of_steps():
     read_last(graph)
     with pytest.raises(ValueError):
         evaluate(graph, np.ones((3, 2)), np.ones(2), np.asarray(2))
-
-
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_random_loops(number):
-    @seed(number)
-    @RANDOM
-    @given(recipes(), st.lists(st.tuples(st.integers(0, 5), reads()), min_size=1, max_size=3))
-    def holds(recipe, asked):
-        given, outs = random_loops.inputs(recipe), random_loops.loop(recipe)
-        traces = [v for v in outs if v.type.ndim == recipe.rank + 1]
-        read = [of(traces[k % len(traces)], given[0].shape[0]) for k, of in asked]
-        read += [t[-1] for t in traces[:1]]
-        graph = FunctionGraph(given, read, clone=True)
-        rewritten(graph, read_last, values(recipe), errors=ERRORS)
-
-    holds()
 
 
 # -- in JAX ------------------------------------------------------------------------------------------

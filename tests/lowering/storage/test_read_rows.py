@@ -10,20 +10,12 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify, scan
 from loopax.ir import evaluate
-from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.storage.read_last import read_last
 from loopax.lowering.storage.read_rows import read_rows
-from tests.support import random_loops
 from tests.support.compare import loops
 from tests.support.kept import rewritten
-from tests.support.random_loops import RANDOM, recipes, values
-from tests.support.reading import ERRORS, kept, loop, n, reads, s, x
-
-
-def counts(graph):
-    """Of each loop: states, traces."""
-    return [(node.op.n_states, node.op.n_ys) for node in loops(graph)]
-
+from tests.support.random_loops import RANDOM
+from tests.support.reading import ERRORS, counts, kept, loop, n, reads, s, x
 
 # -- a few rows are states ---------------------------------------------------------------------------
 
@@ -209,22 +201,6 @@ def test_loops_in_loops():
 
     _, trace = scan(outer, s, x)
     assert counts(kept([trace], [read_rows], steps=[0, 3])) == [(1, 1), (3, 0)]
-
-
-@pytest.mark.parametrize("number", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
-def test_random_loops(number):
-    @seed(number)
-    @RANDOM
-    @given(recipes(), st.lists(st.tuples(st.integers(0, 5), reads()), min_size=1, max_size=2))
-    def holds(recipe, asked):
-        given, outs = random_loops.inputs(recipe), random_loops.loop(recipe)
-        traces = [v for v in outs if v.type.ndim == recipe.rank + 1]
-        read = [of(traces[k % len(traces)], given[0].shape[0]) for k, of in asked]
-        graph = FunctionGraph(given, [*read, *outs[: number % 3]], clone=True)
-        passes = read_last, read_rows, remove_unused
-        rewritten(graph, passes, values(recipe), errors=ERRORS)
-
-    holds()
 
 
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])

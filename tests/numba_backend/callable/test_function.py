@@ -18,9 +18,7 @@ import pytensor.sparse
 import pytensor.tensor as pt
 import pytest
 import scipy.sparse
-from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type_other import NoneTypeT, SliceType
 from pytensor.typed_list import TypedListType, append, getitem, length
@@ -38,6 +36,7 @@ from loopax.base.compiling.no_recompilation import compile_for
 from loopax.jax_backend import JaxContext
 from loopax.numba_backend.callable import entry
 from tests.support.compare import FAST_COMPILE
+from tests.support.ops import SameType
 
 x, s, m = pt.dvector("x"), pt.dscalar("s"), pt.dmatrix("m")
 XS = np.array([0.5, -1.0, 2.0])
@@ -401,13 +400,8 @@ def test_options():
         jaxify(FunctionGraph([x], [x * 1]), x, backend="numba")
 
 
-class Twice(Op):
+class Twice(SameType):
     """Unknown to Numba."""
-
-    __props__ = ()
-
-    def make_node(self, a):
-        return Apply(self, [a], [a.type()])
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = inputs[0] * 2

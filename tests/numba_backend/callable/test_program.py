@@ -14,16 +14,7 @@ from hypothesis import given, settings
 
 import loopax
 from benchmarks.programs import ar2_graph, garch_graph, kalman_graph
-from loopax.ir import (
-    BodyArgs,
-    BodyOuts,
-    Cond,
-    FitRows,
-    KeepRows,
-    Scan,
-    ScanArgs,
-    ScanOptions,
-)
+from loopax.ir import BodyArgs, BodyOuts, Cond, FitRows, KeepRows, Scan, ScanArgs, ScanOptions
 from loopax.numba_backend import compile_program
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import lowered
@@ -50,10 +41,7 @@ def assert_one_loop_each(run: Any, loops: int) -> None:
 
 @pytest.mark.parametrize(
     ("graph", "n_wrt", "shapes", "native"),
-    [
-        (garch_graph, 4, [(), (), (), (), (9,)], True),
-        (ar2_graph, 2, [(), (), (2,), (9,)], False),
-    ],
+    [(garch_graph, 4, [(), (), (), (), (9,)], True), (ar2_graph, 2, [(), (), (2,), (9,)], False)],
 )
 def test_gradients_of_scalar_loops(graph, n_wrt, shapes, native):
     inputs, out = graph()

@@ -18,18 +18,12 @@ import loopax
 from loopax.base.errors import UnsupportedOpError
 from loopax.numba_backend import compile_program
 from tests.numba_backend.agreement import assert_agrees
+from tests.support.ops import SameType
 
 x, s, n = pt.dvector("x"), pt.dscalar("s"), pt.lscalar("n")
 
 
-class _Same(Op):
-    __props__ = ()
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
-
-
-class Destroys(_Same):
+class Destroys(SameType):
     destroy_map = {0: [0]}
 
     def perform(self, node, inputs, outputs):
@@ -37,14 +31,14 @@ class Destroys(_Same):
         outputs[0][0] = inputs[0]
 
 
-class Reversed(_Same):
+class Reversed(SameType):
     view_map = {0: [0]}
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = inputs[0][::-1]
 
 
-class Fails(_Same):
+class Fails(SameType):
     def perform(self, node, inputs, outputs):
         raise KeyError("no such thing")
 

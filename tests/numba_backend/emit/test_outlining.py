@@ -7,18 +7,10 @@ import pytensor
 import pytensor.tensor as pt
 
 from loopax import jaxify
-from loopax.lowering import lower_to_loops
 from loopax.numba_backend.callable.program import emitted
-from tests.numba_backend.interpreted import interpreted
-from tests.support.compare import imported
+from tests.numba_backend.interpreted import interpreted, lowered
 
 T, P = (pt.matrix(name, shape=(3, 3), dtype="float64") for name in "TP")
-
-
-def lowered(inputs, outputs):
-    graph = imported(inputs, outputs).graph
-    lower_to_loops(graph)
-    return graph
 
 
 def power(k):

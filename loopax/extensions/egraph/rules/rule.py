@@ -9,29 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rule:
-    """An equation, in the language of `loopax.extensions.egraph.language`.
+    """An equation, in the language of `loopax.extensions.egraph.language`."""
 
-    Parameters
-    ----------
-    name
-        The name in the report of `loopax.explain`.
-    before, after
-        Two terms of the same variables.
-    when
-        Further facts that have to hold; ``e`` is the class of ``before``.
-    stable
-        The grade of the precision of ``after``: a form of a lower grade in the class is never selected,
-        at any cost.
-    as_stable
-        Whether ``after`` has the precision of the best form of its class.
-    """
-
-    name: str
+    name: str  # the name in the report of `loopax.explain`
+    # Two terms of the same variables.
     before: str
     after: str
-    when: tuple[str, ...] = ()
+    when: tuple[str, ...] = ()  # further facts that have to hold; ``e`` is the class of ``before``
+    # The grade of the precision of ``after``: a form of a lower grade in the class is never
+    # selected, at any cost.
     stable: int = 0
-    as_stable: bool = False
+    as_stable: bool = False  # whether ``after`` has the precision of the best form of its class
 
     @property
     def text(self) -> str:

@@ -29,29 +29,17 @@ _FEW = 16  # the most columns of which dependent ones are dropped, one by one
 
 @dataclass(frozen=True)
 class Statistics:
-    """Constants on fewer rows, with the sums over ``n`` rows of the original ones.
+    """Constants on fewer rows, with the sums over ``n`` rows of the original ones."""
 
-    Attributes
-    ----------
-    n
-        The number of original rows.
-    ones
-        The replacement of a vector of ones, (m,).
-    columns, across
-        The replacements of constants of n rows, and of n columns.
-    gathers, scatters
-        The nodes whose index has an entry for each row, uniform in a group.
-    row_of
-        An original row in the group of each new row, (m,).
-    """
-
-    n: int
-    ones: np.ndarray
+    n: int  # the number of original rows
+    ones: np.ndarray  # the replacement of a vector of ones, (m,)
+    # The replacements of constants of n rows, and of n columns.
     columns: dict[Variable, np.ndarray]
     across: dict[Variable, np.ndarray]
+    # The nodes whose index has an entry for each row, uniform in a group.
     gathers: tuple[Apply, ...]
     scatters: tuple[Apply, ...]
-    row_of: np.ndarray
+    row_of: np.ndarray  # an original row in the group of each new row, (m,)
 
 
 def statistics(graph: FunctionGraph) -> Iterator[Statistics]:

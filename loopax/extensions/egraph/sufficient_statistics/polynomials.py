@@ -10,11 +10,12 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.facts.elementwise import is_elementwise
 from loopax.lowering.redundancy.fold_constants import known_values
 
 LEAST = 32  # the least rows for which a replacement pays off
@@ -94,7 +95,7 @@ class Search:
             return (
                 Polynomial(1, tuple(node.inputs[:1])) if self._is_matrix(node.inputs[0]) else None
             )
-        return self._elementwise(node) if isinstance(op, Elemwise) else None
+        return self._elementwise(node) if is_elementwise(node) else None
 
     def _elementwise(self, node: Apply) -> Polynomial | None:
         scalar: Any = node.op.scalar_op  # type: ignore[attr-defined]

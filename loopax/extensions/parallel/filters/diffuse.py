@@ -38,7 +38,7 @@ def scale_of(*covariances: Any) -> Any:
 
 
 class Delta(NamedTuple):
-    """What is known of ``delta``."""
+    """The posterior of ``delta``: its mean, covariance and log density."""
 
     mean: Any  # J+ eta
     covariance: Any  # J+
@@ -47,7 +47,7 @@ class Delta(NamedTuple):
 
 
 def delta_from(information: Any, eta: Any) -> Delta:
-    """What ``exp(eta' delta - delta' information delta / 2)`` says.
+    """The posterior of ``delta`` under ``exp(eta' delta - delta' information delta / 2)``.
 
     ``N`` comes by an iteration that is a polynomial, and not from eigenvectors: its derivatives, of any
     order, are those of the limit, where eigenvalues are equal too. An eigenvalue is that of the matrix

@@ -153,7 +153,7 @@ def _forward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
 
 
 def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
-    """What the observations behind each step but the last say of its state, up to a constant."""
+    """The likelihood of the observations behind each step but the last by its state, up to a constant."""
 
     def step(after: Any, likelihoods: Any, p: Any) -> Any:
         before, _ = _normalized(_log_sum(p + (likelihoods + after)[None, :], 1))
@@ -174,20 +174,21 @@ def _forward_at_once(
         pt.exp(filtered)[None, :] * pt.ones((count, 1), dtype=filtered.dtype),
         pt.zeros((count,), dtype=filtered.dtype),
     ]
-    elements = [with_first(x, rest) for x, rest in zip(first, of_steps, strict=True)]
+    elements = [with_first(x, later) for x, later in zip(first, of_steps, strict=True)]
     op = AssociativeScan.of(_combined, elements, name="HMM forward pass")
     prefixes: Any = op.make_node(*elements).outputs[0]
     # Wherever it began, all rows are one. The last step in logarithms is as exact as the loop's.
     before = prefixes[:-1, 0]
     possible = before > 0
     before = pt.switch(possible, pt.log(pt.switch(possible, before, 1.0)), -np.inf)
-    rest, terms = for_all_steps(_step, before, p, likelihoods, each=[True, changes, True])
-    return HmmForward(with_first(filtered, rest), term + terms.sum()), of_steps
+    later, terms = for_all_steps(_step, before, p, likelihoods, each=[True, changes, True])
+    return HmmForward(with_first(filtered, later), term + terms.sum()), of_steps
 
 
 def _log_sum(x: Any, axis: int) -> Any:
     """``logsumexp``, whose gradient is 0, and not nan, where all are minus infinity."""
-    most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))  # the result hangs not on it
+    # The result does not depend on it.
+    most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))
     most = pt.switch(most > -np.inf, most, 0.0)
     total = pt.exp(x - most).sum(axis=axis)
     possible = total > 0
@@ -206,7 +207,7 @@ def _step(filtered: Any, p: Any, likelihood: Any) -> tuple[Any, Any]:
 
 
 def _element(p: Any, likelihood: Any) -> list[Any]:
-    """What one step does: where it leads from each state, and the log density of what is seen then."""
+    """One step: where it leads from each state, and the log density of its observation there."""
     both = p + likelihood[None, :]
     total = _log_sum(both, 1)
     return [pt.exp(both - pt.switch(total > -np.inf, total, 0.0)[:, None]), total]
@@ -222,7 +223,4 @@ def _combined(first: list[Any], second: list[Any]) -> list[Any]:
     total = through.sum(axis=1)
     possible = total > 0
     safe = pt.switch(possible, total, 1.0)
-    return [
-        (through / safe[:, None]) @ f2,
-        pt.switch(possible, g + pt.log(safe) + most, -np.inf),
-    ]
+    return [(through / safe[:, None]) @ f2, pt.switch(possible, g + pt.log(safe) + most, -np.inf)]

@@ -138,25 +138,25 @@ def kalman_filter(
         observation_offset=observation_offset,
         diffuse=diffuse,
     )
-    found = filtered(space, parallel)
-    columns = found.means, found.covariances
+    result = filtered(space, parallel)
+    columns = result.means, result.covariances
     predictions = space.predicted(*columns)
     if not space.is_diffuse:
-        zeros = pt.zeros_like(found.covariances)
+        zeros = pt.zeros_like(result.covariances)
         behind, before = (*columns, zeros), (*predictions, zeros)
-        terms = found.terms
+        terms = result.terms
     else:
-        deltas = _deltas(found)
+        deltas = _deltas(result)
         now, then = Delta(*(x[1:] for x in deltas)), Delta(*(x[:-1] for x in deltas))
         behind, before = (
             _known(space, *rows, of) for rows, of in ((columns, now), (predictions, then))
         )
-        terms = found.terms + now.log_density - then.log_density
+        terms = result.terms + now.log_density - then.log_density
     innovations = space.for_all_steps(lambda mean, y, h, r: [y - h @ mean], before[0])[0]
     spreads = space.for_all_steps(lambda c, y, h, r: [h @ c @ h.T + r], before[1])[0]
     return KalmanFilter(
         *behind[:2],
-        log_likelihood(found),
+        log_likelihood(result),
         terms,
         *before[:2],
         innovations,
@@ -171,15 +171,16 @@ def filtered(space: StateSpace, parallel: bool) -> Filtered:
     return at_once(space) if parallel else one_after_another(space)
 
 
-def log_likelihood(found: Filtered) -> Any:
-    """The log density of all observations."""
-    return found.total if found.last is None else found.total + delta_from(*found.last).log_density
+def log_likelihood(result: Filtered) -> Any:
+    return (
+        result.total if result.last is None else result.total + delta_from(*result.last).log_density
+    )
 
 
-def _deltas(found: Filtered) -> Any:
-    """What is known of ``delta`` before the first step, and behind each: a row more than steps."""
-    assert found.information is not None
-    rows = Information(*(with_first(pt.zeros_like(x[0]), x) for x in found.information))
+def _deltas(result: Filtered) -> Any:
+    """The posterior of ``delta`` before the first step and behind each: a row more than steps."""
+    assert result.information is not None
+    rows = Information(*(with_first(pt.zeros_like(x[0]), x) for x in result.information))
     return for_all_steps(delta_from, *rows, each=[True, True])
 
 

@@ -18,14 +18,14 @@ from loopax.extensions.parallel.filters.steps import for_all_steps, one_by_one, 
 
 
 class Information(NamedTuple):
-    """What observations say of ``delta``: ``exp(eta' delta - delta' matrix delta / 2)``."""
+    """The information of observations on ``delta``: ``exp(eta' delta - delta' matrix delta / 2)``."""
 
     matrix: Any
     eta: Any
 
 
 class Filtered(NamedTuple):
-    """What the recursion gives for ``T`` steps; of ``delta`` where the start is diffuse."""
+    """Results of the recursion for ``T`` steps, and on ``delta`` where the start is diffuse."""
 
     means: Any  # (T, d), or (T, d, 1 + q)
     covariances: Any  # (T, d, d)
@@ -36,7 +36,7 @@ class Filtered(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What an observation says of a state."""
+    """The information of an observation on a state."""
 
     root: Any  # (p, p) Cholesky factor of the covariance of the innovation
     whitened: Any  # (p,), or (p, 1 + q): the innovation, by the inverse of the root
@@ -45,7 +45,6 @@ class Observed(NamedTuple):
 
 
 def one_after_another(space: StateSpace) -> Filtered:
-    """The recursion as a loop."""
     mean, covariance, term, *of_delta = _updated(
         space.mean, space.covariance, space.observations[0], *space.first[3:]
     )
@@ -100,7 +99,7 @@ def at_once(space: StateSpace) -> Filtered:
 
 
 def observed(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Observed:
-    """What an observation, or those of its entries that there are, says of a predicted state."""
+    """The information of an observation, or of its entries that are not NaN, on a predicted state."""
     seen, y, h, r = _seen(y, h, r)
     root = _root(h @ covariance @ h.T + r)
     innovation = in_columns(y, mean) - h @ mean
@@ -152,7 +151,7 @@ def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
 
 
 def _element(y: Any, f: Any, c: Any, q: Any, h: Any, r: Any) -> list[Any]:
-    """What one step does: the state behind it is ``N(A x + b, C)`` given ``x``, the one before.
+    """One step: the state behind it is ``N(A x + b, C)`` given ``x``, the one before.
 
     And the observation says of ``x`` what ``eta`` and ``J``, its information, do.
     """

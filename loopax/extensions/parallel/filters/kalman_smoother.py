@@ -155,7 +155,7 @@ def _rows(space: StateSpace, means: Any, covariances: Any) -> tuple[list[Any], l
 
 
 def _element(mean: Any, covariance: Any, y: Any, h: Any, r: Any, f: Any) -> list[Any]:
-    """What a step does to ``r`` and ``N``, where ``f`` is the transition behind it: G, H' v and H' H."""
+    """One step's ``G``, ``H' v`` and ``H' H``, where ``f`` is the transition behind it."""
     seen = observed(mean, covariance, y, h, r)
     says = seen.observation.T @ seen.observation
     gain = f.T - says @ (covariance @ f.T)

@@ -44,11 +44,8 @@ def read_state_space(
 ) -> StateSpace:
     """A model as `kalman_filter` takes it, for the function ``what``.
 
-    Raises
-    ------
-    LoopTypeError
-        An argument has another rank, or sizes that do not fit; a covariance that is known is none; the
-        start of a state is missing.
+    Raises `LoopTypeError` if an argument has another rank, or sizes that do not fit; a covariance
+    that is known is none; the start of a state is missing.
     """
     y: Any = as_floats(observations, "observations", (2,), what)
     f: Any = as_floats(transition, "transition", (2, 3), what)

@@ -32,7 +32,6 @@ class StateSpace:
 
     @property
     def first(self) -> list[Any]:
-        """The model of the first step."""
         return [v[0] if e else v for v, e in zip(self.model, self.changes, strict=True)]
 
     @property
@@ -49,7 +48,7 @@ class StateSpace:
         return with_first(first[0], later_means), with_first(first[1], later_covariances)
 
     def for_all_steps(self, step: Callable[..., Sequence[Any]], *rows: Any) -> Any:
-        """What ``step(*rows, y, h, r)`` gives, with the observations of each step and their model."""
+        """The results of ``step(*rows, y, h, r)``, with the observations of each step and their model."""
         args = *rows, self.observations, *self.model[3:]
         each = [True] * (len(rows) + 1) + self.changes[3:]
         return for_all_steps(step, *args, each=each)

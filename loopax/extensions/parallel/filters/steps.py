@@ -15,7 +15,7 @@ from loopax.frontend.loops.scan import scan
 
 
 def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence[bool]) -> Any:
-    """What ``step`` gives for each row of the arguments that have one for each step, as ``each`` says."""
+    """The results of ``step`` for all steps; ``each`` tells which arguments have a row for each."""
     dummies = [
         TensorType(x.type.dtype, (None,) * (x.type.ndim - 1))() if e else x
         for x, e in zip(args, each, strict=True)
@@ -31,25 +31,22 @@ def one_by_one(
     """`scan` of ``step(carry, *args)``, with a row of the arguments that have one for each step."""
 
     def with_rows(carry: Any, rows: Any) -> Any:
-        rest = iter(rows)
-        return step(carry, *(next(rest) if e else x for x, e in zip(args, each, strict=True)))
+        remaining = iter(rows)
+        return step(carry, *(next(remaining) if e else x for x, e in zip(args, each, strict=True)))
 
     rows = tuple(x for x, e in zip(args, each, strict=True) if e)
     return scan(with_rows, init, rows, **options)
 
 
-def with_first(first: Any, rest: Any) -> Any:
+def with_first(first: Any, later: Any) -> Any:
     """The rows of all steps, from that of the first one and those of the others."""
-    return pt.concatenate([pt.expand_dims(first, 0), rest])
+    return pt.concatenate([pt.expand_dims(first, 0), later])
 
 
 def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
     """``x`` as a tensor of floats of one of those ranks.
 
-    Raises
-    ------
-    LoopTypeError
-        It is something else.
+    Raises `LoopTypeError` if it is something else.
     """
     v: Any = pt.as_tensor(x)
     if v.type.ndim not in ndims or v.type.dtype.startswith("complex"):

@@ -24,19 +24,19 @@ def associative_scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     origins = ["an element of an associative scan"] * (2 * len(rows))
 
     def one(*elements: Any) -> tuple[Any, ...]:
-        found = site.run(op.combine, elements, origins)
-        return tuple(map(jnp.asarray, found))
+        combined = site.run(op.combine, elements, origins)
+        return tuple(map(jnp.asarray, combined))
 
     def combine(first: Any, second: Any) -> Any:
         count = max(first[0].shape[-1], second[0].shape[-1])
         wide = [jnp.broadcast_to(x, (*x.shape[:-1], count)) for x in (*first, *second)]
         return jax.vmap(one, in_axes=-1, out_axes=-1)(*wide)
 
-    begin, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
-    start, others = tuple(x[begin] for x in rows), tuple(x[rest] for x in rows)
-    found = scan_in_blocks(combine, lambda e, s: combine(s, e), others, start, reverse)
+    begin, others_at = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
+    start, others = tuple(x[begin] for x in rows), tuple(x[others_at] for x in rows)
+    scanned = scan_in_blocks(combine, lambda e, s: combine(s, e), others, start, reverse)
     remark_parallel(site, f"{n} steps", "elements that are combined in any grouping")
     return tuple(
         jnp.concatenate([x, s[None]] if reverse else [s[None], x])
-        for s, x in zip(start, found, strict=True)
+        for s, x in zip(start, scanned, strict=True)
     )

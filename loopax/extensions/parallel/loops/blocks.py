@@ -62,9 +62,9 @@ def scan_in_blocks(
     length = -(-n // count)
     rows = jax.tree.map(lambda x: _in_blocks(x, count, length, reverse), rows)
     first = element(jax.tree.map(lambda x: x[0], rows))
-    rest = jax.tree.map(lambda x: x[1:], rows)
+    later = jax.tree.map(lambda x: x[1:], rows)
     if count > 1:
-        whole, _ = scan(lambda e, x: (combine(e, element(x)), None), first, rest)
+        whole, _ = scan(lambda e, x: (combine(e, element(x)), None), first, later)
         # What the last block does is of no interest, and it may have steps that are not there.
         before = jax.tree.map(
             lambda x: jnp.broadcast_to(x, (*x.shape[:-1], count))[..., :-1], whole
@@ -76,13 +76,13 @@ def scan_in_blocks(
         begins = jax.tree.map(lambda x: x[..., None], start)
     # The first step by hand: what it gives has the type of all that follow, on a mesh too.
     second = act(first, begins)
-    _, states = scan(lambda s, x: (act(element(x), s),) * 2, second, rest)
+    _, states = scan(lambda s, x: (act(element(x), s),) * 2, second, later)
     states = jax.tree.map(lambda s, x: jnp.concatenate([s[None], x]), second, states)
     return jax.tree.map(lambda x: _in_a_row(x, n, reverse), states)
 
 
 def _prefixes(combine: Callable[[Any, Any], Any], elements: Any) -> Any:
-    """What the blocks up to each do together: ``log B`` times, each with the one so far before it.
+    """Products of the blocks up to each, in ``log B`` rounds, each with the product so far before it.
 
     Hillis and Steele (1986), as a loop: `jax.lax.associative_scan` writes each of its levels out. Where an
     operation is more than a few lines, as of Kalman filters, XLA took twice the time to compile that.

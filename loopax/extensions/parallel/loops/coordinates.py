@@ -4,7 +4,7 @@
 
 The axes that a step does not mix are the batch, of ``M``; all that is left of all states is the vector, of
 ``K``. For states that are followed element by element ``K`` is their number; for a vector that a matrix
-multiplies, its length. Wherever an array stands here, leading axes, of steps say, may stand before.
+multiplies, its length. Wherever an array stands here, leading axes, for example of steps, may stand before.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Coordinates:
     @classmethod
     def of(cls, shapes: Sequence[tuple[int, ...]], following: Sequence[Image]) -> Coordinates:
         """For states of those shapes, where ``following`` says how the next ones follow from them."""
-        first, *rest = shapes
-        same = [k for k, n in enumerate(first) if all(s[k : k + 1] == (n,) for s in rest)]
+        first, *others = shapes
+        same = [k for k, n in enumerate(first) if all(s[k : k + 1] == (n,) for s in others)]
         batch = tuple(k for k in same if all(x.axes[k] == k for x in following))
         return cls(tuple(shapes), batch)
 
@@ -63,15 +63,15 @@ class Coordinates:
 
     def split(self, x: Any) -> list[Any]:
         """The states that one array ``(..., K, M)`` is."""
-        lead, found, start = x.shape[:-2], [], 0
+        lead, parts, start = x.shape[:-2], [], 0
         for shape, size in zip(self.shapes, self.sizes, strict=True):
             part = x[..., start : start + size, :]
             start += size
             mixed = [n for k, n in enumerate(shape) if k not in self.batch]
             part = part.reshape(*lead, *mixed, *(shape[k] for k in self.batch))
             last = [part.ndim - len(self.batch) + k for k in range(len(self.batch))]
-            found.append(jnp.moveaxis(part, last, [len(lead) + k for k in self.batch]))
-        return found
+            parts.append(jnp.moveaxis(part, last, [len(lead) + k for k in self.batch]))
+        return parts
 
     def matrix(self, step: Callable[..., list[Any]], at: Sequence[Any]) -> Any:
         """The linear part ``(K, K, M)`` of ``step``, of states to the next ones, at states."""

@@ -20,27 +20,27 @@ _INLINED = CALLS | {"custom_jvp_call": "call_jaxpr"}
 def flattened(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> Any:
     """``(*consts, *args)`` as one jaxpr whose operations are no calls, custom derivatives left out."""
 
-    def run(*given: Any) -> list[Any]:
-        return _inlined(jaxpr, given[: len(consts)], given[len(consts) :])
+    def run(*inputs: Any) -> list[Any]:
+        return _inlined(jaxpr, inputs[: len(consts)], inputs[len(consts) :])
 
     return jax.make_jaxpr(run)(*consts, *args)
 
 
 def _inlined(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    def apply(k: int, eqn: Any, given: list[Any]) -> Any:
+    def apply(k: int, eqn: Any, operands: list[Any]) -> Any:
         key = _INLINED.get(eqn.primitive.name)
         if key is None:
-            return bound(k, eqn, given)
+            return bound(k, eqn, operands)
         inner = eqn.params[key]
-        return _inlined(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given)
+        return _inlined(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
 
-    found = values_in(jaxpr, consts, args, apply)
-    return [found(v) for v in jaxpr.outvars]
+    value_of = values_in(jaxpr, consts, args, apply)
+    return [value_of(v) for v in jaxpr.outvars]
 
 
-def bound(k: int, eqn: Any, given: list[Any]) -> Any:
-    """What an operation gives."""
-    out = eqn.primitive.bind(*given, **eqn.primitive.get_bind_params(eqn.params))
+def bound(k: int, eqn: Any, operands: list[Any]) -> Any:
+    """The results of an operation."""
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return out if eqn.primitive.multiple_results else [out]
 
 
@@ -51,24 +51,24 @@ def values_in(
     apply: Callable[[int, Any, list[Any]], Any] = bound,
 ) -> Callable[[Any], Any]:
     """The value of each variable, where ``apply(k, eqn, given)`` says what the ``k``-th operation gives."""
-    found: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-    found |= zip(jaxpr.invars, args, strict=True)
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    values |= zip(jaxpr.invars, args, strict=True)
 
     def value(v: Any) -> Any:
-        return v.val if isinstance(v, Literal) else found[v]
+        return v.val if isinstance(v, Literal) else values[v]
 
     for k, eqn in enumerate(jaxpr.eqns):
         outs = apply(k, eqn, [value(v) for v in eqn.invars])
-        found |= zip(eqn.outvars, outs, strict=True)
+        values |= zip(eqn.outvars, outs, strict=True)
     return value
 
 
 def replacing(operands: Mapping[int, int], by: Callable[[Any], Any]) -> Callable[..., Any]:
     """`bound`, where of some operations, by number, one operand is ``by`` of it."""
 
-    def apply(k: int, eqn: Any, given: list[Any]) -> Any:
+    def apply(k: int, eqn: Any, inputs: list[Any]) -> Any:
         if k in operands:
-            given[operands[k]] = by(given[operands[k]])
-        return bound(k, eqn, given)
+            inputs[operands[k]] = by(inputs[operands[k]])
+        return bound(k, eqn, inputs)
 
     return apply

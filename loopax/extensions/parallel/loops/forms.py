@@ -1,4 +1,4 @@
-"""What is known of a value of a step: that it is fixed, a linear form in a semiring, or neither."""
+"""Knowledge of a value of a step: that it is fixed, a linear form in a semiring, or neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTREMES = ("max", "min", "reduce_max", "reduce_min")
 
 @dataclass(frozen=True)
 class Fixed:
-    """What follows from no state.
+    """A value that follows from no state.
 
     ``value`` is the one number that all its elements are, if that is known, ``is_nonnegative`` whether it
     is known that none is negative.
@@ -31,7 +31,7 @@ class Fixed:
 
     @classmethod
     def of(cls, x: Any) -> Fixed:
-        """What is known while JAX traces."""
+        """A value that is known while JAX traces."""
         numbers = np.asarray(x).ravel()
         equal = numbers.size > 0 and bool((numbers == numbers[0]).all())
         return cls(bool((numbers >= 0).all()), float(numbers[0]) if equal else None)
@@ -39,7 +39,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Other:
-    """What follows from states in another way.
+    """A value that follows from states in another way.
 
     ``place`` is which value it is, moved, and which of its axes each axis is, or None. ``true_where`` says
     of a flag that it is one of whether an extreme of several numbers is infinite, or finite: that is asked
@@ -73,7 +73,7 @@ class Form:
 
     @property
     def kind(self) -> Any:
-        """What is the same of forms that may be added up."""
+        """The key of forms that may be added up."""
         return self.is_log, self.factors, self.is_negative
 
 
@@ -82,35 +82,24 @@ Value = Fixed | Other | Form
 
 @dataclass(frozen=True)
 class Linear:
-    """How the next states follow from the states: ``of`` is the variable that is linear in them.
+    """How the next states follow from the states: ``of`` is the variable that is linear in them."""
 
-    Parameters
-    ----------
-    semiring
-        One of `SEMIRINGS`.
-    of, moves
-        The variable, and the operations of one operand that make of it the next states.
-    projective
-        Whether the next states are that up to a factor, and hang not on the states' own.
-    offsets
-        Where operands that follow from no state are added: of an operation, by number, which operand.
-    is_unsure
-        Whether a coefficient may be negative, of which a matrix in logarithms has nan.
-    asks_for_infinity
-        Whether the step chooses by whether the largest number is infinite.
-    """
-
-    semiring: str
+    semiring: str  # one of `SEMIRINGS`
+    # The variable, and the operations of one operand that make of it the next states.
     of: Any
     moves: tuple[Any, ...]
+    # Whether the next states are that up to a factor, and do not depend on the states' own.
     projective: bool
+    # Where operands that follow from no state are added: of an operation, by number, which operand.
     offsets: Mapping[int, int]
+    # Whether a coefficient may be negative, of which a matrix in logarithms has nan.
     is_unsure: bool = False
+    # Whether the step chooses by whether the largest number is infinite.
     asks_for_infinity: bool = False
 
 
-def degrees(given: Sequence[Value]) -> list[Degree]:
-    return [SAME if isinstance(x, Fixed) else x.degree for x in given]
+def degrees(operands: Sequence[Value]) -> list[Degree]:
+    return [SAME if isinstance(x, Fixed) else x.degree for x in operands]
 
 
 def extent(x: Form) -> int:
@@ -118,16 +107,16 @@ def extent(x: Form) -> int:
     return sum(a is not None for a in x.place.axes)
 
 
-def constants(given: Sequence[Value]) -> list[float | None]:
-    return [x.value if isinstance(x, Fixed) else None for x in given]
+def constants(operands: Sequence[Value]) -> list[float | None]:
+    return [x.value if isinstance(x, Fixed) else None for x in operands]
 
 
-def all_alike(given: Sequence[Value]) -> bool:
+def all_alike(operands: Sequence[Value]) -> bool:
     """Whether all are forms with the same factors."""
-    first = given[0]
+    first = operands[0]
     return isinstance(first, Form) and all(
         isinstance(x, Form) and x.kind == first.kind and x.is_constant == first.is_constant
-        for x in given
+        for x in operands
     )
 
 
@@ -143,14 +132,14 @@ def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
     return replace(x, factors=factors)
 
 
-def true_where(eqn: Any, given: Sequence[Value]) -> str | None:
+def true_where(eqn: Any, operands: Sequence[Value]) -> str | None:
     """The numbers for which a flag is true, if it says whether an extreme is infinite."""
     name = eqn.primitive.name
-    if not any(isinstance(x, Other) and x.is_extreme for x in given):
+    if not any(isinstance(x, Other) and x.is_extreme for x in operands):
         return None
     if name == "is_finite":
         return FINITE
-    infinities = [c for c in constants(given) if c is not None and np.isinf(c)]
+    infinities = [c for c in constants(operands) if c is not None and np.isinf(c)]
     return {"eq": INFINITE, "ne": FINITE}.get(name) if infinities else None
 
 
@@ -167,10 +156,10 @@ _NONNEGATIVE_OF_SUCH = (
 )
 
 
-def fixed(eqn: Any, given: Sequence[Any]) -> Fixed:
-    """What an operation gives of what follows from no state."""
+def fixed(eqn: Any, operands: Sequence[Any]) -> Fixed:
+    """The results of an operation on values that follow from no state."""
     name = eqn.primitive.name
-    same = all(x.is_nonnegative for x in (given[1:] if name == "select_n" else given))
+    same = all(x.is_nonnegative for x in (operands[1:] if name == "select_n" else operands))
     never = name in _NEVER_NEGATIVE or (name in _NONNEGATIVE_OF_SUCH and same)
-    values = {x.value for x in given}
+    values = {x.value for x in operands}
     return Fixed(never, values.pop() if name in LIKE_ITS_OPERANDS and len(values) == 1 else None)

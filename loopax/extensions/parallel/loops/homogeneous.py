@@ -15,38 +15,36 @@ from fractions import Fraction
 from math import isinf
 from typing import Any
 
+from loopax.extensions.parallel.loops.places import MOVES
+
 Degree = tuple[str, Fraction] | None  # None: of no degree
 SAME = ("add", Fraction(0))
 
 # One kind of operand goes in, and it comes out.
 LIKE_ITS_OPERANDS = frozenset(
-    (
-        *("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "copy", "copy_p"),
-        *("reduce_max", "reduce_min", "max", "min", "concatenate", "stop_gradient", "pad"),
-        *("reduce_precision", "optimization_barrier", "expand_dims", "pvary", "pcast"),
-    )
+    (*MOVES, "slice", "rev", "pad", "concatenate", "max", "min", "reduce_max", "reduce_min")
 )
 _COMPARED = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _SUMS = frozenset(("reduce_sum", "cumsum", "dot_general"))
 
 
-def degree(eqn: Any, given: Sequence[Degree], constants: Sequence[float | None]) -> Degree:
+def degree(eqn: Any, operands: Sequence[Degree], constants: Sequence[float | None]) -> Degree:
     """The degree of an operation's result, from the degrees of its operands and their constant values."""
     name = eqn.primitive.name
-    if all(d == SAME for d in given):
+    if all(d == SAME for d in operands):
         return SAME
     if name == "is_finite" or (
         name in _COMPARED and any(c is not None and isinf(c) for c in constants)
     ):
         return SAME
-    if None in given:
+    if None in operands:
         return None
-    first, *others = given
-    kinds = {d[0] for d in given if d is not None and d != SAME}
+    first, *others = operands
+    kinds = {d[0] for d in operands if d is not None and d != SAME}
     kind = kinds.pop()
     if kinds:
         return None
-    of = [d[1] for d in given if d is not None]
+    of = [d[1] for d in operands if d is not None]
     if name in LIKE_ITS_OPERANDS:
         return first if all(d == first for d in others) else None
     if name in _COMPARED:

@@ -25,34 +25,22 @@ from loopax.extensions.parallel.loops.places import REDUCTIONS, axis_sources
 
 @dataclass(frozen=True)
 class Known:
-    """What follows from no state; ``varying`` says whether it differs from step to step."""
+    """A value that follows from no state; ``varying`` says whether it differs from step to step."""
 
     varying: bool
 
 
 @dataclass(frozen=True)
 class Image:
-    """What follows from states.
+    """A value that follows from states."""
 
-    Parameters
-    ----------
-    axes
-        For each axis, the axis of the states that it is, unmixed, or None.
-    affine
-        Whether it is affine in the states.
-    varying
-        Whether its linear part may differ from step to step. The offset may in any case.
-    unit
-        Whether it is one state plus something known.
-    broken_by
-        Where it is not affine: the first operation by which it is not.
-    """
-
+    # For each axis, the axis of the states that it is, unmixed, or None.
     axes: tuple[int | None, ...]
-    affine: bool = True
+    affine: bool = True  # whether it is affine in the states
+    # Whether its linear part may differ from step to step. The offset may in any case.
     varying: bool = False
-    unit: bool = False
-    broken_by: str = ""
+    unit: bool = False  # whether it is one state plus something known
+    broken_by: str = ""  # the first operation by which it is not affine
 
 
 Value = Known | Image
@@ -63,50 +51,50 @@ def state_image(ndim: int) -> Image:
     return Image(tuple(range(ndim)), unit=True)
 
 
-def images(jaxpr: Jaxpr, given: Sequence[Value]) -> list[Value]:
-    """What the outputs of ``jaxpr`` are, where its inputs are ``given``. Its constants are known."""
-    found: dict[Any, Value] = dict.fromkeys(jaxpr.constvars, Known(varying=False))
-    found |= zip(jaxpr.invars, given, strict=True)
+def images(jaxpr: Jaxpr, inputs: Sequence[Value]) -> list[Value]:
+    """The images of the outputs of ``jaxpr`` at the inputs ``inputs``. Its constants are known."""
+    images_of: dict[Any, Value] = dict.fromkeys(jaxpr.constvars, Known(varying=False))
+    images_of |= zip(jaxpr.invars, inputs, strict=True)
 
     def value(v: Any) -> Value:
-        return Known(varying=False) if isinstance(v, Literal) else found[v]
+        return Known(varying=False) if isinstance(v, Literal) else images_of[v]
 
     for eqn in jaxpr.eqns:
-        given = [value(v) for v in eqn.invars]
-        outs = [_with_culprit(eqn.primitive.name, given, x) for x in _outputs(eqn, given)]
-        found.update(zip(eqn.outvars, outs, strict=True))
+        inputs = [value(v) for v in eqn.invars]
+        outs = [_with_culprit(eqn.primitive.name, inputs, x) for x in _outputs(eqn, inputs)]
+        images_of.update(zip(eqn.outvars, outs, strict=True))
     return [value(v) for v in jaxpr.outvars]
 
 
-def _with_culprit(name: str, given: list[Value], x: Value) -> Value:
-    """``x``, which operation ``name`` makes of ``given``, with the operation that it is not affine by."""
+def _with_culprit(name: str, operands: list[Value], x: Value) -> Value:
+    """``x``, made by the operation ``name``, with the operation that it is not affine by."""
     if isinstance(x, Known) or x.affine or x.broken_by:
         return x
-    before = [y.broken_by for y in given if isinstance(y, Image) and not y.affine]
+    before = [y.broken_by for y in operands if isinstance(y, Image) and not y.affine]
     return replace(x, broken_by=(before or [name])[0])
 
 
-def _outputs(eqn: Any, given: list[Value]) -> list[Value]:
-    of_states = [x for x in given if isinstance(x, Image)]
+def _outputs(eqn: Any, operands: list[Value]) -> list[Value]:
+    of_states = [x for x in operands if isinstance(x, Image)]
     if not of_states:
-        return [Known(any(x.varying for x in given))] * len(eqn.outvars)
+        return [Known(any(x.varying for x in operands))] * len(eqn.outvars)
     name = eqn.primitive.name
     if name in CALLS:
         inner = eqn.params[CALLS[name]]
-        return images(getattr(inner, "jaxpr", inner), given)
+        return images(getattr(inner, "jaxpr", inner), operands)
     if name == "custom_jvp_call":  # whether its derivative is that of an affine map is not known
-        found = images(eqn.params["call_jaxpr"].jaxpr, given)
-        return [_not_affine(x) for x in found]
+        images_inside = images(eqn.params["call_jaxpr"].jaxpr, operands)
+        return [_not_affine(x) for x in images_inside]
     if name == "cond":
-        return _conditional(eqn, given)
+        return _conditional(eqn, operands)
     if name == "optimization_barrier":
-        return given
+        return operands
     rule = _RULES.get(name)
     if rule is None:
         return [_mixed(v) for v in eqn.outvars]
     if rule in _ELEMENTWISE:
-        given = [_of_rank(x, eqn.outvars[0].aval.ndim) for x in given]
-    return [rule(eqn, given)] * len(eqn.outvars)
+        operands = [_of_rank(x, eqn.outvars[0].aval.ndim) for x in operands]
+    return [rule(eqn, operands)] * len(eqn.outvars)
 
 
 def _of_rank(x: Value, ndim: int) -> Value:
@@ -136,29 +124,29 @@ def _merged(a: Value, b: Value) -> Value:
     return Image(axes, a.affine and b.affine, a.varying or b.varying)
 
 
-def _varies(given: Sequence[Value]) -> bool:
-    return any(x.varying for x in given if isinstance(x, Known))
+def _varies(operands: Sequence[Value]) -> bool:
+    return any(x.varying for x in operands if isinstance(x, Known))
 
 
-def _first(given: Sequence[Value]) -> Image:
-    return next(x for x in given if isinstance(x, Image))
+def _first(operands: Sequence[Value]) -> Image:
+    return next(x for x in operands if isinstance(x, Image))
 
 
 # -- elementwise -----------------------------------------------------------------------------------------
 
 
-def _sum(eqn: Any, given: list[Value]) -> Value:
-    found = reduce(_merged, given)
-    if eqn.primitive.name == "sub" and isinstance(given[1], Image):
-        return replace(found, unit=False)
-    return found
+def _sum(eqn: Any, operands: list[Value]) -> Value:
+    merged = reduce(_merged, operands)
+    if eqn.primitive.name == "sub" and isinstance(operands[1], Image):
+        return replace(merged, unit=False)
+    return merged
 
 
-def _scaled(eqn: Any, given: list[Value]) -> Value:
+def _scaled(eqn: Any, operands: list[Value]) -> Value:
     """A product, or a quotient: affine where one factor, or the numerator, is of states."""
-    a, b = given
-    image = reduce(_merged, given)
-    varying = image.varying or _varies(given)
+    a, b = operands
+    image = reduce(_merged, operands)
+    varying = image.varying or _varies(operands)
     exact = eqn.primitive.name == "mul" or _is_float(eqn.outvars[0])
     affine = isinstance(b, Known) if eqn.primitive.name == "div" else not _both(a, b)
     return replace(image, affine=image.affine and affine and exact, varying=varying, unit=False)
@@ -168,36 +156,38 @@ def _both(a: Value, b: Value) -> bool:
     return isinstance(a, Image) and isinstance(b, Image)
 
 
-def _converted(eqn: Any, given: list[Value]) -> Value:
-    (x,) = given
+def _converted(eqn: Any, operands: list[Value]) -> Value:
+    (x,) = operands
     same = eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
     floats = _is_float(eqn.invars[0]) and _is_float(eqn.outvars[0])
-    return replace(_first(given), affine=_first(given).affine and (floats or same), unit=False)
+    return replace(
+        _first(operands), affine=_first(operands).affine and (floats or same), unit=False
+    )
 
 
 def _is_float(v: Any) -> bool:
     return bool(np.issubdtype(v.aval.dtype, np.inexact))
 
 
-def _selected(eqn: Any, given: list[Value]) -> Value:
-    which, *cases = given
+def _selected(eqn: Any, operands: list[Value]) -> Value:
+    which, *cases = operands
     image = reduce(_merged, cases)
     if isinstance(which, Image):  # the choice is of states too
         return _not_affine(_merged(image, which))
     return replace(image, varying=image.varying or which.varying, unit=False)
 
 
-def _elementwise(eqn: Any, given: list[Value]) -> Value:
+def _elementwise(eqn: Any, operands: list[Value]) -> Value:
     """Not affine, but each element follows from its own."""
-    return _not_affine(reduce(_merged, given))
+    return _not_affine(reduce(_merged, operands))
 
 
 # -- shapes ----------------------------------------------------------------------------------------------
 
 
-def _moved(eqn: Any, given: list[Value]) -> Value:
-    """What has the elements in other places, or mixes them along some axes."""
-    image = _first(given)
+def _moved(eqn: Any, operands: list[Value]) -> Value:
+    """The image of an output that has the elements in other places, or mixes them along some axes."""
+    image = _first(operands)
     axes = tuple(None if k is None else image.axes[k] for k in axis_sources(eqn))
     kept = eqn.primitive.name in ("broadcast_in_dim", "reshape") and (
         eqn.outvars[0].aval.shape == eqn.invars[0].aval.shape
@@ -205,95 +195,89 @@ def _moved(eqn: Any, given: list[Value]) -> Value:
     return replace(image, axes=axes, unit=image.unit and kept)
 
 
-def _of_whole_axes(eqn: Any, given: list[Value]) -> Value:
+def _of_whole_axes(eqn: Any, operands: list[Value]) -> Value:
     """A part of one operand, or more around it: axes of another length than before are mixed."""
     new = eqn.outvars[0].aval.shape
-    if any(len(x.axes) != len(new) for x in given if isinstance(x, Image)):
+    if any(len(x.axes) != len(new) for x in operands if isinstance(x, Image)):
         return _mixed(eqn.outvars[0])  # an index, or what is put around it
     merged: Any = None
-    for x, v in zip(given, eqn.invars, strict=True):
+    for x, v in zip(operands, eqn.invars, strict=True):
         if isinstance(x, Image):
             old = v.aval.shape
             axes = tuple(a if m == n else None for a, m, n in zip(x.axes, old, new, strict=True))
             part = replace(x, axes=axes, unit=False)
             merged = part if merged is None else _merged(merged, part)
-    return replace(merged, varying=merged.varying or _varies(given))
+    return replace(merged, varying=merged.varying or _varies(operands))
 
 
-def _reduced_otherwise(eqn: Any, given: list[Value]) -> Value:
-    return _not_affine(_moved(eqn, given))
-
-
-def _joined(eqn: Any, given: list[Value]) -> Value:
-    # The coefficients of what is known are zeros, which are the same in every step.
-    return _moved(eqn, [reduce(_merged, given)])
-
-
-def _mixing(eqn: Any, given: list[Value]) -> Value:
+def _mixing(eqn: Any, operands: list[Value]) -> Value:
     """Linear in the operands that are of states, by indices or matrices that are known."""
     image = _mixed(eqn.outvars[0])
-    parts = [x for x in given if isinstance(x, Image)]
-    varying = any(x.varying for x in given)
+    parts = [x for x in operands if isinstance(x, Image)]
+    varying = any(x.varying for x in operands)
     return replace(image, affine=all(x.affine for x in parts), varying=varying)
 
 
-def _indexed(eqn: Any, given: list[Value]) -> Value:
+def _indexed(eqn: Any, operands: list[Value]) -> Value:
     """A gather or scatter: affine where the indices are known."""
-    found = _mixing(eqn, given)
-    return replace(found, affine=found.affine and isinstance(given[1], Known))  # type: ignore[union-attr]
+    mixed = _mixing(eqn, operands)
+    return replace(mixed, affine=mixed.affine and isinstance(operands[1], Known))  # type: ignore[union-attr]
 
 
-def _solved(eqn: Any, given: list[Value]) -> Value:
+def _solved(eqn: Any, operands: list[Value]) -> Value:
     """A triangular system: linear in its right-hand side."""
-    found = _mixing(eqn, given)
-    return replace(found, affine=found.affine and isinstance(given[0], Known))  # type: ignore[union-attr]
+    mixed = _mixing(eqn, operands)
+    return replace(mixed, affine=mixed.affine and isinstance(operands[0], Known))  # type: ignore[union-attr]
 
 
-def _product(eqn: Any, given: list[Value]) -> Value:
+def _product(eqn: Any, operands: list[Value]) -> Value:
     """``dot_general``: batch axes, what is left of the first operand, what is left of the second."""
     (contracted, batched) = eqn.params["dimension_numbers"]
     axes: list[list[int | None]] = []
-    for x, v in zip(given, eqn.invars, strict=True):
+    for x, v in zip(operands, eqn.invars, strict=True):
         axes.append(list(x.axes) if isinstance(x, Image) else [None] * v.aval.ndim)
-    a, b = given
+    a, b = operands
     of_batch = [
         # Where both are of states, both must say so.
         (p if p == q else None) if _both(a, b) else (p if isinstance(a, Image) else q)
         for p, q in ((axes[0][i], axes[1][j]) for i, j in zip(*batched, strict=True))
     ]
-    rest: list[int | None] = []
+    kept_axes: list[int | None] = []
     for side in (0, 1):
         done = {*contracted[side], *batched[side]}
-        rest += [x for k, x in enumerate(axes[side]) if k not in done]
-    image = _mixing(eqn, given)
+        kept_axes += [x for k, x in enumerate(axes[side]) if k not in done]
+    image = _mixing(eqn, operands)
     if _both(a, b):
-        return replace(image, axes=(*of_batch, *[None] * len(rest)), affine=False, varying=True)
-    return replace(image, axes=(*of_batch, *rest))
+        return replace(
+            image, axes=(*of_batch, *[None] * len(kept_axes)), affine=False, varying=True
+        )
+    return replace(image, axes=(*of_batch, *kept_axes))
 
 
-def _conditional(eqn: Any, given: list[Value]) -> list[Value]:
+def _conditional(eqn: Any, inputs: list[Value]) -> list[Value]:
     """A branch that is chosen by what is known."""
-    which, *operands = given
+    which, *operands = inputs
     branches = [images(branch.jaxpr, operands) for branch in eqn.params["branches"]]
-    found = [reduce(_merged, values) for values in zip(*branches, strict=True)]
+    merged = [reduce(_merged, values) for values in zip(*branches, strict=True)]
     if isinstance(which, Image):
         return [_mixed(v) for v in eqn.outvars]
-    return [replace(x, varying=x.varying or which.varying) for x in found]
+    return [replace(x, varying=x.varying or which.varying) for x in merged]
 
 
 _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("add", "add_any", "sub"), _sum),
     **dict.fromkeys(("mul", "div"), _scaled),
-    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), lambda eqn, given: _first(given)),
-    "neg": lambda eqn, given: replace(_first(given), unit=False),
+    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), lambda eqn, operands: _first(operands)),
+    "neg": lambda eqn, operands: replace(_first(operands), unit=False),
     "convert_element_type": _converted,
     "select_n": _selected,
     **dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze", "transpose"), _moved),
     **dict.fromkeys(("slice", "dynamic_update_slice", "dynamic_slice", "pad"), _of_whole_axes),
     **dict.fromkeys(("rev", "cumsum"), _moved),
-    **dict.fromkeys(REDUCTIONS, _reduced_otherwise),
+    **dict.fromkeys(REDUCTIONS, lambda eqn, operands: _not_affine(_moved(eqn, operands))),
     "reduce_sum": _moved,
-    "concatenate": _joined,
+    # The coefficients of what is known are zeros, which are the same in every step.
+    "concatenate": lambda eqn, operands: _moved(eqn, [reduce(_merged, operands)]),
     **dict.fromkeys(("gather", "scatter", "scatter-add", "scatter_add"), _indexed),
     "triangular_solve": _solved,
     "dot_general": _product,

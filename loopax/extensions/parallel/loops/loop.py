@@ -82,7 +82,7 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
 
 
 def _obstacle(op: Scan, asked: Any) -> Why | None:
-    """What keeps a loop from running in parallel, whatever its step is."""
+    """The reason why a loop cannot run in parallel, whatever its step is."""
     if op.options.parallel is None and (why := obstacle(asked)):
         return Why(why)
     if op.options.checkpoint == 1:
@@ -110,12 +110,12 @@ class _Loop:
         rows = [jnp.asarray(index), *(jnp.asarray(rows_of(x)) for x in self.args.sequences)]
         many, start = len(rows), initial_states(self.args.states, self.op.args.states)
         # On a mesh a step may make any of them vary as any other does.
-        given = vary_alike([*rows, *start, *self.args.consts])
-        self.rows, self.start = given[:many], tuple(given[many : many + len(start)])
-        step = scan_step(self.site, given[many + len(start) :])
+        arrays = vary_alike([*rows, *start, *self.args.consts])
+        self.rows, self.start = arrays[:many], tuple(arrays[many : many + len(start)])
+        step = scan_step(self.site, arrays[many + len(start) :])
 
-        def whole(*given: Any) -> list[Any]:
-            nexts, ys, _ = step(given[0], given[1:many], given[many:], self.kept)
+        def whole(*inputs: Any) -> list[Any]:
+            nexts, ys, _ = step(inputs[0], inputs[1:many], inputs[many:], self.kept)
             return [*nexts, *ys]
 
         first = [x[0] for x in self.rows]
@@ -179,12 +179,12 @@ class _Loop:
 
     def _part(self, atom: Atom) -> Part:
         many = len(self.rows)
-        given: list[Any] = [Known(varying=True)] * (many + len(self.start))
+        inputs: list[Any] = [Known(varying=True)] * (many + len(self.start))
         for k in atom.states:
-            given[many + k] = state_image(self.start[k].ndim)
-        found = images(self.step.jaxpr, given)
+            inputs[many + k] = state_image(self.start[k].ndim)
+        outputs = images(self.step.jaxpr, inputs)
         following = [
-            x if isinstance(x := found[k], Image) else Image((None,) * self.start[k].ndim)
+            x if isinstance(x := outputs[k], Image) else Image((None,) * self.start[k].ndim)
             for k in atom.states
         ]
         shapes = [self.start[k].shape for k in atom.states]
@@ -205,8 +205,8 @@ class _Loop:
             return None
         is_row = row in self.op.args.rows
         group = self.op.args.rows if is_row else self.op.args.consts
-        given = self.rows[1:] if is_row else self.args.consts
-        size = int(np.shape(given[list(group).index(row)])[-1])
+        arrays = self.rows[1:] if is_row else self.args.consts
+        size = int(np.shape(arrays[list(group).index(row)])[-1])
         return size if 0 < size and size * self.n <= MOST_NUMBERS else None
 
     # -- one part ------------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ class _Loop:
     def _by_newton(self, part: Part, start: Sequence[Any], method: Any) -> list[Any]:
         step, rows = self._step_of(part), self._rows_of(part)
         at = part.coordinates
-        found = newton(self.site, method, step, rows, at, at.join(start), self.reverse)
-        return at.split(found)
+        states = newton(self.site, method, step, rows, at, at.join(start), self.reverse)
+        return at.split(states)
 
     def _one_by_one(self, part: Part, start: Sequence[Any]) -> list[Any]:
         step, rows = self._step_of(part), self._rows_of(part)
@@ -322,17 +322,17 @@ class _Loop:
         return tuple(self.last[k] for k in range(self.op.n_states))
 
     def traces(self) -> list[Any]:
-        """What the steps emit, of the traces that are read."""
+        """The rows that the steps emit, of the traces that are read."""
         inner, outs = self.op.args.states, self.op.outs
         known = {v: self.behind[k] for k, v in enumerate(outs.states) if k in self.behind}
         known |= {v: self.before[k] for k, v in enumerate(inner) if k in self.before}
-        found = {k: known[outs.ys[k]] for k in self.kept if outs.ys[k] in known}
-        rest = [k for k in self.kept if k not in found]
-        if rest:
+        recorded = {k: known[outs.ys[k]] for k in self.kept if outs.ys[k] in known}
+        others = [k for k in self.kept if k not in recorded]
+        if others:
             first = self.op.n_states
-            function = self._function([first + self.kept.index(k) for k in rest])
+            function = self._function([first + self.kept.index(k) for k in others])
             states = [self.before.get(k, s) for k, s in enumerate(self.start)]
             over = [0 if k in self.before else None for k in range(len(states))]
             ys = jax.vmap(function, in_axes=(0, over))(self.rows, states)
-            found |= zip(rest, ys, strict=True)
-        return [found[k] for k in self.kept]
+            recorded |= zip(others, ys, strict=True)
+        return [recorded[k] for k in self.kept]

@@ -75,9 +75,9 @@ def newton(
     leaves = jax.tree.leaves(rows)
     first = jax.tree.map(lambda x: x[0], rows)
     equation, consts = Equation.of(step, first, at, start, reverse)
-    found, converged = trajectory(_Solver(method), equation, (consts, leaves), start)
+    states, converged = trajectory(_Solver(method), equation, (consts, leaves), start)
     if method.otherwise == "sequential":
-        return found
+        return states
     failure = Failure(
         ConvergenceError,
         f"{site.op}, with parallel='newton', did not converge in {method.max_iters} iterations: its "
@@ -87,7 +87,7 @@ def newton(
         "otherwise='sequential', or always, without parallel='newton'.",
     )
     site.context.failures.add(failure)
-    return checked(found, converged, failure, raises=True)
+    return checked(states, converged, failure, raises=True)
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,16 @@ class _Solver:
 
     method: Newton
 
-    def __call__(self, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:
-        states, converged = _iterated(equation, self.method, given, start)
+    def __call__(self, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
+        states, converged = _iterated(equation, self.method, parameters, start)
         if self.method.otherwise == "sequential":
-            states = cond(converged, lambda: states, partial(one_by_one, equation, given, start))
+            states = cond(
+                converged, lambda: states, partial(one_by_one, equation, parameters, start)
+            )
         return states, converged
 
 
-def _iterated(equation: Equation, method: Newton, given: Any, start: Any) -> tuple[Any, Any]:
+def _iterated(equation: Equation, method: Newton, parameters: Any, start: Any) -> tuple[Any, Any]:
     """The last iterate, and whether it is the solution."""
     tol, most = method.tol, method.max_iters
 
@@ -117,19 +119,19 @@ def _iterated(equation: Equation, method: Newton, given: Any, start: Any) -> tup
     def iterate(carry: Any) -> Any:
         count, _, damping, tries, (states, following), best, best_error = carry
         before = equation.before(states, start)
-        matrices = (1 - damping) * equation.matrices(given, before)
+        matrices = (1 - damping) * equation.matrices(parameters, before)
         offsets = following - (matrices * before[:, None]).sum(2)
-        found = linear_recurrence(matrices, offsets, start, equation.reverse)
-        after = equation.step(given, equation.before(found, start))
-        error = residual(found, after)
-        scale = 1 + jnp.max(jnp.abs(found))
-        moved = jnp.max(jnp.abs(found - states))
+        new_states = linear_recurrence(matrices, offsets, start, equation.reverse)
+        after = equation.step(parameters, equation.before(new_states, start))
+        error = residual(new_states, after)
+        scale = 1 + jnp.max(jnp.abs(new_states))
+        moved = jnp.max(jnp.abs(new_states - states))
         finite, whole = jnp.isfinite(error), damping == 0
         # A whole step of Newton's method that moves so little is as near as its square.
         converged = finite & whole & (moved <= tol * scale)
         better = finite & ((error < best_error) | (error <= tol * scale) | (damping == 1))
         trial = finite & whole & ~better & (tries < _TRIALS)
-        new, taken = (found, after), better | trial | converged
+        new, taken = (new_states, after), better | trial | converged
         best = _chosen(better, new, best)
         states = _chosen(taken, new, best)
         less = jnp.where(damping < _LEAST_DAMPING, 0.0, damping / 2)
@@ -139,9 +141,9 @@ def _iterated(equation: Equation, method: Newton, given: Any, start: Any) -> tup
         best_error = jnp.where(better, error, best_error)
         return count + 1, converged, damping, tries, states, best, best_error
 
-    rows = jax.tree.leaves(given[1])[0].shape[0]
+    rows = jax.tree.leaves(parameters[1])[0].shape[0]
     guess = jnp.broadcast_to(start, (rows, *start.shape))
-    following = equation.step(given, equation.before(guess, start))
+    following = equation.step(parameters, equation.before(guess, start))
     error = residual(guess, following)
     first = guess, following
     begin = (0, jnp.asarray(False), jnp.zeros((), error.dtype), 0, first, first, error)

@@ -32,7 +32,6 @@ class Place(NamedTuple):
 
 
 def own_place(v: Any) -> Place:
-    """The place of a variable itself."""
     return Place(v, tuple(k if n != 1 else None for k, n in enumerate(v.aval.shape)))
 
 

@@ -35,7 +35,7 @@ def row_of_pointers(op: Scan, k: int) -> Any:
 
 
 def _uncast(v: Any) -> Any:
-    """What ``v`` is another dtype of, or another kind of scalar."""
+    """The variable behind casts and conversions of scalars."""
     while v.owner is not None and (
         isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
         or is_elementwise(v.owner, ps.Cast)
@@ -54,8 +54,8 @@ def _composed(first: Any, second: Any) -> Any:
     size = second.shape[0]
     places = jnp.where(first < 0, first + size, first)
     inside = (places >= 0) & (places < size)
-    found = jnp.take_along_axis(second, jnp.where(inside, places, 0), axis=0)
-    return or_no_number(inside, found)
+    images = jnp.take_along_axis(second, jnp.where(inside, places, 0), axis=0)
+    return or_no_number(inside, images)
 
 
 def _at(maps: Any, places: Any) -> Any:

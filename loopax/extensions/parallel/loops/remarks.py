@@ -1,4 +1,4 @@
-"""What is said of loops that run in parallel over their steps, and of those that do not.
+"""Remarks on loops that run in parallel over their steps, and on those that do not.
 
 `loopax.explain` has all of it. A warning comes once for a loop that somebody has asked for by name, with
 `jaxify(..., parallel=True)` or `loopax.scan(..., parallel="newton")`.

@@ -13,7 +13,7 @@ part alone, and exactly from one more step.
 
 An operation that is not in the tables makes an `Other`, so that the answer is never too good.
 
-A step that asks whether the largest of its numbers is infinite makes a sum safe, or begins anew then. What
+A step that asks whether the largest of its numbers is infinite makes a sum safe, or starts again then. What
 it is at zero tells: `Linear.asks_for_infinity` says that this is to be looked at.
 """
 
@@ -61,18 +61,18 @@ def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | Non
     reading = _Reading(semiring)
     logs = semiring != "linear"
     *others, states = jaxpr.invars
-    found: dict[Any, Value] = {
+    values: dict[Any, Value] = {
         v: Fixed() if x is None else Fixed.of(x)
         for v, x in zip([*jaxpr.constvars, *others], known, strict=True)
     }
     kind = "add" if logs else "mul"
-    found[states] = Form(logs, own_place(states), (kind, SAME[1] + 1), {}, states)
+    values[states] = Form(logs, own_place(states), (kind, SAME[1] + 1), {}, states)
 
     def value(v: Any) -> Value:
-        return Fixed.of(v.val) if isinstance(v, Literal) else found[v]
+        return Fixed.of(v.val) if isinstance(v, Literal) else values[v]
 
     for k, eqn in enumerate(jaxpr.eqns):
-        found |= zip(
+        values |= zip(
             eqn.outvars, reading.outputs(k, eqn, [value(v) for v in eqn.invars]), strict=True
         )
     (out,) = jaxpr.outvars
@@ -99,60 +99,61 @@ class _Reading:
         self.offsets: dict[int, int] = {}
         self.is_unsure = self.asks_for_infinity = False
 
-    def outputs(self, k: int, eqn: Any, given: list[Value]) -> list[Value]:
-        if all(isinstance(x, Fixed) for x in given):
-            return [fixed(eqn, given)] * len(eqn.outvars)
+    def outputs(self, k: int, eqn: Any, operands: list[Value]) -> list[Value]:
+        if all(isinstance(x, Fixed) for x in operands):
+            return [fixed(eqn, operands)] * len(eqn.outvars)
         if len(eqn.outvars) == 1:
-            return [self._output(k, eqn, given)]
-        same = all(d == SAME for d in degrees(given))
+            return [self._output(k, eqn, operands)]
+        same = all(d == SAME for d in degrees(operands))
         return [Other(own_place(v), SAME if same else None) for v in eqn.outvars]
 
-    def _output(self, k: int, eqn: Any, given: list[Value]) -> Value:
+    def _output(self, k: int, eqn: Any, operands: list[Value]) -> Value:
         (out,) = eqn.outvars
-        if eqn.primitive.name == "select_n" and isinstance(given[0], Other):
+        if eqn.primitive.name == "select_n" and isinstance(operands[0], Other):
             # Of what is finite. Elsewhere the form is 0, as the step at unit vectors says too.
-            if given[0].true_where is not None:
+            if operands[0].true_where is not None:
                 self.asks_for_infinity = True
-                return given[1 if given[0].true_where == INFINITE else 2]
-        if (constant := self._constant(eqn, given)) is not None:
+                return operands[1 if operands[0].true_where == INFINITE else 2]
+        if (constant := self._constant(eqn, operands)) is not None:
             return constant
-        if any(isinstance(x, Form) for x in given):
-            found = self._form(k, eqn, given)
-            if found is not None:
-                return found
-        d = degree(eqn, degrees(given), constants(given))
-        x = given[0]
+        if any(isinstance(x, Form) for x in operands):
+            form = self._form(k, eqn, operands)
+            if form is not None:
+                return form
+        d = degree(eqn, degrees(operands), constants(operands))
+        x = operands[0]
         if isinstance(x, Other) and eqn.primitive.name in MOVES:
             return Other(moved_place(eqn, x.place), d, x.true_where, x.is_extreme)
         if isinstance(x, Other) and eqn.primitive.name == "not":
             return Other(own_place(out), d, flipped(x.true_where))
         name = eqn.primitive.name
         kept = name == "abs" and isinstance(x, Other) and x.is_extreme
-        return Other(own_place(out), d, true_where(eqn, given), kept or name in EXTREMES)
+        return Other(own_place(out), d, true_where(eqn, operands), kept or name in EXTREMES)
 
-    def _constant(self, eqn: Any, given: list[Value]) -> Form | None:
-        """What is fixed, in logarithms, less what may be a factor of forms too."""
-        if self.signed or eqn.primitive.name not in ("add", "sub") or len(given) != 2:
+    def _constant(self, eqn: Any, operands: list[Value]) -> Form | None:
+        """A fixed value, in logarithms, less the part that may be a factor of forms too."""
+        if self.signed or eqn.primitive.name not in ("add", "sub") or len(operands) != 2:
             return None
-        others = [j for j, x in enumerate(given) if isinstance(x, Other)]
-        if len(others) != 1 or not isinstance(given[1 - others[0]], Fixed):
+        others = [j for j, x in enumerate(operands) if isinstance(x, Other)]
+        if len(others) != 1 or not isinstance(operands[1 - others[0]], Fixed):
             return None
         (j,) = others
-        y: Any = given[j]
+        y: Any = operands[j]
         own = y.place.axes or (None,) * eqn.outvars[0].aval.ndim
         factors = {(y.place.root, True): (own, -1 if j and eqn.primitive.name == "sub" else 1)}
-        d = degree(eqn, degrees(given), constants(given))
+        d = degree(eqn, degrees(operands), constants(operands))
         return Form(True, own_place(eqn.outvars[0]), d, factors, is_constant=True)
 
-    def _form(self, k: int, eqn: Any, given: list[Value]) -> Form | None:
-        """What an operation on forms gives, where it is one."""
+    def _form(self, k: int, eqn: Any, operands: list[Value]) -> Form | None:
+        """The form that an operation on forms results in, None where it is no form."""
         name = eqn.primitive.name
-        x = next(x for x in given if isinstance(x, Form))
+        x = next(x for x in operands if isinstance(x, Form))
         # A zero is one of any degree.
         each = [
-            x.degree if self._is_zero(y) else e for y, e in zip(given, degrees(given), strict=True)
+            x.degree if self._is_zero(y) else e
+            for y, e in zip(operands, degrees(operands), strict=True)
         ]
-        d = degree(eqn, each, constants(given))
+        d = degree(eqn, each, constants(operands))
         linear = None if x.factors else eqn.outvars[0]
         place = moved_place(eqn, x.place) if name in MOVES else own_place(eqn.outvars[0])
         new = Form(x.is_log, place, d, x.factors, linear, (), x.is_negative, x.is_constant)
@@ -161,14 +162,14 @@ class _Reading:
                 new = replace(new, linear=x.linear, moves=(*x.moves, eqn))
             return with_axes(new, [moved_axes(eqn, axes) for axes, _ in x.factors.values()])
         if name in ("slice", "rev", "concatenate", "pad"):
-            return self._parts(eqn, given, new)
+            return self._parts(eqn, operands, new)
         if name in ("add", "add_any", "sub", "mul", "div"):
             in_logs = name in ("add", "add_any", "sub")
             if x.is_log == in_logs:
                 return self._product(
-                    eqn, given, new, 1 if name in ("add", "add_any", "mul") else -1
+                    eqn, operands, new, 1 if name in ("add", "add_any", "mul") else -1
                 )
-            return self._sum(k, eqn, given, new) if in_logs and not x.is_log else None
+            return self._sum(k, eqn, operands, new) if in_logs and not x.is_log else None
         if name == "neg":
             if self.signed:
                 return new
@@ -182,14 +183,14 @@ class _Reading:
             gone = eqn.params["axes"]
             return with_axes(new, [without_axes(axes, gone) for axes, _ in x.factors.values()])
         if name == plus:
-            return self._sum(k, eqn, given, new)
+            return self._sum(k, eqn, operands, new)
         if name == "dot_general" and not x.is_log:
-            return self._contracted(eqn, given, new)
-        if name == "select_n" and isinstance(given[0], Fixed):
+            return self._contracted(eqn, operands, new)
+        if name == "select_n" and isinstance(operands[0], Fixed):
             zeros = (
                 new.is_log != self.signed and not new.is_negative
             )  # a literal is the zero of what the states are
-            forms = [y for y in given[1:] if not (zeros and self._is_zero(y))]
+            forms = [y for y in operands[1:] if not (zeros and self._is_zero(y))]
             return new if all_alike(forms) else None
         return None
 
@@ -202,14 +203,13 @@ class _Reading:
         self.is_unsure |= not (x.is_log or y.is_nonnegative or self.signed)
 
     def _turned(self, x: Form) -> Form | None:
-        """Minus ``x``."""
         factors = {root: (axes, -power) for root, (axes, power) in x.factors.items()}
         new = replace(x, is_negative=not x.is_negative, factors=factors)
         return new if self.semiring in ("max", "min") else None
 
-    def _product(self, eqn: Any, given: list[Value], new: Form, power: int) -> Form | None:
+    def _product(self, eqn: Any, operands: list[Value], new: Form, power: int) -> Form | None:
         """A form times what is fixed, or what has no place in it: another factor."""
-        a, b = given
+        a, b = operands
         second = not isinstance(a, Form)
         if isinstance(a, Form) and isinstance(b, Form) and power > 0:
             second = extent(a) < extent(b)
@@ -234,38 +234,38 @@ class _Reading:
         linear, moves = (x.linear, x.moves) if x.factors else (v, ())
         return replace(new, factors=factors, linear=linear, moves=moves)
 
-    def _sum(self, k: int, eqn: Any, given: list[Value], new: Form) -> Form | None:
+    def _sum(self, k: int, eqn: Any, operands: list[Value], new: Form) -> Form | None:
         """Forms with the same factors, of which one may be constant, or one without and what is fixed."""
         if eqn.primitive.name == "sub" and not self.signed:
             return None
-        if all_alike(given):
+        if all_alike(operands):
             return new
         if self.signed:
             return None
-        constant = [j for j, x in enumerate(given) if isinstance(x, Form) and x.is_constant]
-        if constant and all(isinstance(x, Form) and x.kind == new.kind for x in given):
+        constant = [j for j, x in enumerate(operands) if isinstance(x, Form) and x.is_constant]
+        if constant and all(isinstance(x, Form) and x.kind == new.kind for x in operands):
             self.offsets[k] = constant[0]
             return replace(new, is_constant=False)
-        fixed = [j for j, x in enumerate(given) if isinstance(x, Fixed)]
+        fixed = [j for j, x in enumerate(operands) if isinstance(x, Fixed)]
         if not fixed or new.factors or new.is_constant:
             return None
-        self._use(given[fixed[0]], new)
+        self._use(operands[fixed[0]], new)
         self.offsets[k] = fixed[0]
         return new
 
-    def _parts(self, eqn: Any, given: list[Value], new: Form) -> Form | None:
+    def _parts(self, eqn: Any, operands: list[Value], new: Form) -> Form | None:
         """Parts of forms, or forms beside each other, and zeros, along axes that no factor has."""
         name, shape = eqn.primitive.name, eqn.outvars[0].aval.shape
-        forms = [x for x in given if isinstance(x, Form)]
-        rest = [x for x in given if not isinstance(x, Form)]
+        forms = [x for x in operands if isinstance(x, Form)]
+        fixed_parts = [x for x in operands if not isinstance(x, Form)]
         if (
-            not all(map(self._is_zero, rest))
-            or (rest and new.is_negative)
+            not all(map(self._is_zero, fixed_parts))
+            or (fixed_parts and new.is_negative)
             or not all_alike(forms)
-            or (rest and not new.is_log and not self.signed)
+            or (fixed_parts and not new.is_log and not self.signed)
         ):
             return None
-        first = next(v for v, x in zip(eqn.invars, given, strict=True) if isinstance(x, Form))
+        first = next(v for v, x in zip(eqn.invars, operands, strict=True) if isinstance(x, Form))
         changed = {
             j for j, (m, n) in enumerate(zip(first.aval.shape, shape, strict=True)) if m != n
         }
@@ -275,16 +275,16 @@ class _Reading:
             return None
         return new
 
-    def _contracted(self, eqn: Any, given: list[Value], new: Form) -> Form | None:
+    def _contracted(self, eqn: Any, operands: list[Value], new: Form) -> Form | None:
         """``dot_general`` by what is fixed."""
-        side = 0 if isinstance(given[0], Form) else 1
-        y = given[1 - side]
+        side = 0 if isinstance(operands[0], Form) else 1
+        y = operands[1 - side]
         if not isinstance(y, Fixed):
             return None
         self._use(y, new)
         contracted, batched = (dims[side] for dims in eqn.params["dimension_numbers"])
         (c0, c1), (b0, b1) = eqn.params["dimension_numbers"]
-        rest = [
+        others = [
             [k for k in range(v.aval.ndim) if k not in (*c, *b)]
             for v, c, b in zip(eqn.invars, (c0, c1), (b0, b1), strict=True)
         ]
@@ -292,7 +292,7 @@ class _Reading:
         for axes, _ in new.factors.values():
             if any(axes[k] is not None for k in contracted):
                 return None
-            own = [axes[k] for k in rest[side]]
-            none = [None] * len(rest[1 - side])
+            own = [axes[k] for k in others[side]]
+            none = [None] * len(others[1 - side])
             moved.append((*(axes[k] for k in batched), *(own + none if not side else none + own)))
         return with_axes(new, moved)

@@ -56,12 +56,12 @@ class InSemiring:
     ) -> InSemiring | None:
         """The recurrence of ``step(row, states) -> next states``; None where it is linear in no state."""
         equation, consts = Equation.of(step, row, at, start, False)
-        given = [*jax.tree.leaves(row), start]
-        closed = flattened(equation.jaxpr, consts, given)
+        arrays = [*jax.tree.leaves(row), start]
+        closed = flattened(equation.jaxpr, consts, arrays)
         if any(map(is_traced, closed.consts)):
             return None
         known = [None if is_traced(x) else np.asarray(x) for x in (*closed.consts, *consts)]
-        known += [None] * (len(given) - 1)
+        known += [None] * (len(arrays) - 1)
         for semiring in SEMIRINGS:
             linear = linear_in(semiring, closed.jaxpr, known)
             if linear is not None and _keeps_zero(linear, closed.jaxpr, known):
@@ -72,8 +72,8 @@ class InSemiring:
     def in_words(self) -> str:
         return WORDS[self.linear.semiring]
 
-    def __call__(self, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:
-        consts, rows = given
+    def __call__(self, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
+        consts, rows = parameters
         algebra = _Algebra(self.linear.semiring, self.linear.projective)
         elements, wrong = jax.vmap(lambda *row: self._element(algebra, (*consts, *row), start))(
             *rows
@@ -84,14 +84,16 @@ class InSemiring:
         def at_once() -> Any:
             moved, combined = algebra.moved, algebra.combined
             behind = scan_in_blocks(combined, moved, elements, start, equation.reverse)
-            return equation.step(given, equation.before(behind, start))
+            return equation.step(parameters, equation.before(behind, start))
 
         if not self.linear.is_unsure:
             return at_once(), jnp.asarray(True)
-        steps = partial(one_by_one, equation, given, start)
+        steps = partial(one_by_one, equation, parameters, start)
         return cond(wrong.any(), steps, at_once), jnp.asarray(True)
 
-    def _element(self, algebra: _Algebra, given: Any, start: Any) -> tuple[tuple[Any, Any], Any]:
+    def _element(
+        self, algebra: _Algebra, parameters: Any, start: Any
+    ) -> tuple[tuple[Any, Any], Any]:
         """The matrix ``(K, K, M)``, and the offset ``(K, M)``, of one step; whether there was nan in them.
 
         A logsumexp by hand of nothing but minus infinities subtracts them from each other: there is 0, if
@@ -106,10 +108,10 @@ class InSemiring:
         apply = replacing(offsets, lambda x: jnp.full_like(x, zero))
 
         def at(states: Any, apply: Any) -> Any:
-            found = values_in(self.flat, self.consts, [*given, states], apply)(self.linear.of)
+            value = values_in(self.flat, self.consts, [*parameters, states], apply)(self.linear.of)
             for eqn in self.linear.moves:
-                found = bound(0, eqn, [found])[0]
-            return found
+                value = bound(0, eqn, [value])[0]
+            return value
 
         matrix = jax.vmap(lambda s: at(s, apply), out_axes=1)(units)
         whole = at(jnp.full_like(start, algebra.one), replacing({}, None))
@@ -123,7 +125,7 @@ class InSemiring:
 
 @dataclass(frozen=True)
 class _Algebra:
-    """What is done with elements: matrices and offsets, ``(K, K, ...)`` and ``(K, ...)``."""
+    """Operations on elements: matrices and offsets, ``(K, K, ...)`` and ``(K, ...)``."""
 
     semiring: str
     projective: bool
@@ -147,7 +149,7 @@ class _Algebra:
         return {"logs": jnp.logaddexp, "max": jnp.maximum, "min": jnp.minimum}[self.semiring](x, y)
 
     def combined(self, first: Any, second: Any) -> Any:
-        """What two elements do one after the other."""
+        """Two elements, one after the other, as one element."""
         if self.semiring == "linear":
             return _scaled_product(first, second)
         (a, b), (c, d) = first, second
@@ -163,10 +165,10 @@ class _Algebra:
             part, logs = element
             most = _finite(jnp.max(jnp.where(state != 0, logs, -jnp.inf), axis=0))
             weights = jnp.where(state != 0, jnp.exp(logs - most), 0.0) * state
-            found = (part * weights[None]).sum(1)
-            return found / _nonzero(jnp.max(jnp.abs(found), axis=0))
-        found = self._times(a, state)
-        return found - self._most(found[:, None])[0] if self.projective else self.plus(found, b)
+            total = (part * weights[None]).sum(1)
+            return total / _nonzero(jnp.max(jnp.abs(total), axis=0))
+        total = self._times(a, state)
+        return total - self._most(total[:, None])[0] if self.projective else self.plus(total, b)
 
     def scaled(self, matrices: Any) -> Any:
         """Matrices as elements: columns of which the largest number is 1, and its logarithm."""
@@ -204,12 +206,12 @@ def _nonzero(x: Any) -> Any:
 def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
     """Whether a step that asks for infinity is zero at zero, or nan, as a linear one is.
 
-    What is not known is taken for some positive numbers, of which one that begins anew has some there.
+    What is not known is taken for some positive numbers, of which one that starts again has some there.
     """
     if not linear.asks_for_infinity:
         return True
     zero, before = ZEROS[linear.semiring], [*jaxpr.constvars, *jaxpr.invars[:-1]]
-    given = [_some(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
+    inputs = [_some(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
     n = len(jaxpr.constvars)
     state = jaxpr.invars[-1].aval
 
@@ -222,8 +224,8 @@ def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
 
     with jax.ensure_compile_time_eval():
         states = jnp.full(state.shape, zero, state.dtype)
-        found = values_in(jaxpr, given[:n], [*given[n:], states], apply)
-        out = np.asarray(found(jaxpr.outvars[0]))
+        value = values_in(jaxpr, inputs[:n], [*inputs[n:], states], apply)
+        out = np.asarray(value(jaxpr.outvars[0]))
     return bool(((out == zero) | np.isnan(out)).all())
 
 

@@ -23,21 +23,11 @@ from loopax.numerics.manual_axes import scan
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states.
+    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states."""
 
-    Parameters
-    ----------
-    jaxpr
-        ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``.
-    at
-        The states as vectors.
-    reverse
-        Whether the steps are taken from the last row to the first.
-    """
-
-    jaxpr: Jaxpr
-    at: Coordinates
-    reverse: bool
+    jaxpr: Jaxpr  # ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``
+    at: Coordinates  # the states as vectors
+    reverse: bool  # whether the steps are taken from the last row to the first
 
     @classmethod
     def of(
@@ -46,20 +36,20 @@ class Equation:
         """The trajectory of ``step(row, states) -> next states``, and its constants."""
         leaves, tree = jax.tree.flatten(row)
 
-        def one(*given: Any) -> Any:
-            return at.join(step(jax.tree.unflatten(tree, given[:-1]), at.split(given[-1])))
+        def one(*inputs: Any) -> Any:
+            return at.join(step(jax.tree.unflatten(tree, inputs[:-1]), at.split(inputs[-1])))
 
         traced = jax.make_jaxpr(one)(*leaves, start)
         return cls(traced.jaxpr, at, reverse), traced.consts
 
-    def step(self, given: Any, before: Any) -> Any:
-        """``F``, from the states before each step; ``given`` are the constants and the rows."""
-        consts, rows = given
+    def step(self, parameters: Any, before: Any) -> Any:
+        """``F``, from the states before each step; ``parameters`` are the constants and the rows."""
+        consts, rows = parameters
         return jax.vmap(jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts)))(*rows, before)[0]
 
-    def matrices(self, given: Any, before: Any) -> Any:
+    def matrices(self, parameters: Any, before: Any) -> Any:
         """The Jacobians, ``(N, K, K, M)``."""
-        consts, rows = given
+        consts, rows = parameters
         run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
 
         def one(state: Any, *row: Any) -> Any:
@@ -74,9 +64,9 @@ class Equation:
         return states_before(states, start, self.reverse)
 
 
-def one_by_one(equation: Equation, given: Any, start: Any) -> Any:
+def one_by_one(equation: Equation, parameters: Any, start: Any) -> Any:
     """The solution, step by step."""
-    consts, rows = given
+    consts, rows = parameters
     run = jaxpr_as_fun(ClosedJaxpr(equation.jaxpr, consts))
 
     def body(state: Any, row: Any) -> Any:
@@ -89,17 +79,19 @@ Solver = Callable[[Equation, Any, Any], tuple[Any, Any]]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def trajectory(solver: Solver, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:
+def trajectory(solver: Solver, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
     """The solution that ``solver`` finds, ``(N, K, M)``, and whether it is one."""
-    return solver(equation, given, start)
+    return solver(equation, parameters, start)
 
 
 @trajectory.defjvp
 def _jvp(solver: Solver, equation: Equation, primals: Any, tangents: Any) -> Any:
-    given, start = primals
+    parameters, start = primals
     d_given, d_start = tangents
-    states, solved = trajectory(solver, equation, given, start)
+    states, solved = trajectory(solver, equation, parameters, start)
     before = equation.before(states, start)
-    _, offsets = jax.jvp(lambda x: equation.step(x, before), (given,), (d_given,))
-    dots = linear_recurrence(equation.matrices(given, before), offsets, d_start, equation.reverse)
+    _, offsets = jax.jvp(lambda x: equation.step(x, before), (parameters,), (d_given,))
+    dots = linear_recurrence(
+        equation.matrices(parameters, before), offsets, d_start, equation.reverse
+    )
     return (states, solved), (dots, jnp.zeros(solved.shape, jax.dtypes.float0))

@@ -9,7 +9,7 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.derivatives.rules.broadcasting import summed
+from loopax.ir.derivatives.rules.elementwise import summed
 from loopax.ir.derivatives.rules.registry import (
     Fault,
     fault_of,

@@ -18,7 +18,6 @@ from pytensor.scalar.math import Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
-from loopax.ir.derivatives.rules.broadcasting import summed
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 
 # The derivatives in each input, as functions of the inputs and the output.
@@ -94,3 +93,11 @@ def _slopes(op: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Slopes |
 
 def _is_float(v: Any) -> bool:
     return bool(v.type.dtype.startswith("float"))
+
+
+def summed(g: Any, x: Any) -> Any:
+    """``g``, of the shape that ``x`` was broadcast to, summed over the axes along which it was."""
+    extra = g.type.ndim - x.type.ndim
+    g = g.sum(axis=tuple(range(extra))) if extra else g
+    axes = [k for k, n in enumerate(x.type.shape) if n == 1 and g.type.shape[k] != 1]
+    return g.sum(axis=axes, keepdims=True) if axes else g

@@ -22,10 +22,7 @@ def pullback_of(
 ) -> Sequence[Any]:
     """The cotangents of ``inputs`` from those of ``outputs``; a `DisconnectedType` for a missing one.
 
-    Raises
-    ------
-    NotImplementedError
-        The op has no pullback, or `own_pullback` fails.
+    Raises `NotImplementedError` if the op has no pullback, or `own_pullback` fails.
     """
     return own_pullback(op, inputs, outputs, cotangents)
 
@@ -35,10 +32,8 @@ def own_pullback(
 ) -> Sequence[Any]:
     """``op.pullback``, with NotImplementedError for any failure.
 
-    Raises
-    ------
-    NotImplementedError
-        The op has no pullback, or it fails, as in second derivatives of sparse ops.
+    Raises `NotImplementedError` if the op has no pullback, or it fails, as in second derivatives of
+    sparse ops.
     """
     try:
         in_cotangents: Sequence[Any] = op.pullback(inputs, outputs, cotangents)
@@ -58,10 +53,7 @@ def pushforward_of(
 ) -> Sequence[Any]:
     """The tangents of ``outputs`` from those of ``inputs``; a `DisconnectedType` for a missing one.
 
-    Raises
-    ------
-    NotImplementedError, TypeError, ValueError
-        The op has only a pullback.
+    Raises `NotImplementedError`, `TypeError` or `ValueError` if the op has only a pullback.
     """
     out_tangents: Sequence[Any] = op.pushforward(inputs, outputs, tangents)
     return out_tangents

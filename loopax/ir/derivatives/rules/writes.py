@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
-from loopax.ir.derivatives.rules.broadcasting import summed
+from loopax.ir.derivatives.rules.elementwise import summed
 from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
     """The draw of ``site``'s node by its op's ``perform``.
 
-    Raises
-    ------
-    UnsupportedOpError
-        With ``on_missing="raise"``; and where a derivative is taken, since there is none.
+    Raises `UnsupportedOpError` with ``on_missing="raise"``; and where a derivative is taken, since
+    there is none.
     """
     node, context = site.node, site.context
     line = unsupported(node)
@@ -46,9 +44,9 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
     generator = np.random.default_rng(0)
     out = output_shape(site, node.outputs[1], [generator, size, *parameters])
 
-    def on_host(words: Any, *given: Any) -> np.ndarray:
+    def on_host(words: Any, *numbers: Any) -> np.ndarray:
         arrays = [
-            np.asarray(x, dtype=v.type.dtype) for x, v in zip(given, node.inputs[2:], strict=True)
+            np.asarray(x, dtype=v.type.dtype) for x, v in zip(numbers, node.inputs[2:], strict=True)
         ]
         rng = np.random.default_rng(np.asarray(words).ravel().tolist())
         draw = apply(node, [rng, size, *arrays])[1]
@@ -59,16 +57,16 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
             )
         return np.asarray(draw, dtype=out.dtype)
 
-    def value(words: Any, *given: Any) -> Any:
-        return manual_axes.pure_callback(on_host, out, words, *given, vmap_method="sequential")
+    def value(words: Any, *numbers: Any) -> Any:
+        return manual_axes.pure_callback(on_host, out, words, *numbers, vmap_method="sequential")
 
-    given = [jnp.asarray(x) for x in parameters]
+    numbers = [jnp.asarray(x) for x in parameters]
     discrete = not jnp.issubdtype(out.dtype, jnp.inexact)
     if discrete or is_detached(site, [node.outputs[1]]):
-        return value(jax.random.key_data(key), *map(jax.lax.stop_gradient, given))
+        return value(jax.random.key_data(key), *map(jax.lax.stop_gradient, numbers))
     message = (
         f"{line}. A draw on the host has no derivative with respect to its parameters. Write it in "
         "terms of a distribution that has one, loc + scale * normal for instance, or keep it out of "
         "what is differentiated with `pytensor.gradient.disconnected_grad`."
     )
-    return without_derivative(value, message)(jax.random.key_data(key), *given)
+    return without_derivative(value, message)(jax.random.key_data(key), *numbers)

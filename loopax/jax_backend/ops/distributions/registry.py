@@ -1,4 +1,4 @@
-"""What a sampler is, and which one an op gets."""
+"""The record of a sampler, and the choice of one for an op."""
 
 from __future__ import annotations
 
@@ -23,28 +23,19 @@ Conditions = Callable[..., Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Family:
-    """How the draws of a class of `RandomVariable` are made.
+    """How the draws of a class of `RandomVariable` are made."""
 
-    Parameters
-    ----------
-    conditions
-        Of the parameters as they are given, NumPy or JAX.
-    draw
-        ``draw(key, shape, dtype, *parameters, **options(op))``, with ``shape`` the batch shape. The
-        parameters' batch dimensions broadcast to it. None: PyTensor's own sampler is right.
-    numbers
-        What the parameters are converted to first: ``"like the draw"``, its float dtype or a wider one
-        of theirs; ``"widest"``, the widest float there is, for draws that are counts; ``"as given"``.
-    known
-        Of an op, the positions of parameters that JAX must know while it traces.
-    options
-        Of an op, what the sampler asks besides.
-    """
-
-    conditions: Conditions
+    conditions: Conditions  # on the parameters as they are given, NumPy or JAX
+    # ``draw(key, shape, dtype, *parameters, **options(op))``, with ``shape`` the batch shape. The
+    # parameters' batch dimensions broadcast to it. None: PyTensor's own sampler is right.
     draw: Draw | None
+    # What the parameters are converted to first: ``"like the draw"``, its float dtype or a wider
+    # one of theirs; ``"widest"``, the widest float there is, for draws that are counts; ``"as
+    # given"``.
     numbers: str = "like the draw"
+    # The positions of an op's parameters that JAX must know while it traces.
     known: Callable[[Any], tuple[int, ...]] = lambda op: ()
+    # Further arguments of the sampler, from the op.
     options: Callable[[Any], Mapping[str, Any]] = lambda op: {}
 
     def converted(self, op: Any, parameters: Any, dtype: Any) -> list[Any]:
@@ -87,7 +78,7 @@ def _add(cls: type, new: Family) -> None:
 
 
 def families() -> tuple[type, ...]:
-    """The Op classes that have a sampler of ours, or one of PyTensor's that we take."""
+    """The Op classes that have a sampler of loopax, or one of PyTensor's that we take."""
     return tuple(_FAMILIES)
 
 

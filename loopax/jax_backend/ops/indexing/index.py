@@ -18,7 +18,6 @@ from pytensor.tensor.subtensor import indices_from_subtensor
 
 from loopax.base.errors import describe
 from loopax.facts.elementwise import function_of
-from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -68,27 +67,26 @@ def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
     axis = 0
     for entry in indices_from_subtensor(range(len(values)), idx_list(site)):
         if isinstance(entry, slice):
-            found, taken = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
-            if not isinstance(found, slice):
+            entry_index, taken = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
+            if not isinstance(entry_index, slice):
                 slices[axis] = len(entries)
         elif entry is None or values[entry] is None:  # np.newaxis
-            found, taken = None, 0
+            entry_index, taken = None, 0
         else:
-            found, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
-            if is_traced(found):
+            entry_index, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
+            if is_traced(entry_index):
                 length = jnp.shape(x)[axis]
                 if not _is_proven(site, first + entry, length):
                     unproven[axis] = len(entries)
-                found = _narrowed(site, found, first + entry, length)
+                entry_index = _narrowed(site, entry_index, first + entry, length)
         if taken == 1:
             axes[axis] = len(entries)
-        entries.append(found)
+        entries.append(entry_index)
         axis += taken
     return Index(tuple(entries), axes, slices, unproven)
 
 
 def idx_list(site: Site) -> Any:
-    """The form of the index of a node."""
     form = getattr(site.op, "idx_list", None)
     return (0,) if form is None else form  # AdvancedSubtensor1 of 3.0 has none: one index
 
@@ -97,7 +95,7 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
     """An integer, index array or mask along ``axis``; how many axes it takes."""
     dtype = getattr(value, "dtype", None)
     if getattr(dtype, "kind", "") == "b":
-        # How many elements a mask selects hangs on its values.
+        # How many elements a mask selects depends on its values.
         mask = np.asarray(site.static(k))
         check_mask_fits(site, mask, axis, shape)
         return (mask if mask.ndim else bool(mask)), mask.ndim
@@ -212,12 +210,12 @@ def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
             v = node.inputs[0]
         elif isinstance(function_of(node.op), ps.Add | ps.Sub):
             known = [u for u in node.inputs if not is_traced(site.frame.read(u))]
-            rest = [u for u in node.inputs if is_traced(site.frame.read(u))]
-            if len(rest) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not rest[0]):
+            traced = [u for u in node.inputs if is_traced(site.frame.read(u))]
+            if len(traced) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not traced[0]):
                 break
             total = sum(int(site.frame.read(u)) for u in known)
             shift += -total if isinstance(op, ps.Sub) else total
-            v = rest[0]
+            v = traced[0]
         else:
             break
     return v, shift
@@ -238,3 +236,23 @@ def is_in_bounds(site: Site, k: int, length: int) -> bool:
             return False
         v = node.inputs[0]
     return False
+
+
+_INT32 = np.iinfo(np.int32).max
+
+
+def keep_outside(at: jax.Array, length: Any, below: int = 1) -> jax.Array:
+    """``at``, clipped in its own dtype to just outside of an axis of ``length``.
+
+    JAX casts an index to int32 wherever the length of the axis fits there, and checks its bounds only
+    afterwards: ``x[2**32]`` would be ``x[0]``, and an unsigned ``2**64 - 1`` the last element.
+    What is out of range stays so; ``below`` is how many negative values before the first index are left.
+    An index of a dtype that int32 holds is returned as it is.
+    """
+    if at.dtype == bool or np.iinfo(at.dtype).max <= _INT32:
+        return at
+    high = (
+        np.asarray(length, at.dtype) if isinstance(length, int) else jnp.asarray(length, at.dtype)
+    )
+    at = jnp.minimum(at, high)
+    return at if at.dtype.kind == "u" else jnp.maximum(at, -high - max(below, 1))

@@ -37,8 +37,7 @@ from loopax.jax_backend.ops.indexing.index import (
     slice_of,
 )
 from loopax.jax_backend.ops.indexing.slices import is_basic, write_slices
-from loopax.jax_backend.ops.indexing.static_indices import in_range
-from loopax.jax_backend.ops.indexing.static_scatter import read_at, write_at
+from loopax.jax_backend.ops.indexing.static_scatter import in_range, read_at, write_at
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
@@ -157,8 +156,8 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     check_mask_fits(site, mask, axis, x.shape)
     whole = (slice(None),) * mask.ndim
     index = [slice_of(site, e, 2, values, n) for e, n in zip(entries[:axis], x.shape, strict=False)]
-    rest = zip(entries[axis + 1 :], x.shape[axis + mask.ndim :], strict=False)
-    index += [*whole, *(slice_of(site, e, 2, values, n) for e, n in rest)]
+    later_axes = zip(entries[axis + 1 :], x.shape[axis + mask.ndim :], strict=False)
+    index += [*whole, *(slice_of(site, e, 2, values, n) for e, n in later_axes)]
     if not is_basic(index):  # a slice with traced bounds
         return None
     old = x[tuple(index)]
@@ -236,5 +235,5 @@ def _is_zero(site: Site, v: Variable) -> bool:
 
 @rule(Nonzero)
 def nonzero(site: Site, x: Any) -> Any:
-    """How many there are hangs on the values, so they must be static."""
+    """How many there are depends on the values, so they must be static."""
     return tuple(np.nonzero(site.static(0)))

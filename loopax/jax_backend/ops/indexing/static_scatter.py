@@ -14,7 +14,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.jax_backend.ops.indexing.static_indices import in_range
 from loopax.jax_backend.staging.linear import Linear
 
 _DENSE = 20  # up to so many elements for each that is written: more are faster left alone
@@ -66,7 +65,7 @@ def _positions(shape: tuple[int, ...], entries: tuple[Any, ...]) -> Any:
 def _place_and_take(
     at: np.ndarray, shape: tuple[int, ...], taken: Any = None
 ) -> tuple[Linear, Linear]:
-    """What places an array at the elements ``at`` of zeros of ``shape``, and what takes it from there.
+    """Functions that place an array at the elements ``at`` of zeros of ``shape``, and take it from there.
 
     The last is placed where there are several. Each is the transpose of the other. ``taken`` reads the
     elements, where they are all taken.
@@ -94,6 +93,40 @@ def _where(mask: np.ndarray, x: Any) -> Any:
 
 
 def _elements(x: Any, at: np.ndarray) -> Any:
-    """Elements of ``x``, by their number."""
     known, facts = in_range((at,), (x.size,))
     return x.reshape(-1).at[known].get(**facts)
+
+
+# JAX computes which indices count from the end, and which are out of range, each time that the program
+# runs, in reads and in their derivatives: the arrays are arguments of the program. Both are known here.
+_ASSUMED = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
+
+
+def in_range(
+    entries: tuple[Any, ...], shape: tuple[int, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The static ``entries`` of an index of an array of ``shape``, and what ``x.at[...]`` may assume.
+
+    They are slices, integers, arrays of integers and masks, within range. No integer comes back negative,
+    arrays have 32 bits where these suffice, a mask is the positions where it is true.
+    """
+    known: list[Any] = []
+    axis = 0
+    for e in entries:
+        if e is None or isinstance(e, slice):
+            known.append(e)
+            axis += e is not None
+        elif np.asarray(e).dtype == bool:
+            known += [e] if np.ndim(e) == 0 else map(_from_start, e.nonzero(), shape[axis:])
+            axis += np.ndim(e)
+        else:
+            known.append(_from_start(e, shape[axis]))
+            axis += 1
+    return tuple(known), _ASSUMED
+
+
+def _from_start(k: Any, length: int) -> Any:
+    """Indices along an axis, counted from its beginning."""
+    at = np.asarray(k).astype(np.int64)
+    at = np.where(at < 0, at + length, at)
+    return at.astype(np.int32) if length <= np.iinfo(np.int32).max else at

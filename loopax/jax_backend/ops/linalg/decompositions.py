@@ -46,7 +46,7 @@ def _eig(a: Any) -> Any:
 
 @_eig.defjvp
 def _eig_jvp(primals: Any, tangents: Any) -> Any:
-    values, vectors = found = _eig(*primals)
+    values, vectors = result = _eig(*primals)
     moved = jnp.linalg.solve(vectors, tangents[0].astype(vectors.dtype) @ vectors)
     gaps = values[None, :] - values[:, None]
     same = jnp.eye(len(values), dtype=bool)
@@ -55,7 +55,7 @@ def _eig_jvp(primals: Any, tangents: Any) -> Any:
     change = change - vectors * (vectors.conj() * change).sum(0).real
     largest = jnp.abs(vectors).argmax(0), jnp.arange(len(values))
     change = change - 1j * vectors * (change[largest] / vectors[largest]).imag
-    return found, (jnp.diagonal(moved), change)
+    return result, (jnp.diagonal(moved), change)
 
 
 @rule(Schur)

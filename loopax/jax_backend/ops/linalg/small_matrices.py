@@ -44,13 +44,13 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
         values = tuple(map(jnp.asarray, values))
         if not all(jnp.issubdtype(x.dtype, jnp.inexact) for x in values):
             values = tuple(x.astype(site.out.type.dtype) for x in values)
-        a, *rest = values
+        a, *others = values
         n = a.shape[-1]
         square = a.ndim == 2 and a.shape[0] == n and 0 < n <= _LARGEST
-        fits = all(b.ndim in (1, 2) and b.shape[0] == n and b.size for b in rest)
-        if square and fits and all(x.dtype in (jnp.float32, jnp.float64) for x in (a, *rest)):
-            dtype = jnp.result_type(a, *rest)
-            return function(site, *(x.astype(dtype) for x in (a, *rest)))
+        fits = all(b.ndim in (1, 2) and b.shape[0] == n and b.size for b in others)
+        if square and fits and all(x.dtype in (jnp.float32, jnp.float64) for x in (a, *others)):
+            dtype = jnp.result_type(a, *others)
+            return function(site, *(x.astype(dtype) for x in (a, *others)))
         return convert_leaf(site, *values)
 
     return chosen
@@ -217,24 +217,24 @@ def _back_substituted(rows: Rows, right: list[Any], unit: bool = False) -> list[
 def factor(a: Any) -> Any:
     """The lower Cholesky factor, from the lower triangle; of nan where there is none."""
     rows, n = _elements(a), a.shape[0]
-    found: Rows = [[jnp.zeros((), a.dtype)] * n for _ in range(n)]
+    factors: Rows = [[jnp.zeros((), a.dtype)] * n for _ in range(n)]
     bad = jnp.zeros((), a.dtype)
     for j in range(n):
         square = rows[j][j]
         for k in range(j):
-            square = square - found[j][k] * found[j][k]
+            square = square - factors[j][k] * factors[j][k]
         # Added, not chosen: the derivative is to be nan too.
         bad = bad + jnp.where(square > 0, jnp.zeros((), a.dtype), jnp.full((), np.nan, a.dtype))
-        found[j][j] = jnp.sqrt(square + bad)
+        factors[j][j] = jnp.sqrt(square + bad)
         for i in range(j + 1, n):
             top = rows[i][j]
             for k in range(j):
-                top = top - found[i][k] * found[j][k]
-            found[i][j] = top / found[j][j]
+                top = top - factors[i][k] * factors[j][k]
+            factors[i][j] = top / factors[j][j]
     return jnp.stack(
         [
             jnp.stack([x + bad if j <= i else x for j, x in enumerate(row)])
-            for i, row in enumerate(found)
+            for i, row in enumerate(factors)
         ]
     )
 
@@ -245,8 +245,8 @@ def _substituted(a: Any, b: Any, lower: bool, unit: bool = False) -> Any:
     if lower:  # from the last row and column to the first it is an upper one
         rows = [row[::-1] for row in rows[::-1]]
         rights = [right[::-1] for right in rights]
-    found = [_back_substituted(rows, right, unit) for right in rights]
-    return _from_columns([x[::-1] for x in found] if lower else found, b)
+    solutions = [_back_substituted(rows, right, unit) for right in rights]
+    return _from_columns([x[::-1] for x in solutions] if lower else solutions, b)
 
 
 def _by_factor(c: Any, b: Any) -> Any:
@@ -275,7 +275,7 @@ def _columns(b: Any) -> Rows:
     return [[b[i, j] for i in range(n)] for j in range(m)]
 
 
-def _from_columns(found: Sequence[Sequence[Any]], b: Any) -> Any:
+def _from_columns(columns: Sequence[Sequence[Any]], b: Any) -> Any:
     if b.shape[1] > _COLUMNS:
-        return jnp.stack(list(found[0]))
-    return jnp.stack([jnp.stack(list(x)) for x in found], axis=1)
+        return jnp.stack(list(columns[0]))
+    return jnp.stack([jnp.stack(list(x)) for x in columns], axis=1)

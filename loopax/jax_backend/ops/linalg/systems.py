@@ -45,10 +45,10 @@ def tridiagonal_factors(site: Site, below: Any, diagonal: Any, above: Any) -> An
         pivot, other = jnp.where(swaps, low, d), jnp.where(swaps, d, low)
         factor = other / jnp.where(pivot == 0, 1, pivot)
         kept = jnp.where(swaps, d_next, u)
-        rest = jnp.where(swaps, u, d_next) - factor * kept
+        remainder = jnp.where(swaps, u, d_next) - factor * kept
         last = jnp.where(swaps, -factor * u_next, u_next)
         fill = jnp.where(swaps, u_next, 0)
-        return (rest, last), (factor, pivot, kept, fill, i + 1 + swaps)
+        return (remainder, last), (factor, pivot, kept, fill, i + 1 + swaps)
 
     none = jnp.zeros(1, dtype)
     steps = jnp.arange(n - 1), below, diagonal[1:], jnp.concatenate([above[1:], none])
@@ -63,8 +63,8 @@ def tridiagonal_solve(
     site: Site, factors: Any, diagonal: Any, above: Any, fill: Any, places: Any, b: Any
 ) -> Any:
     dtype = site.out.type.dtype
-    given = (jnp.asarray(x, dtype) for x in (factors, diagonal, above, fill, b))
-    factors, diagonal, above, fill, b = given
+    arrays = (jnp.asarray(x, dtype) for x in (factors, diagonal, above, fill, b))
+    factors, diagonal, above, fill, b = arrays
     n = diagonal.shape[0]
     swaps = jnp.asarray(places)[:-1] != jnp.arange(1, n)
     padded = _padded(above, n), _padded(fill, n)

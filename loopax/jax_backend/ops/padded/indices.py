@@ -21,8 +21,12 @@ from pytensor.tensor.subtensor import (
 
 from loopax.base.errors import undeclared
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
-from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fits, idx_list
-from loopax.jax_backend.ops.indexing.reach import keep_outside
+from loopax.jax_backend.ops.indexing.index import (
+    check_in_bounds,
+    check_mask_fits,
+    idx_list,
+    keep_outside,
+)
 from loopax.jax_backend.ops.padded.rows import read_part, write_part
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
@@ -221,7 +225,7 @@ def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None,
 
 
 def _written(site: Site, y: Any, at: _Places) -> tuple[Any, Any]:
-    """What is written, the axes of the index in front; whether it is as long as what it is written to."""
+    """The values to write, with the axes of the index in front; whether there are as many as places."""
     shape = at.in_place(np.empty(at.index_shape + at.shape[len(at.axes) :], bool)).shape
     missing = len(shape) - np.ndim(y)
     if missing < 0:

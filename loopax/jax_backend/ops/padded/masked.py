@@ -52,7 +52,7 @@ def index_of_several(site: Site, *values: Any) -> Any:
 
 
 def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list[PaddedArray]:
-    """What is computed of each row of ``values``, that are broadcast; the whole of ``others`` for each."""
+    """A function of each row of ``values``, which are broadcast, and of the whole of ``others``."""
     first = next(x for x in values if isinstance(x, PaddedArray))
     axis, length = first.axis, first.length
     # An array that is not broadcast along the trace has rows of its own, be it one.
@@ -154,18 +154,18 @@ def reduce(site: Site, x: PaddedArray) -> Any:
 @trace_rule(Argmax)
 def argmax(site: Site, x: PaddedArray) -> Any:
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
-    found = _reduced(site, x, _least(x.dtype), of_some=True)
-    if isinstance(found, PaddedArray):
-        return found
-    return jnp.where(x.length > 0, x.positions(axes).in_array(found), found)
+    result = _reduced(site, x, _least(x.dtype), of_some=True)
+    if isinstance(result, PaddedArray):
+        return result
+    return jnp.where(x.length > 0, x.positions(axes).in_array(result), result)
 
 
 def _reduced(site: Site, x: PaddedArray, neutral: Any, of_some: bool) -> Any:
     """``of_some`` says that there is no result without a row."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     if x.axis in axes:
-        (found,) = convert_arrays(site, [x.masked(neutral)])
-        return or_refused(site.context, x.length > 0, found) if of_some else found
+        (result,) = convert_arrays(site, [x.masked(neutral)])
+        return or_refused(site.context, x.length > 0, result) if of_some else result
     (data,) = convert_arrays(site, [x.data])
     return PaddedArray(data, x.length, x.axis - sum(a < x.axis for a in axes))
 
@@ -176,16 +176,16 @@ def softmax(site: Site, x: PaddedArray) -> Any:
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     along = x.axis in (axes if not isinstance(axes, int) else (axes % x.ndim,))
     (data,) = convert_arrays(site, [x.masked(_least(x.dtype)) if along else x.data])
-    found = x.with_data(data)
-    return found.repeated() if along else found
+    result = x.with_data(data)
+    return result.repeated() if along else result
 
 
 @trace_rule(CumOp)
 def cumulated(site: Site, x: PaddedArray) -> Any:
     """The rows behind the end come last: those before it do not see them."""
     (data,) = convert_arrays(site, [x.data])
-    found = x.with_data(data)
-    return found.repeated() if site.op.axis == x.axis else found
+    result = x.with_data(data)
+    return result.repeated() if site.op.axis == x.axis else result
 
 
 @trace_rule(Dot)
@@ -210,14 +210,14 @@ def _contracted(site: Site, a: Any, b: Any, of_a: str, of_b: str) -> Any:
     bound, length = min(x.bound for x in along), along[0].length
     fitted = [x.fitted(bound) for x in along]
     rows = iter([x.masked(0) if name == "k" else x.data for x in fitted])
-    (found,) = convert_arrays(site, [next(rows) if name in of else x for x, of in pairs])
-    found = or_refused(
-        site.context, along[-1].length is length or along[-1].length == length, found
+    (result,) = convert_arrays(site, [next(rows) if name in of else x for x, of in pairs])
+    result = or_refused(
+        site.context, along[-1].length is length or along[-1].length == length, result
     )
     if name == "k":
-        return found
+        return result
     of_out = [n for n in dict.fromkeys(of_a + of_b) if n != "k"]
-    return PaddedArray(found, length, of_out.index(name))
+    return PaddedArray(result, length, of_out.index(name))
 
 
 @trace_rule(Blockwise)

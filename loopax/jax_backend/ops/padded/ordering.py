@@ -33,8 +33,8 @@ def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
     if along is not None and along % x.ndim != x.axis:
         return x.with_data(convert_arrays(site, [x.data, *axis])[0])
     order = jnp.sort if isinstance(site.op, SortOp) else jnp.argsort
-    found = order(x.masked(_last(x.dtype)), axis=x.axis, stable=True)
-    return x.with_data(found).repeated()
+    ordered = order(x.masked(_last(x.dtype)), axis=x.axis, stable=True)
+    return x.with_data(ordered).repeated()
 
 
 @trace_rule(SearchsortedOp)
@@ -44,10 +44,10 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
         refuse_trace(site)
     among = a.masked(_last(a.dtype)) if isinstance(a, PaddedArray) else a
     sought = v.data if isinstance(v, PaddedArray) else v
-    (found,) = convert_arrays(site, [among, sought, *sorter])
+    (places,) = convert_arrays(site, [among, sought, *sorter])
     if isinstance(a, PaddedArray):
-        found = jnp.minimum(found, a.length)
-    return v.with_data(found) if isinstance(v, PaddedArray) else found
+        places = jnp.minimum(places, a.length)
+    return v.with_data(places) if isinstance(v, PaddedArray) else places
 
 
 @trace_rule(Unique)
@@ -58,12 +58,12 @@ def unique(site: Site, x: Any, *axis: Any) -> Any:
         refuse_trace(site)
     rows = as_padded(x).raveled() if isinstance(x, PaddedArray) else as_padded(jnp.ravel(x))
     n = rows.bound
-    found, first, inverse = jnp.unique(
+    values, first, inverse = jnp.unique(
         rows.data, return_index=True, return_inverse=True, size=n, fill_value=0
     )
     inverse = inverse.reshape(-1)
     count = jnp.where(rows.length > 0, jnp.max(inverse, initial=-1) + 1, 0)
-    outs = [PaddedArray(found, count).repeated()]
+    outs = [PaddedArray(values, count).repeated()]
     if op.return_index:
         outs.append(PaddedArray(first, count).repeated())
     if op.return_inverse:

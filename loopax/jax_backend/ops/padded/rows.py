@@ -45,9 +45,9 @@ def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
         start, step, length = _slice(at.first, x.length)
-        found = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
+        rows = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
         return PaddedArray(
-            jnp.moveaxis(found.data[(slice(None), *at.rest)], 0, at.found), length, at.found
+            jnp.moveaxis(rows.data[(slice(None), *at.rest)], 0, at.found), length, at.found
         )
     k = jnp.where(at.first < 0, at.first + x.length, at.first)
     row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
@@ -76,8 +76,8 @@ def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -
     place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
-    found = PaddedArray(data, x.length).repeated()
-    return PaddedArray(jnp.moveaxis(found.data, 0, at.axis), x.length, at.axis)
+    written = PaddedArray(data, x.length).repeated()
+    return PaddedArray(jnp.moveaxis(written.data, 0, at.axis), x.length, at.axis)
 
 
 def _is_known(x: Any, entries: Sequence[Any]) -> bool:
@@ -101,8 +101,8 @@ class _Place:
     found: int
 
 
-def _place(site: Site, x: Any, given: Sequence[Any]) -> _Place:
-    entries = [*given, *[slice(None)] * (np.ndim(x) - len(given))]
+def _place(site: Site, x: Any, index: Sequence[Any]) -> _Place:
+    entries = [*index, *[slice(None)] * (np.ndim(x) - len(index))]
     open_axes = [
         k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
     ]
@@ -121,7 +121,7 @@ def _leading(x: Any, axis: int) -> PaddedArray:
 
 
 def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) -> tuple[Any, Any]:
-    """What is written to ``length`` rows along ``axis``, with room for ``bound``; whether it fits.
+    """The rows to write to ``length`` rows along ``axis``, with room for ``bound``; whether they fit.
 
     Its rows are along the first axis of what is returned.
     """
@@ -155,7 +155,7 @@ def _slice(k: slice, n: Any) -> tuple[Any, int, Any]:
 
 
 def _most_rows(k: slice, bound: int) -> int:
-    """How many rows a slice takes of at most ``bound``, where that hangs on no number from the end."""
+    """How many rows a slice takes of at most ``bound``, where that depends on no number from the end."""
     known = [p for p in (k.start, k.stop, k.step) if p is not None]
     if any(is_traced(p) or p < 0 for p in known):
         return bound
@@ -188,7 +188,7 @@ def join(site: Site, *values: Any) -> Any:
 
 
 @trace_rule(Split)
-def split(site: Site, x: Any, *given: Any) -> Any:
+def split(site: Site, x: Any, *entries: Any) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
     axis = axis_of(site)
     parts = lengths_of(site, site.node.inputs[-1])

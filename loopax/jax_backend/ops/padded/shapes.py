@@ -165,8 +165,8 @@ def _lengths_of_array(x: PaddedArray) -> list[_Length]:
 
 
 def _length(site: Site, v: Any) -> _Length:
-    known, found = _known(site, v), known_interval(site.frame, v)
-    most = None if found is None else max(found[1], 0)
+    known, interval = _known(site, v), known_interval(site.frame, v)
+    most = None if interval is None else max(interval[1], 0)
     is_sum = v.owner is not None and isinstance(v.owner.op, Sum)
     is_count = asked_length(v) is not None or (is_sum and v.owner.inputs[0].type.dtype == "bool")
     return _Length(known, site.frame.read(v) if known is None else known, most, is_count)
@@ -225,8 +225,8 @@ def _known(site: Site, v: Any) -> int | None:
     x = site.frame.read(v)
     if not is_traced(x):
         return int(x)
-    found = known_interval(site.frame, v)
-    return found[0] if found is not None and found[0] == found[1] else None
+    interval = known_interval(site.frame, v)
+    return interval[0] if interval is not None and interval[0] == interval[1] else None
 
 
 def _room(site: Site, k: int) -> int:

@@ -1,3 +1,10 @@
 """Conversions of the ops of `pytensor.sparse`. Importing this registers them."""
 
-from loopax.jax_backend.ops.sparse import compiled, conversions, elementwise, indexing, products  # noqa: F401
+from loopax.jax_backend.ops.sparse import (  # noqa: F401
+    compiled,
+    conversions,
+    csm,
+    elementwise,
+    indexing,
+    products,
+)

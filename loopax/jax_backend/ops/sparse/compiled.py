@@ -17,7 +17,7 @@ from pytensor.sparse.rewriting import (
 )
 
 from loopax.base.upstream.pytensor import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
-from loopax.jax_backend.ops.sparse.conversions import from_parts, major_of
+from loopax.jax_backend.ops.sparse.csm import from_parts, major_of
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.values.sparse_entries import gather, product
@@ -42,14 +42,7 @@ def dot_csr(site: Site, data: Any, cols: Any, pointers: Any, b: Any) -> Any:
 
 @rule(UsmmCscDense)
 def usmm_csc(
-    site: Site,
-    alpha: Any,
-    data: Any,
-    rows: Any,
-    pointers: Any,
-    n_rows: Any,
-    y: Any,
-    z: Any,
+    site: Site, alpha: Any, data: Any, rows: Any, pointers: Any, n_rows: Any, y: Any, z: Any
 ) -> Any:
     dtype = site.out.type.dtype
     a = _matrix("csc", data, rows, pointers, int(np.asarray(site.static(4)).reshape(())))

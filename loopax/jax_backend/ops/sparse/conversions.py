@@ -6,14 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from pytensor.graph.basic import Apply, Variable
 from pytensor.sparse.basic import (
-    CSM,
     Cast,
     ColScaleCSC,
     ConstructSparseFromList,
-    CSMGrad,
-    CSMProperties,
     DenseFromSparse,
     Diag,
     EnsureSortedIndices,
@@ -26,159 +22,19 @@ from pytensor.sparse.basic import (
 )
 from pytensor.sparse.linalg import SparseBlockDiagonal
 from pytensor.sparse.math import SpSum
-from pytensor.sparse.rewriting import CSMGradC
 
-from loopax.base.errors import DynamicShapeError, describe
-from loopax.jax_backend.ops.sparse.readers import reads_entries
+from loopax.jax_backend.ops.sparse.csm import from_parts
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.values.sparse import (
-    OrderedBCOO,
-    arrange,
-    known,
-    ordered,
-    transposed,
-    with_data,
-)
+from loopax.jax_backend.values.sparse import OrderedBCOO, arrange, known, transposed, with_data
 from loopax.jax_backend.values.sparse_entries import (
     all_of,
     factor,
     from_dense,
-    lookup,
     merged,
     nonzeros,
     todense,
 )
-
-# What stands in for the value of an entry that is padding: in the domain of every function that
-# PyTensor applies to entries, with a finite derivative there. It is left out again afterwards.
-_HARMLESS = 0.5
-
-
-@rule(CSMProperties)
-def csm_properties(site: Site, x: OrderedBCOO) -> tuple[Any, ...]:
-    """SciPy's arrays; of a matrix with padding, arrays that have it at the end too.
-
-    Raises
-    ------
-    DynamicShapeError
-        There is padding, and the program reads the entries other than one by one.
-    """
-    m, n = x.shape
-    length = n if x.format == "csc" else m
-    data, minor = x.data, x.minor
-    if not x.exact and (site.used[0] or site.used[1]):
-        _check_readers(site)
-        one = jnp.asarray(_HARMLESS if x.data.dtype.kind in "fc" else 1, x.data.dtype)
-        data = jnp.where(x.major < length, data, one)
-    xp: Any = np if known(x.indices) else jnp
-    pointers = xp.searchsorted(x.major, np.arange(length + 1)).astype(np.int32)
-    return data, minor, pointers, np.asarray(x.shape, dtype=np.int32)
-
-
-def _check_readers(site: Site) -> None:
-    reader = reads_entries(site)
-    if reader is not None:
-        v = site.node.inputs[0]
-        raise DynamicShapeError(
-            f"{reader} needs the entries of {describe(v)}, whose number is known only when the program "
-            "runs: JAX must know the length of an array while it traces. Make the matrix "
-            "an input of the program, a = pytensor.sparse.csr_matrix('a'), and call it with "
-            "scipy.sparse.csr_matrix(x), outside of jax.jit; or use an op that does not depend on the "
-            "number of entries, such as pytensor.sparse.dense_from_sparse(a)."
-        )
-
-
-def major_of(pointers: Any, n_entries: int) -> Any:
-    """The row of each entry of a CSR matrix, from its ``indptr``; its length for what is beyond."""
-    if known(pointers):
-        return np.searchsorted(np.asarray(pointers), np.arange(n_entries), "right") - 1
-    return jnp.searchsorted(pointers, jnp.arange(n_entries), "right") - 1
-
-
-def from_parts(
-    format: str, data: Any, minor: Any, pointers: Any, shape: Any, *, exact: bool, unique: bool
-) -> OrderedBCOO:
-    """The matrix of SciPy's arrays, of which what lies beyond ``indptr[-1]`` is padding."""
-    m, n = (int(k) for k in shape)
-    length, width = (n, m) if format == "csc" else (m, n)
-    if data.shape != minor.shape or pointers.shape != (length + 1,):
-        raise ValueError(
-            f"A sparse {format} matrix of shape ({m}, {n}) has `data` and `indices` of one length and "
-            f"`indptr` of length {length + 1}, but theirs are {len(data)}, {len(minor)} and "
-            f"{len(pointers)}."
-        )
-    count = len(data)
-    if known(pointers):
-        count = int(np.asarray(pointers)[-1])
-        if count > len(data):
-            raise ValueError(
-                f"`indptr` of a sparse matrix ends with {count}, and there are {len(data)} entries."
-            )
-        exact = True
-        data, minor = data[:count], minor[:count]
-    major = major_of(pointers, len(data))
-    if known(minor):
-        _check_range(np.asarray(minor), width)
-    if not exact:
-        inside = jnp.asarray(major) < length
-        minor, data = jnp.where(inside, minor, width), jnp.where(inside, data, 0)
-    row, col = (minor, major) if format == "csc" else (major, minor)
-    return ordered(data, row, col, (m, n), format, exact=exact, unique=unique)
-
-
-def _check_range(minor: np.ndarray, width: int) -> None:
-    if minor.size and (minor.min() < 0 or minor.max() >= width):
-        raise ValueError(
-            f"The `indices` of a sparse matrix go from {minor.min()} to {minor.max()}, on an axis of "
-            f"length {width}."
-        )
-
-
-@rule(CSM)
-def csm(site: Site, data: Any, indices: Any, pointers: Any, shape: Any) -> OrderedBCOO:
-    """From SciPy's arrays. The shape must be known while JAX traces.
-
-    Whether traced ``indptr`` use all of ``data`` is known where they are those of another matrix.
-    """
-    exact = unique = False
-    source = _source(site.node)
-    if source is not None:
-        x = site.frame.read(source)
-        if x.format == site.op.format and data.shape == (x.nse,):
-            exact, unique = x.exact, x.unique_indices
-    return from_parts(
-        site.op.format,
-        data,
-        indices,
-        pointers,
-        np.asarray(site.static(3)),
-        exact=exact,
-        unique=unique,
-    )
-
-
-def _source(node: Apply) -> Variable | None:
-    """The matrix whose ``indices`` and ``indptr`` a CSM takes."""
-    found = [v.owner for v in node.inputs[1:3]]
-    if any(a is None or not isinstance(a.op, CSMProperties) for a in found):
-        return None
-    same = found[0].inputs[0] is found[1].inputs[0]
-    indices, pointers = (a.outputs.index(v) for a, v in zip(found, node.inputs[1:3], strict=True))
-    return found[0].inputs[0] if same and (indices, pointers) == (1, 2) else None
-
-
-@rule(CSMGrad, CSMGradC)
-def csm_grad(site: Site, data: Any, minor: Any, pointers: Any, shape: Any, *gradient: Any) -> Any:
-    """The gradient's value at each entry, duplicates in it added up; 0 where it has no entry."""
-    m, n = (int(k) for k in np.asarray(site.static(3)))
-    length = len(pointers) - 1
-    width = n if length == m else m
-    g_data, g_minor, g_pointers = gradient[:3]
-    g_major = major_of(g_pointers, len(g_data))
-    # Rows and columns stand for the major and minor axis here, whichever those are.
-    g = ordered(g_data, g_major, g_minor, (length, width), "csr", exact=False)
-    return lookup(g, major_of(pointers, len(data)), minor)
 
 
 @rule(DenseFromSparse)

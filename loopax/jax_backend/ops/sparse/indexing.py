@@ -25,9 +25,9 @@ from loopax.numerics.no_number import no_number
 @rule(GetItem2d)
 def slices(site: Site, x: OrderedBCOO, *bounds: Any) -> OrderedBCOO:
     """``x[a:b:c, d:e:f]``, whose bounds must be known while JAX traces."""
-    given = [site.static(k) for k in range(1, 7)]
-    given = [None if b is None else int(b) for b in given]
-    parts = [slice(*given[:3]).indices(x.shape[0]), slice(*given[3:]).indices(x.shape[1])]
+    ends = [site.static(k) for k in range(1, 7)]
+    ends = [None if b is None else int(b) for b in ends]
+    parts = [slice(*ends[:3]).indices(x.shape[0]), slice(*ends[3:]).indices(x.shape[1])]
     places, inside, shape = [], True, []
     for index, (start, stop, step) in zip(x.places, parts, strict=True):
         length = len(range(start, stop, step))
@@ -46,8 +46,8 @@ def _moved(
         row = jnp.where(hidden, row + shape[0] + 1, row)
         col = jnp.where(hidden, col + shape[1] + 1, col)
     # Entries that are not kept may have any indices: they go before anything looks at these.
-    made = select(ordered(data, row, col, shape, x.format, exact=x.exact), keep)
-    return arrange(made.data, made.row, made.col, shape, x.format, exact=made.exact)
+    entries = select(ordered(data, row, col, shape, x.format, exact=x.exact), keep)
+    return arrange(entries.data, entries.row, entries.col, shape, x.format, exact=entries.exact)
 
 
 @rule(GetItemList)
@@ -99,8 +99,8 @@ def rows_grad(site: Site, x: OrderedBCOO, index: Any, g: OrderedBCOO) -> Ordered
 def elements(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
     row, no_row = _legal(row, x.shape[0])
     col, no_col = _legal(col, x.shape[1])
-    found = lookup(x, row, col)
-    return jnp.where(no_row | no_col, no_number(found.dtype), found)
+    read = lookup(x, row, col)
+    return jnp.where(no_row | no_col, no_number(read.dtype), read)
 
 
 @rule(GetItem2ListsGrad)
@@ -109,8 +109,8 @@ def elements_grad(site: Site, x: OrderedBCOO, row: Any, col: Any, g: Any) -> Ord
     row, no_row = _legal(row, x.shape[0])
     col, no_col = _legal(col, x.shape[1])
     keep = _last(row, col) & ~(no_row | no_col)
-    made = select(ordered(jnp.asarray(g), row, col, x.shape, x.format, exact=True), keep)
-    return arrange(made.data, made.row, made.col, x.shape, x.format, exact=made.exact)
+    entries = select(ordered(jnp.asarray(g), row, col, x.shape, x.format, exact=True), keep)
+    return arrange(entries.data, entries.row, entries.col, x.shape, x.format, exact=entries.exact)
 
 
 @rule(GetItemScalar)
@@ -121,10 +121,7 @@ def element(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
 def _legal(index: Any, length: int) -> tuple[Any, Any]:
     """``index`` counted from the start, and where there is no such row.
 
-    Raises
-    ------
-    IndexError
-        There is none, and that is known while JAX traces.
+    Raises `IndexError` if there is none, and that is known while JAX traces.
     """
     if known(index):
         index = np.asarray(index).astype(np.int64)

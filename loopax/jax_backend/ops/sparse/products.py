@@ -17,7 +17,7 @@ from pytensor.sparse.math import (
 from pytensor.sparse.type import SparseTensorType
 
 from loopax.jax_backend.ops.scalars import convert
-from loopax.jax_backend.ops.sparse.conversions import major_of
+from loopax.jax_backend.ops.sparse.csm import major_of
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.values.sparse import OrderedBCOO, transposed, with_data

@@ -1,7 +1,7 @@
-"""What a program does with the entries of a matrix that has padding.
+"""Readers of the entries of a matrix that has padding.
 
 ``csm_properties`` of such a matrix gives arrays that are too long: with padding at the end. That is
-harmless where each entry is mapped by itself and goes back into a matrix, which leaves the padding
+harmless where each entry is mapped on its own and goes back into a matrix, which leaves the padding
 out: ``structured_exp``, and nearly all gradients. It would be wrong in ``csm_data(x).mean()``.
 """
 
@@ -52,7 +52,7 @@ _LENGTHS = (Shape, Shape_i, Subtensor, MakeVector, ScalarFromTensor, TensorFromS
 
 
 def reads_entries(site: Site) -> Any:
-    """What reads the entries of the matrix of a ``CSMProperties`` other than one by one, or None."""
+    """The reader of a ``CSMProperties``' entries other than one by one, or None."""
     plan, matrix = site.frame.plan, site.node.inputs[0]
     entries: set[Variable] = set()
     lengths: set[Variable] = set()

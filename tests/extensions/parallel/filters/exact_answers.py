@@ -47,12 +47,7 @@ def joint(model):
     r = np.zeros((T, P, T, P))
     for t in range(T):
         h[t, :, t], r[t, :, t] = of["observation"][t], of["observation_covariance"][t]
-    return (
-        means.ravel(),
-        cov.reshape(T * D, -1),
-        h.reshape(T * P, -1),
-        r.reshape(T * P, -1),
-    )
+    return (means.ravel(), cov.reshape(T * D, -1), h.reshape(T * P, -1), r.reshape(T * P, -1))
 
 
 def exact(model, y, smoothed=False):

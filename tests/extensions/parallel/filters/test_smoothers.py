@@ -6,14 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from loopax import (
-    LoopTypeError,
-    hmm_forward,
-    hmm_smoother,
-    jaxify,
-    kalman_filter,
-    kalman_smoother,
-)
+from loopax import LoopTypeError, hmm_forward, hmm_smoother, jaxify, kalman_filter, kalman_smoother
 from tests.extensions.parallel.filters.exact_answers import (
     INITIAL,
     MODEL,

@@ -46,12 +46,7 @@ STEPS = {
     "a function": (lambda s, x: jnp.tanh(s) + x, False, None, True),
     "a maximum": (lambda s, x: jnp.maximum(s, x), False, None, True),
     "a sign, whose derivative is 0": (lambda s, x: 0.5 * s + jnp.sign(s), False, None, True),
-    "a derivative stopped": (
-        lambda s, x: jax.lax.stop_gradient(s) * s,
-        False,
-        None,
-        True,
-    ),
+    "a derivative stopped": (lambda s, x: jax.lax.stop_gradient(s) * s, False, None, True),
     "a divisor": (lambda s, x: x / s, False, None, True),
     "a choice by the state": (lambda s, x: jnp.where(s > 1, s, 2 * s), False, None, True),
     "an index of the state": (lambda s, x: x[jnp.int32(s)], False, None, None),

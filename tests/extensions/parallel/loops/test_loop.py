@@ -118,12 +118,7 @@ PROGRAMS = {
         (X,),
         "one by one (is not affine because of tanh), ",
     ),
-    "no sequence": (
-        [be],
-        fori_loop(0, N, lambda i, s: be * s + i, ONE),
-        (0.9,),
-        "1 x 1",
-    ),
+    "no sequence": ([be], fori_loop(0, N, lambda i, s: be * s + i, ONE), (0.9,), "1 x 1"),
 }
 
 

@@ -86,12 +86,7 @@ PROGRAMS = {
         [seen, p],
         "state 0 linear in minima, 3 x 3",
     ),
-    "a chain from left to right": (
-        left_to_right,
-        np.array([0.0, -np.inf, -np.inf]),
-        [seen],
-        LOG,
-    ),
+    "a chain from left to right": (left_to_right, np.array([0.0, -np.inf, -np.inf]), [seen], LOG),
     "a batch of chains": (
         lambda a, o: (lambda u: (u - lse(u, axis=1, keepdims=True), u))(
             lse(a[:, :, None] + p, axis=1) + o
