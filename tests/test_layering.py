@@ -56,7 +56,7 @@ LAYERS = {
     },
     "kernels": {
         *("kernels", "jax_backend", "numba_backend", "numerics", "lowering", "importer"),
-        *("ir", "facts", "base"),
+        *("cache", "ir", "facts", "base"),
     },
 }
 LAYERS["extensions"] = {"extensions", *LAYERS}

@@ -65,9 +65,12 @@ class Plan:
     ----------
     loops
         One of `LOOPS`.
+    cache
+        Whether native code is read from the disk, and kept there.
     """
 
     loops: str
+    cache: bool = True
     remarks: dict[str, None] = field(default_factory=dict)  # the form of each loop, and why
 
     def __repr__(self) -> str:  # in a jaxpr
@@ -104,7 +107,7 @@ class _Parts:
             kernel = None if values is None else self._kernel(run, values)
             if kernel is not None:
                 equations.append(kernel)
-            elif values is not None and len(run) > 1 and any(map(_has_loop, run)):
+            elif values is not None and len(run) > 1 and any(map(has_loop, run)):
                 equations += map(self._with_own_kernel, run)
             else:
                 equations += map(self._with_inner_kernels, run)
@@ -132,7 +135,7 @@ class _Parts:
 
     def _with_own_kernel(self, eqn: Any) -> Any:
         """A loop as a kernel by itself, where that is faster; another equation as it is."""
-        values = self._read(eqn, {}) if _has_loop(eqn) else None
+        values = self._read(eqn, {}) if has_loop(eqn) else None
         kernel = None if values is None else self._kernel([eqn], values)
         return self._with_inner_kernels(eqn) if kernel is None else kernel
 
@@ -154,13 +157,13 @@ class _Parts:
 
     def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
         """An equation that computes a run natively; None where that is slower, or impossible."""
-        if not any(map(_has_loop, run)):
+        if not any(map(has_loop, run)):
             return None
         inputs = _inputs_of(run)
         outputs = self._outputs_of(run)
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
-        loops = [eqn for eqn in run if _has_loop(eqn)]
+        loops = [eqn for eqn in run if has_loop(eqn)]
         if self.plan.loops == "auto" and cost.saved(1) <= 0:
             for eqn in loops:
                 self._say(eqn, f"JAX's: about {cost.in_words()}")
@@ -178,7 +181,7 @@ class _Parts:
 
     def _part_kernel(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
         shapes = [self.plan.reader.type_of(v.aval).shape for v in part.outvars]
-        name = "_".join(eqn.primitive.name for eqn in part.eqns if _has_loop(eqn))
+        name = "_".join(eqn.primitive.name for eqn in part.eqns if has_loop(eqn))
 
         def in_jax(*args: Any) -> list[Any]:
             outs = jax.core.eval_jaxpr(part, (), *map(_as_declared, args, part.invars))
@@ -208,7 +211,7 @@ class _Parts:
 
     def _with_inner_kernels(self, eqn: Any) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""
-        if not _has_loop(eqn) or eqn.primitive.name in _DERIVED:
+        if not has_loop(eqn) or eqn.primitive.name in _DERIVED:
             return eqn
         params = {name: self._inner(value) for name, value in eqn.params.items()}
         return eqn.replace(params=params)
@@ -272,14 +275,18 @@ def _is_jaxpr(value: Any) -> bool:
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
-def _has_loop(eqn: Any) -> bool:
+def has_loop(eqn: Any) -> bool:
     """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
     return _is_loop(eqn) or any(
-        any(map(_has_loop, getattr(inner, "jaxpr", inner).eqns))
-        for value in eqn.params.values()
-        for inner in (value if isinstance(value, tuple | list) else [value])
-        if _is_jaxpr(inner)
+        any(map(has_loop, getattr(inner, "jaxpr", inner).eqns)) for inner in inner_jaxprs(eqn)
     )
+
+
+def inner_jaxprs(eqn: Any) -> list[Any]:
+    """The jaxprs among the parameters of an equation, closed or not."""
+    values = eqn.params.values()
+    nested = [v if isinstance(v, tuple | list) else [v] for v in values]
+    return [inner for some in nested for inner in some if _is_jaxpr(inner)]
 
 
 def _in_words(eqn: Any) -> str:

@@ -9,6 +9,7 @@ its loops are replaced by kernels (`native_parts`); on other platforms it is low
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +17,7 @@ import jax
 from jax.custom_batching import custom_vmap
 
 from loopax.base.upstream.jax import batching, jaxpr_as_fun, mlir
+from loopax.cache import without_disk
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.native_call.native_parts import Plan
 
@@ -90,8 +92,9 @@ def _lowered(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
 def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
     if ctx.module_context.lowering_parameters.for_export:
         return _lowered(ctx, *args, call_jaxpr=call_jaxpr, plan=plan)
-    native = plan.with_native_parts(call_jaxpr)
-    return mlir.lower_fun(jaxpr_as_fun(native), multiple_results=True)(ctx, *args)
+    with nullcontext() if plan.cache else without_disk():
+        native = plan.with_native_parts(call_jaxpr)
+        return mlir.lower_fun(jaxpr_as_fun(native), multiple_results=True)(ctx, *args)
 
 
 native_call_p.multiple_results = True
