@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,6 +57,14 @@ class NativeFunction:
         """The form of each loop compiled so far, a line each."""
         return list(self.plan.remarks)
 
+    def __reduce__(self) -> Any:
+        is_global = getattr(sys.modules.get(self.__module__), self.__qualname__, None) is self
+        options = self.plan.loops, self.plan.cache, self.checks
+        return self.__qualname__ if is_global else (_rebuilt, (self.__wrapped__, *options))
+
+    def __deepcopy__(self, memo: Any) -> NativeFunction:
+        return self  # as of a function
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -86,6 +95,10 @@ class NativeFunction:
             return self._jitted[key]
         except TypeError:  # a static leaf has no hash: it is traced again
             return jitted()
+
+
+def _rebuilt(f: Any, loops: str, cache: bool, checks: str | None) -> NativeFunction:
+    return NativeFunction(f, Plan(loops, cache), checks)
 
 
 def with_native_loops(f: Callable[..., Any], args: Sequence[Any], plan: Plan) -> Any:

@@ -83,6 +83,10 @@ class Plan:
     def reader(self) -> Reader:
         return _readers[0]
 
+    def say(self, loop: Any, remark: str) -> None:
+        """Add a remark on the form of a loop."""
+        self.remarks[f"{_in_words(loop)}: {remark}"] = None
+
     def with_native_parts(self, jaxpr: Any) -> Any:
         """The closed jaxpr with kernels in the place of its loops."""
         if self.loops == "xla":
@@ -144,7 +148,7 @@ class _Parts:
         reader = self.plan.reader
         try:
             inputs = {
-                v: values[v] if v in values else reader.type_of(v.aval)() for v in _inputs_of([eqn])
+                v: values[v] if v in values else reader.type_of(v.aval)() for v in inputs_of([eqn])
             }
             return reader.read([eqn], inputs)
         except reader.refused as refused:
@@ -152,32 +156,36 @@ class _Parts:
         except Exception as error:  # a function that JAX runs is never refused
             why = f"it cannot be read, {type(error).__name__}: {error}"
         if _is_loop(eqn):
-            self._say(eqn, f"JAX's: {why}")
+            self.plan.say(eqn, f"JAX's: {why}")
         return None
 
     def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
         """An equation that computes a run natively; None where that is slower, or impossible."""
         if not any(map(has_loop, run)):
             return None
-        inputs = _inputs_of(run)
-        outputs = self._outputs_of(run)
+        inputs = inputs_of(run)
+        outputs = outputs_of(self.jaxpr, run)
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
-        loops = [eqn for eqn in run if has_loop(eqn)]
+        loops = [loop for eqn in run for loop in _outermost_loops(eqn)]
         if self.plan.loops == "auto" and cost.saved(1) <= 0:
             for eqn in loops:
-                self._say(eqn, f"JAX's: about {cost.in_words()}")
+                self.plan.say(eqn, f"JAX's: about {cost.in_words()}")
             return None
         kernel = self._part_kernel(part, values)
         why = _no_code(kernel)
         for eqn in loops:
-            self._say(eqn, f"native, about {cost.in_words()}" if why is None else f"JAX's: {why}")
+            self.plan.say(
+                eqn, f"native, about {cost.in_words()}" if why is None else f"JAX's: {why}"
+            )
         if why is not None:
             return None
         # A call, as keys are arrays in a kernel.
         avals = [v.aval for v in inputs]
         call_jaxpr = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, outputs)))(*avals)
-        return call_jaxpr.jaxpr.eqns[0].replace(invars=inputs, outvars=outputs)
+        (equation,) = call_jaxpr.jaxpr.eqns
+        source = next(filter(has_loop, run)).source_info  # with the user's named scopes
+        return equation.replace(invars=inputs, outvars=outputs, source_info=source)
 
     def _part_kernel(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
         shapes = [self.plan.reader.type_of(v.aval).shape for v in part.outvars]
@@ -201,14 +209,6 @@ class _Parts:
             canonical=True,
         )
 
-    def _outputs_of(self, run: Sequence[Any]) -> list[Var]:
-        """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
-        inside = set(map(id, run))
-        eqns_outside = [eqn for eqn in self.jaxpr.eqns if id(eqn) not in inside]
-        read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
-        read_outside |= {v for v in self.jaxpr.outvars if isinstance(v, Var)}
-        return [v for eqn in run for v in eqn.outvars if v in read_outside]
-
     def _with_inner_kernels(self, eqn: Any) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""
         if not has_loop(eqn) or eqn.primitive.name in _DERIVED:
@@ -223,9 +223,6 @@ class _Parts:
             return value
         inner = _Parts(self.plan, getattr(value, "jaxpr", value)).replaced()
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
-
-    def _say(self, eqn: Any, remark: str) -> None:
-        self.plan.remarks[f"{_in_words(eqn)}: {remark}"] = None
 
 
 def _no_code(kernel: Kernel) -> str | None:
@@ -260,11 +257,20 @@ def _is_key(aval: Any) -> bool:
 _DERIVED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 
 
-def _inputs_of(run: Sequence[Any]) -> list[Var]:
+def inputs_of(run: Sequence[Any]) -> list[Var]:
     """The variables that a run reads and does not compute, in order."""
     computed = {v for eqn in run for v in eqn.outvars}
     operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
     return list(dict.fromkeys(v for v in operands if v not in computed))
+
+
+def outputs_of(jaxpr: Jaxpr, run: Sequence[Any]) -> list[Var]:
+    """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
+    inside = set(map(id, run))
+    eqns_outside = [eqn for eqn in jaxpr.eqns if id(eqn) not in inside]
+    read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
+    read_outside |= {v for v in jaxpr.outvars if isinstance(v, Var)}
+    return [v for eqn in run for v in eqn.outvars if v in read_outside]
 
 
 def _is_loop(eqn: Any) -> bool:
@@ -287,6 +293,14 @@ def inner_jaxprs(eqn: Any) -> list[Any]:
     values = eqn.params.values()
     nested = [v if isinstance(v, tuple | list) else [v] for v in values]
     return [inner for some in nested for inner in some if _is_jaxpr(inner)]
+
+
+def _outermost_loops(eqn: Any) -> list[Any]:
+    """The equation if it is a loop, or else the loops in it."""
+    if _is_loop(eqn):
+        return [eqn]
+    inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
+    return [loop for e in inner for loop in _outermost_loops(e)]
 
 
 def _in_words(eqn: Any) -> str:
