@@ -247,6 +247,9 @@ OF_ARRAYS = {
         jax.scipy.special.gammaincc(jnp.abs(x) + 0.1, jnp.abs(x[::-1])),
         jax.scipy.special.betainc(jnp.abs(x) + 0.1, jnp.abs(x[::-1]) + 0.1, jax.nn.sigmoid(x)),
     ),
+    "derivatives of incomplete functions": lambda x: jax.vmap(
+        jax.grad(jax.scipy.special.gammainc, (0, 1))
+    )(jnp.abs(x.ravel()) + 0.1, jnp.abs(x[::-1].ravel())),
     "identities": lambda x: (checkpoint_name(x, "x"), jax.device_put(x), jnp.diagonal(x)),
     "parts": lambda x: lax.real(lax.complex(x, x[::-1]) * 1j - 1),
     "softmax": lambda x: (jax.nn.softmax(x, 1), jax.nn.log_softmax(x, 2), jax.nn.softplus(x)),
