@@ -9,7 +9,6 @@ import numpy as np
 import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
-from loopax.ir.replace import replaced
 
 _FLOATS = {
     "exp": pt.exp,
@@ -276,14 +275,6 @@ _OF_GAMMA_AND_BETA = {
 @rule(*_OF_GAMMA_AND_BETA)
 def _incomplete(eqn: Any, *xs: Any) -> Any:
     return _OF_GAMMA_AND_BETA[eqn.primitive.name](*xs)
-
-
-@rule("igamma_grad_a")
-def _derivative_of_igamma(eqn: Any, a: Any, x: Any) -> Any:
-    """The derivative of ``igamma`` in its first argument, by its series, as in XLA."""
-    order, value = a.type(), x.type()  # what these stand for may depend on one another
-    slope = pt.grad(pt.sum(pt.gammainc(order, value)), order)
-    return replaced([slope], {order: a, value: x})[0].astype(out_dtype(eqn))
 
 
 @rule("complex")

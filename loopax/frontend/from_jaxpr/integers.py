@@ -11,6 +11,8 @@ from pytensor.graph.basic import Constant
 
 from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
 
+_MOST_SHIFTED = 8
+
 
 def _shift_count(n: Any) -> int | None:
     """The number of bits by which all elements are shifted; None where it is not one constant."""
@@ -38,8 +40,16 @@ def _bits(x: Any) -> int:
     return 8 * np.dtype(x.type.dtype).itemsize
 
 
-def _powers_of_two(x: Any, n: Any, most: int) -> tuple[Any, Any]:
-    """``2**n`` for each number of bits, and whether it is less than ``most``."""
+def _powers_of_two(eqn: Any, x: Any, n: Any, most: int) -> tuple[Any, Any]:
+    """``2**n`` for each number of bits, and whether it is less than ``most``.
+
+    Raises
+    ------
+    NotImportable
+        There are many: the powers are read from a table, and XLA has vector code.
+    """
+    if np.prod(x.type.shape) > _MOST_SHIFTED:
+        raise refuse(eqn, "of many elements by variable numbers")
     is_less = pt.ge(n, 0) & pt.lt(n, most)
     powers = np.array([2**k for k in range(most)], dtype=f"uint{_bits(x)}").astype(x.type.dtype)
     return pt.constant(powers)[pt.switch(is_less, n, 0).astype("int64")], is_less
@@ -50,7 +60,7 @@ def _shift_left(eqn: Any, x: Any, n: Any) -> Any:
     count = _shift_count(n)
     if count is not None:
         return shifted_left(x, count)
-    power, is_less = _powers_of_two(x, n, _bits(x))
+    power, is_less = _powers_of_two(eqn, x, n, _bits(x))
     return pt.switch(is_less, x * power, np.array(0, x.type.dtype))
 
 
@@ -62,7 +72,7 @@ def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
     count = _shift_count(n)
     if count is not None:
         return shifted_right(unsigned, count).astype(x.type.dtype)
-    power, is_less = _powers_of_two(unsigned, n, _bits(x))
+    power, is_less = _powers_of_two(eqn, unsigned, n, _bits(x))
     zero = np.array(0, unsigned.type.dtype)
     return pt.switch(is_less, unsigned // power, zero).astype(x.type.dtype)
 
@@ -76,7 +86,7 @@ def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
     sign_bits = -pt.lt(x, 0).astype(x.type.dtype)
     count = _shift_count(n)
     if count is None:
-        power, is_less = _powers_of_two(x, n, _bits(x) - 1)
+        power, is_less = _powers_of_two(eqn, x, n, _bits(x) - 1)
         return pt.switch(is_less, x // power, sign_bits)
     if not 0 <= count < _bits(x) - 1:  # all bits become the sign bit
         return sign_bits

@@ -55,14 +55,6 @@ def _pivots_to_permutation(eqn: Any, pivots: Any) -> Any:
     return _permutation(pivots)
 
 
-@rule("qr")
-def _qr(eqn: Any, a: Any) -> Any:
-    _refuse_dtype(eqn, a)
-    if eqn.params.get("pivoting"):
-        raise refuse(eqn, "with pivots")
-    return pt.linalg.qr(a, mode="full" if eqn.params["full_matrices"] else "economic")
-
-
 @rule("custom_linear_solve")
 def _custom_linear_solve(eqn: Any, *inputs: Any) -> Any:
     """The solution; its derivatives have been taken by now."""
