@@ -20,8 +20,9 @@ import numpy as np
 from jax import lax
 
 from loopax.base.errors import NonFiniteError
-from loopax.base.upstream.jax import Literal, jaxpr_as_fun, part_of, partial_eval, user_line
-from loopax.kernels.native_call.native_parts import has_loop, inner_jaxprs
+from loopax.base.upstream.jax import Literal, jaxpr_as_fun, part_of, partial_eval
+from loopax.kernels.native_call.equations import has_loop, inner_jaxprs, loop_depth, most_axes
+from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
 
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
@@ -97,7 +98,7 @@ class Inspection:
         # Only what an output needs is computed, and so looked at.
         opened = self.jaxpr.jaxpr
         self._jaxpr, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
-        self._report = Report(_most_axes(self._jaxpr), _depth(self._jaxpr))
+        self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr))
 
     def flagged(self, *args: Any) -> list[Any]:
         """The outputs of the jaxpr, and a flag."""
@@ -206,14 +207,14 @@ class _Evaluation:
         n = len(outvars) - n_ys
         n_consts = len(invars) - n - n_rows
         consts, states, rows = args[:n_consts], args[n_consts : n_consts + n], args[n_consts + n :]
-        names = _names(body, range(n_consts, n_consts + n))
-        inside = (*loops, _in_words(eqn, body))
+        names = state_names(body, range(n_consts, n_consts + n))
+        inside = (*loops, loop_name(eqn, body))
 
         def step(carry: Any, rows: Any) -> Any:
             k, finding, *states = carry
             outs, inner = self.run(body.jaxpr, body.consts, [*consts, *states, *rows], inside)
             before = invars[n_consts : n_consts + n]
-            named = _computed(outs, outvars, before, names, _trace_names(body, range(n, n + n_ys)))
+            named = _computed(outs, outvars, before, names, trace_names(body, range(n, n + n_ys)))
             inner = self.with_values(inner, named, inside)
             return self._next(k, finding, inner, len(loops), outs[:n]), outs[n:]
 
@@ -231,8 +232,8 @@ class _Evaluation:
         condition, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
         n, m = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         before = body.jaxpr.invars[m:]
-        names = _names(body, range(m, m + len(before)))
-        inside = (*loops, _in_words(eqn, body))
+        names = state_names(body, range(m, m + len(before)))
+        inside = (*loops, loop_name(eqn, body))
 
         def step(carry: Any) -> Any:
             k, finding, *states = carry
@@ -287,45 +288,3 @@ def _computed(
 def _n_rows(operands: Sequence[Any], inner: Sequence[Any]) -> int:
     """The number of values that enter or leave a step row by row."""
     return sum(len(v.aval.shape) != len(w.aval.shape) for v, w in zip(operands, inner, strict=True))
-
-
-def _names(body: Any, positions: range) -> list[str]:
-    """The names of a step's arguments: its own, or else their numbers."""
-    names = body.jaxpr.debug_info.arg_names or ()
-    return [
-        (names[k] if k < len(names) else "") or f"number {k - positions.start}" for k in positions
-    ]
-
-
-def _trace_names(body: Any, positions: range) -> list[str]:
-    """The name ``y`` with the place of each trace in the second result of a step."""
-    paths = body.jaxpr.debug_info.result_paths
-    paths = paths if isinstance(paths, tuple | list) and len(paths) >= positions.stop else None
-    return [
-        f"number {k - positions.start}"
-        if paths is None
-        else f"y{paths[k].removeprefix('result[1]')}"
-        for k in positions
-    ]
-
-
-def _in_words(eqn: Any, body: Any) -> str:
-    """A loop by the name of its step, and its line."""
-    info = body.jaxpr.debug_info.func_src_info or eqn.primitive.name
-    return f"loop '{info.partition(' at ')[0]}' ({user_line(eqn)})"
-
-
-def _most_axes(jaxpr: Any) -> int:
-    inner = [_most_axes(getattr(j, "jaxpr", j)) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
-    variables = [v for eqn in jaxpr.eqns for v in eqn.outvars] + list(jaxpr.outvars)
-    return max([0, *inner, *(len(v.aval.shape) for v in variables)])
-
-
-def _depth(jaxpr: Any) -> int:
-    """The number of loops that are nested."""
-    depths = [
-        (eqn.primitive.name in ("scan", "while")) + _depth(getattr(j, "jaxpr", j))
-        for eqn in jaxpr.eqns
-        for j in inner_jaxprs(eqn)
-    ]
-    return max([0, *depths])

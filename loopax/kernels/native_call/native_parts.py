@@ -17,12 +17,20 @@ import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Literal, Var, low_jaxpr, part_of
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Var, low_jaxpr, part_of
 from loopax.kernels.cost import cost_of
 from loopax.kernels.kernel import Kernel, Policy
+from loopax.kernels.native_call.equations import (
+    has_loop,
+    in_words,
+    inputs_of,
+    is_jaxpr,
+    is_loop,
+    outermost_loops,
+    outputs_of,
+)
 from loopax.kernels.primitive import bind
 
-_LOOPS = {"scan", "while"}
 # Lines of a native source, at 5 to 10 ms of Numba each: the most with small arrays in locals, and the
 # most of any program with "auto". JAX's own function is compiled after half a second, and a user who
 # wants its Hessian once should not wait longer.
@@ -85,7 +93,7 @@ class Plan:
 
     def say(self, loop: Any, remark: str) -> None:
         """Add a remark on the form of a loop."""
-        self.remarks[f"{_in_words(loop)}: {remark}"] = None
+        self.remarks[f"{in_words(loop)}: {remark}"] = None
 
     def with_native_parts(self, jaxpr: Any) -> Any:
         """The closed jaxpr with kernels in the place of its loops."""
@@ -155,7 +163,7 @@ class _Parts:
             why = f"there is no native form of {refused}"
         except Exception as error:  # a function that JAX runs is never refused
             why = f"it cannot be read, {type(error).__name__}: {error}"
-        if _is_loop(eqn):
+        if is_loop(eqn):
             self.plan.say(eqn, f"JAX's: {why}")
         return None
 
@@ -167,7 +175,7 @@ class _Parts:
         outputs = outputs_of(self.jaxpr, run)
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
-        loops = [loop for eqn in run for loop in _outermost_loops(eqn)]
+        loops = [loop for eqn in run for loop in outermost_loops(eqn)]
         if self.plan.loops == "auto" and cost.saved(1) <= 0:
             for eqn in loops:
                 self.plan.say(eqn, f"JAX's: about {cost.in_words()}")
@@ -217,9 +225,9 @@ class _Parts:
         return eqn.replace(params=params)
 
     def _inner(self, value: Any) -> Any:
-        if isinstance(value, tuple | list) and value and all(map(_is_jaxpr, value)):
+        if isinstance(value, tuple | list) and value and all(map(is_jaxpr, value)):
             return type(value)(map(self._inner, value))
-        if not _is_jaxpr(value):
+        if not is_jaxpr(value):
             return value
         inner = _Parts(self.plan, getattr(value, "jaxpr", value)).replaced()
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
@@ -255,57 +263,3 @@ def _is_key(aval: Any) -> bool:
 
 # Other parameters of these say what their jaxpr means to a transformation: it stays as it is.
 _DERIVED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
-
-
-def inputs_of(run: Sequence[Any]) -> list[Var]:
-    """The variables that a run reads and does not compute, in order."""
-    computed = {v for eqn in run for v in eqn.outvars}
-    operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
-    return list(dict.fromkeys(v for v in operands if v not in computed))
-
-
-def outputs_of(jaxpr: Jaxpr, run: Sequence[Any]) -> list[Var]:
-    """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
-    inside = set(map(id, run))
-    eqns_outside = [eqn for eqn in jaxpr.eqns if id(eqn) not in inside]
-    read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
-    read_outside |= {v for v in jaxpr.outvars if isinstance(v, Var)}
-    return [v for eqn in run for v in eqn.outvars if v in read_outside]
-
-
-def _is_loop(eqn: Any) -> bool:
-    return eqn.primitive.name in _LOOPS
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(getattr(value, "jaxpr", value), "eqns")
-
-
-def has_loop(eqn: Any) -> bool:
-    """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
-    return _is_loop(eqn) or any(
-        any(map(has_loop, getattr(inner, "jaxpr", inner).eqns)) for inner in inner_jaxprs(eqn)
-    )
-
-
-def inner_jaxprs(eqn: Any) -> list[Any]:
-    """The jaxprs among the parameters of an equation, closed or not."""
-    values = eqn.params.values()
-    nested = [v if isinstance(v, tuple | list) else [v] for v in values]
-    return [inner for some in nested for inner in some if _is_jaxpr(inner)]
-
-
-def _outermost_loops(eqn: Any) -> list[Any]:
-    """The equation if it is a loop, or else the loops in it."""
-    if _is_loop(eqn):
-        return [eqn]
-    inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
-    return [loop for e in inner for loop in _outermost_loops(e)]
-
-
-def _in_words(eqn: Any) -> str:
-    """A loop in words."""
-    name = eqn.primitive.name
-    if name == "scan":
-        return f"scan of {eqn.params['length']} steps"
-    return name
