@@ -73,7 +73,9 @@ def low_jaxpr(jaxpr: Any) -> Any:
 
 def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
     """An open jaxpr of some of the equations of another."""
-    info = jaxpr.debug_info.with_unknown_names()
+    info = jaxpr.debug_info
+    if hasattr(info, "with_unknown_names"):  # missing in JAX 0.7.0
+        info = info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
 
 
