@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any, overload
 
@@ -72,6 +73,9 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation | NativeLoops:
     >>> found.counts_read.loops, found.counts_lowered.loops
     (3, 2)
     """
+    if isinstance(fn, partial) and isinstance(fn.func, NativeFunction):  # a method of an instance
+        bound = fn.args if args or kwargs else ()
+        fn, args = fn.func, (*bound, *args)
     if isinstance(fn, NativeFunction):
         if args or kwargs:
             fn.compile(*args, **kwargs)

@@ -14,16 +14,27 @@ from loopax.kernels.native_call.native_parts import Plan, Reader, register_reade
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loops = Literal["auto", "native", "xla"]
+Checks = Literal["nan"]
 
 _NOTHING: Any = object()
 register_reader(Reader(from_jaxpr.read_equations, from_jaxpr.tensor_type, from_jaxpr.NotImportable))
 
 
 @overload
-def native(f: F, *, loops: Loops | None = None) -> F: ...
+def native(
+    f: F, *, loops: Loops | None = None, checks: Checks | None = None, cache: bool = True
+) -> F: ...
 @overload
-def native(*, loops: Loops | None = None) -> Callable[[F], F]: ...
-def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
+def native(
+    *, loops: Loops | None = None, checks: Checks | None = None, cache: bool = True
+) -> Callable[[F], F]: ...
+def native(
+    f: Any = _NOTHING,
+    *,
+    loops: Loops | None = None,
+    checks: Checks | None = None,
+    cache: bool = True,
+) -> Any:
     """Run the loops of ``f``, any JAX function, as native code on the CPU.
 
     XLA takes tens of nanoseconds for each operation of a ``jax.lax.scan`` or ``while_loop`` of small steps,
@@ -44,6 +55,15 @@ def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
         primitive in its step has native code. ``"xla"``: no loop is, which is ``jax.jit(f)``. The
         environment variable ``LOOPAX_LOOPS`` sets the default, otherwise ``"auto"``. On platforms other
         than the CPU, and in exported functions, all loops are JAX's.
+    checks
+        ``"nan"``: a `NonFiniteError` is raised if a state or a trace row of a loop, or an output, is
+        NaN or infinite. It names the first such value, its loop and its step. Under your own ``jit``,
+        ``grad`` or ``vmap`` JAX raises its own exception, which contains the message. Native and JAX
+        loops are both checked; in a function with a custom derivative, only its results are. None:
+        values are not checked. The checks of ``jax.experimental.checkify`` work in either case.
+    cache
+        Whether native code is kept on disk for other processes, and read from there, as `jaxify` does.
+        With False the disk is not used.
 
     Returns
     -------
@@ -55,9 +75,9 @@ def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
     Raises
     ------
     TypeError
-        ``f`` is not a function.
+        ``f`` is not a function, or ``cache`` is not a bool.
     ValueError
-        The value of ``loops`` is unknown.
+        The value of ``loops`` or ``checks`` is unknown.
 
     Examples
     --------
@@ -74,11 +94,27 @@ def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
     Array([1.  , 1.5 , 2.75], dtype=float64)
     >>> jax.grad(lambda a: smoothed(a, xs)[-1])(0.5)
     Array(-3., dtype=float64, weak_type=True)
+
+    >>> f = native(smoothed, checks="nan", cache=False)
+    >>> try:
+    ...     f(0.5, xs.at[1].set(jnp.inf))
+    ... except FloatingPointError as error:
+    ...     print(str(error).partition(" (")[0])
+    smoothed: state level is infinite at step 1 of loop 'step'
     """
     loops = LOOPS[0] if loops is None else loops
     if loops not in LOOPS:
         raise ValueError(f"loops must be one of {LOOPS}, got {loops!r}")
+    if checks not in (None, "nan"):
+        raise ValueError(
+            f"checks must be None or 'nan', got {checks!r}. Other checks are JAX's own, by "
+            "jax.experimental.checkify."
+        )
+    if not isinstance(cache, bool):
+        raise TypeError(f"cache must be True or False, got {cache!r}")
     if f is _NOTHING:
-        return partial(native, loops=loops)
+        return partial(native, loops=loops, checks=checks, cache=cache)
     refuse_no_function(f, "loopax.native(f)", "f", "It returns f with its loops as native code.")
-    return NativeFunction(f, Plan(loops))
+    if isinstance(f, NativeFunction):
+        f = f.__wrapped__
+    return NativeFunction(f, Plan(loops, cache), checks)

@@ -140,6 +140,16 @@ def test_a_function_of_jax_in_a_program():
     np.testing.assert_allclose(f(X), np.sinc(X).sum(), rtol=1e-12)
 
 
+def test_loops_of_a_function_of_jax():
+    def smoothed(level, xs):
+        return jax.lax.scan(lambda c, x: (0.5 * c + jnp.sin(x), None), level, xs)[0]
+
+    f = loopax.native(smoothed, loops="native", checks="nan")
+    for transform in (lambda f: f, jax.grad):
+        np.testing.assert_allclose(transform(f)(0.3, X), transform(smoothed)(0.3, X), rtol=1e-12)
+    assert loopax.explain(f).are_native
+
+
 def test_lengths_that_are_symbols():
     """`jax.export` with an axis of any length."""
     pytest.importorskip("flatbuffers")

@@ -26,7 +26,7 @@ import pytensor
 from PIL import Image
 
 from examples.gallery import beside, overview
-from examples.gallery.page import EXAMPLES, needs_pymc, script
+from examples.gallery.page import EXAMPLES, OPTIONAL, needs, script
 
 
 def main(argv=None):
@@ -51,9 +51,10 @@ def main(argv=None):
 
 def kept(name, folder):
     """Run one example and write what it leaves; whether nothing went wrong."""
-    if needs_pymc(name) and not find_spec("pymc"):
-        print(f"{name:24} left out: it needs PyMC 6, and that Python 3.12", flush=True)
-        return True
+    for package in needs(name):
+        if not find_spec(package):
+            print(f"{name:24} left out: {OPTIONAL[package]}", flush=True)
+            return True
     began = time.perf_counter(), time.process_time()
     try:
         figure, printed, ratios = run(name)
@@ -74,7 +75,9 @@ def run(name):
     printed = io.StringIO()
     with redirect_stdout(printed):
         # PyMC samples with what it compiles; of PyTensor's own functions values are asked a few times.
-        quick = {} if beside.timing or needs_pymc(name) else {"mode": "FAST_COMPILE", "cxx": ""}
+        quick = (
+            {} if beside.timing or "pymc" in needs(name) else {"mode": "FAST_COMPILE", "cxx": ""}
+        )
         with pytensor.config.change_flags(**quick):
             namespace = runpy.run_path(str(script(name)), run_name=name)
     return namespace["figure"], printed.getvalue(), dict(beside.ratios)
@@ -89,7 +92,7 @@ def save(figure, path):
 
 def machine():
     """What the times were taken on, in one line."""
-    packages = [p for p in ("pytensor", "pymc", "jax", "numba") if find_spec(p)]
+    packages = [p for p in ("pytensor", "pymc", "numpyro", "jax", "numba") if find_spec(p)]
     versions = ", ".join(f"{p} {version(p)}" for p in packages)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     blas = f", {threads} thread for BLAS" if threads else ""

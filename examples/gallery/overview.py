@@ -79,7 +79,8 @@ def native_ratio(record):
 
 def is_drawn(compared):
     """Whether a comparison has a mark: its baseline is PyMC or PyTensor."""
-    return compared.startswith(tuple(SERIES)) and "SciPy" not in compared
+    is_other = "SciPy" in compared or "NumPyro" in compared
+    return compared.startswith(tuple(SERIES)) and not is_other
 
 
 def themed(svg):

@@ -27,6 +27,7 @@ EXAMPLES = {
     "mixture": "An unchanged PyMC model without a loop",
     "gibbs_sampler": "Updates of shared variables; a hundred chains by vmap",
     "nan_hunt": "Three failures, and the step, line and cause of each",
+    "numpyro_garch": "A NumPyro model whose lax.scan becomes native in one line",
     "particle_filter": "Draws and a search inside the loop",
 }
 
@@ -36,9 +37,16 @@ def script(name):
     return HERE / f"{name}.py"
 
 
-def needs_pymc(name):
-    """Whether an example needs PyMC, which not every Python has."""
-    return "import pymc" in script(name).read_text(encoding="utf-8")
+# Packages that an example may need, and that are not in every installation.
+OPTIONAL = {"pymc": "PyMC 6 needs Python 3.12", "numpyro": "NumPyro is in the extra samplers"}
+
+
+def needs(name):
+    """The packages of `OPTIONAL` that an example imports."""
+    source = script(name).read_text(encoding="utf-8")
+    return [
+        package for package in OPTIONAL if f"import {package}\n" in source.replace(" as pm", "")
+    ]
 
 
 def cells(source):

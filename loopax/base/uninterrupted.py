@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -31,10 +32,11 @@ def uninterrupted(work: Callable[[], T]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return work()
     outcome: Future[T] = Future()
+    context = copy_context()  # a new thread has none of the caller's settings
 
     def run() -> None:
         try:
-            outcome.set_result(work())
+            outcome.set_result(context.run(work))
         except BaseException as error:
             outcome.set_exception(error)
 

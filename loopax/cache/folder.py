@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from loopax.base.private_folder import PARTIAL, PrivateFolder, private_folder
@@ -18,6 +19,7 @@ _SLACK = 0.02  # share of the limit that a process may write before it lists the
 _SUFFIX = ".native"
 
 _written: dict[Path, float] = {}  # bytes written by this process since it listed a folder
+_is_off = ContextVar("_is_off", default=False)
 
 
 def clear_cache() -> int:
@@ -36,14 +38,24 @@ def clear_cache() -> int:
         return 0 if folder is None else sum(folder.remove(name) for name, _, _ in _entries(folder))
 
 
+@contextmanager
+def without_disk() -> Iterator[None]:
+    """A block that neither reads nor writes the folder."""
+    token = _is_off.set(True)
+    try:
+        yield
+    finally:
+        _is_off.reset(token)
+
+
 def cache_folder() -> Path | None:
-    """The folder of results; None where ``LOOPAX_CACHE_DIR`` is empty, or there is no home directory.
+    """The folder of results; None in `without_disk`, for an empty ``LOOPAX_CACHE_DIR``, or without a home.
 
     Raises `ValueError` if ``LOOPAX_CACHE_MB`` is no number: raised here, before compiling a result
     that cannot be kept.
     """
     chosen = os.environ.get("LOOPAX_CACHE_DIR")
-    if chosen == "":
+    if chosen == "" or _is_off.get():
         return None
     _limit()
     if chosen is not None:

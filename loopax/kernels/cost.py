@@ -48,9 +48,11 @@ _LONGEST_RUN = 5e8  # half a second is the most to be spent on a run that nobody
 # "function".
 _VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "log": 3.0, "tanh": 3.0, "function": 3.0}
 _VECTOR |= {"sine": 10.0, "power": 15.0, "erf": 15.0, "gamma": 40.0, "product": 0.15}
+_VECTOR |= {"bessel": 23.0, "polygamma": 95.0}
 # XLA: an operation on few elements.
 _NARROW = {"simple": 0.4, "root": 1.5, "exp": 14.0, "log": 13.0, "tanh": 11.0, "function": 14.0}
 _NARROW |= {"sine": 6.0, "power": 15.0, "erf": 6.0, "gamma": 33.0, "product": 0.3}
+_NARROW |= {"bessel": 30.0, "polygamma": 95.0}
 # XLA: few elements in each of many rows, where fused values stay in registers. 64 rows of 500 steps
 # of one tanh take 0.06 ms so, and 0.5 as native code, row by row; of Runge and Kutta's 0.34 and 0.58.
 _OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5, "exp": 1.4, "log": 6.0, "tanh": 0.9}
@@ -63,11 +65,14 @@ _RESIDUAL = 0.32
 # result waits.
 _SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "log": 8.0, "tanh": 20.0, "function": 15.0}
 _SCALAR |= {"sine": 8.0, "power": 18.0, "erf": 8.0, "gamma": 12.0, "product": 0.3}
+_SCALAR |= {"bessel": 130.0, "polygamma": 210.0}
 _LATENCY = {"simple": 1.1, "root": 4.0, "exp": 8.0, "log": 12.0, "tanh": 24.0, "function": 20.0}
 _LATENCY |= {"sine": 9.0, "power": 21.0, "erf": 9.0, "gamma": 15.0, "product": 2.2}
+_LATENCY |= {"bessel": 130.0, "polygamma": 210.0}
 # Native: an operation on many elements.
 _NATIVE = {"simple": 0.4, "root": 1.5, "exp": 1.5, "log": 1.5, "tanh": 1.5, "function": 6.0}
 _NATIVE |= {"sine": 3.5, "power": 4.0, "erf": 4.0, "gamma": 5.0, "product": 0.3}
+_NATIVE |= {"bessel": 130.0, "polygamma": 210.0}
 _WIDE, _VECTOR_WIDTH = 8, 4  # elements: "many" begins here; a register of float64 holds so many
 # Multiplications of a product in a loop's step which native code leaves to BLAS and XLA runs on one
 # thread. A network of 32 units and 16 rows (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's time,
@@ -87,6 +92,8 @@ _SPECIAL = {
     "pow": "power",
     **dict.fromkeys(("erf", "erfc"), "erf"),
     **dict.fromkeys(("lgamma", "digamma"), "gamma"),
+    **dict.fromkeys(("bessel_i0e", "bessel_i1e"), "bessel"),
+    "polygamma": "polygamma",
 }
 # Multiplications divided by n^3, for a square matrix of length n (by m n min(m, n) for an m by n
 # matrix).
@@ -309,6 +316,11 @@ def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
     if name == "dot_general":
         (summed, _), _ = eqn.params["dimension_numbers"]
         return "product", size * math.prod(shapes[0][k] for k in summed)
+    if name == "conv_general_dilated":
+        out_channels = shapes[1][eqn.params["dimension_numbers"].rhs_spec[0]]
+        return "product", size * math.prod(shapes[1]) / out_channels
+    if name.startswith("reduce_window"):
+        return "simple", size * math.prod(eqn.params["window_dimensions"])
     if name in _FACTORIZATIONS:
         shortest = min(shapes[0][-2:], default=1)
         return "product", _FACTORIZATIONS[name] * math.prod(shapes[0]) * shortest

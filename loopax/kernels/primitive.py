@@ -65,19 +65,19 @@ def _impl(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     # Or JAX would call this rule again: without jit, and to look for the operation that gave a nan.
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         outs = _compiled(kernel, batch)(*args)
-    _check_special(kernel, outs)
+    check_special(kernel.name, [outs[k] for k in kernel.floats])
     return outs
 
 
-def _check_special(kernel: Kernel, outs: Sequence[Any]) -> None:
+def check_special(name: str, outs: Sequence[Any]) -> None:
     """Raise JAX's error for a nan or an inf, where JAX is configured to look for them."""
     looks = {
         "nan": (jax.config.jax_debug_nans, jnp.isnan),
         "inf": (jax.config.jax_debug_infs, jnp.isinf),
     }
     for kind, (is_enabled, is_special) in looks.items():
-        if is_enabled and any(is_special(outs[k]).any() for k in kernel.floats):
-            raise FloatingPointError(f"invalid value ({kind}) encountered in {kernel.name}")
+        if is_enabled and any(is_special(x).any() for x in outs):
+            raise FloatingPointError(f"invalid value ({kind}) encountered in {name}")
 
 
 def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:

@@ -148,8 +148,8 @@ def test_the_overview_has_a_row_for_each_record(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", page.EXAMPLES)
 def test_examples_of_the_gallery_run(name: str, tmp_path: Path) -> None:
-    if page.needs_pymc(name):
-        pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
+    for package in page.needs(name):
+        pytest.importorskip(package, reason=page.OPTIONAL[package])
     command = [sys.executable, "-m", "examples.gallery", name, "--check", "--to", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,6 +14,7 @@ import pytest
 import loopax
 from loopax import jaxify
 from loopax.kernels import measurement
+from loopax.kernels.cost import Cost
 
 ROWS = jnp.linspace(0.5, 1.5, 8)
 
@@ -146,6 +147,16 @@ def test_a_part_of_a_mesh_is_not_measured(door, times):
     f = jax.shard_map(door(jax.vmap), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     np.testing.assert_allclose(jax.jit(f)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
     assert not times.n_measured
+
+
+@DOORS
+def test_costs_decide_where_a_measurement_fails(door, times, monkeypatch):
+    monkeypatch.setattr(measurement, "_times", lambda *args: 1 / 0)
+    for xla, is_faster in (0.5, False), (2.0, True):
+        monkeypatch.setattr(
+            Cost, "_xla", lambda cost, *args, xla=xla: xla * cost._native(*args[:1])
+        )
+        assert is_native(door(jax.vmap), ROWS) == is_faster
 
 
 def test_a_loop_that_a_value_ends_is_not_measured(times):

@@ -23,6 +23,8 @@ loopax.jaxify([x], x, bakend="numba")  # refused
 loopax.jaxify([x], x, backend="nmba")  # refused
 loopax.jaxify([x], x, mode="FAST_RUN")  # refused
 loopax.jaxify([x], x, loops="naive")  # refused
+loopax.native(softplus, checks="raise")  # refused
+loopax.native(check="nan")  # refused
 loopax.jaxify(softplus, static_argname="x")  # refused
 loopax.jaxify(backend="nmba")  # refused
 loopax.jaxify(backend="numba", chekcs="raise")  # refused

@@ -137,6 +137,15 @@ print(
 primal, tangent = loopax.jvp(lambda x: x**2, [x], [x])
 out, pullback = loopax.vjp(lambda x: x**2, x)
 curvature: Any = loopax.hvp(native, [np.ones(3)], [np.ones(3)])
+
+
+@loopax.native(loops="native", checks="nan", cache=False)
+def cumulated(x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda c, row: (c + row, c), x[0], x)[1]
+
+
+assert_type(cumulated(jnp.ones(3)), jax.Array)
+assert_type(loopax.native(cumulated, checks=None)(jnp.ones(3)), jax.Array)
 soft = loopax.from_jax(lambda x: jax.nn.logsumexp(x))
 print(pullback(out)[0].eval(), soft(x).eval(), loopax.kalman_filter(*[x] * 5).log_likelihood)
 

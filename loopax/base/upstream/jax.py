@@ -24,6 +24,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
 from jax.extend.linear_util import wrap_init
 from jax.extend.random import threefry_prng_impl
+from jax.extend.source_info_util import summarize
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "partial_eval",
     "set_current_trace",
     "threefry_jaxpr",
+    "user_line",
     "wrap_init",
 ]
 
@@ -71,8 +73,15 @@ def low_jaxpr(jaxpr: Any) -> Any:
 
 def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
     """An open jaxpr of some of the equations of another."""
-    info = jaxpr.debug_info.with_unknown_names()
+    info = jaxpr.debug_info
+    if hasattr(info, "with_unknown_names"):  # missing in JAX 0.7.0
+        info = info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
+
+
+def user_line(eqn: JaxprEqn) -> str:
+    """The file, line and column of the user's program that an equation comes from."""
+    return str(summarize(eqn.source_info)).partition(" (")[0]
 
 
 def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:

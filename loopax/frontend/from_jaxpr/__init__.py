@@ -1,6 +1,7 @@
 """Import of jaxprs: a table of rules, one file for each family of primitives."""
 
 from loopax.frontend.from_jaxpr import (  # noqa: F401  (they register their rules)
+    bits,
     calls,
     contractions,
     conversions,
@@ -15,6 +16,7 @@ from loopax.frontend.from_jaxpr import (  # noqa: F401  (they register their rul
     reductions,
     scattering,
     shapes,
+    windows,
 )
 from loopax.frontend.from_jaxpr.reading import NotImportable, read_equations, tensor_type
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytensor.tensor as pt
 
-from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
+from loopax.frontend.from_jaxpr.reading import BIT_PRIMITIVES, inner_graph, refuse, rule
 
 
-@rule("jit", "pjit", "closed_call", "core_closed_call", "core_call", keys=True)
+@rule("jit", "pjit", "closed_call", "core_closed_call", "core_call", keys=True, bits=True)
 @rule("remat", "checkpoint", "remat2", "custom_lin", "eval_jaxpr", "loopax_native_call", keys=True)
 @rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", keys=True)
 def _call(eqn: Any, *inputs: Any) -> Any:
@@ -23,7 +23,7 @@ def _call(eqn: Any, *inputs: Any) -> Any:
         jaxpr = _Closed(jaxpr)
     if len(jaxpr.jaxpr.invars) != len(inputs):
         raise refuse(eqn, "with other arguments")
-    return inner_graph(jaxpr, inputs)
+    return inner_graph(jaxpr, inputs, eqn.primitive.name in BIT_PRIMITIVES)
 
 
 @rule("name")

@@ -14,14 +14,16 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE
 
 @rule("cumsum", "cumprod")
 def _cumulative(eqn: Any, x: Any) -> Any:
-    axis = eqn.params["axis"]
-    if not x.type.dtype.startswith("float"):
-        raise refuse(eqn, f"of {x.type.dtype}")
+    axis, dtype = eqn.params["axis"], x.type.dtype
+    if dtype.startswith("complex"):
+        raise refuse(eqn, "of complex numbers")
+    if not dtype.startswith("float"):
+        x = x.astype("int64")  # whose sums wrap as those of shorter integers do
     run = pt.cumsum if eqn.primitive.name == "cumsum" else pt.cumprod
     if not eqn.params["reverse"]:
-        return run(x, axis=axis)
+        return run(x, axis=axis).astype(dtype)
     flip = (*[slice(None)] * axis, slice(None, None, -1))
-    return run(x[flip], axis=axis)[flip]
+    return run(x[flip], axis=axis)[flip].astype(dtype)
 
 
 _RUNNING = {"cummax": pt.maximum, "cummin": pt.minimum, "cumlogsumexp": pt.logaddexp}

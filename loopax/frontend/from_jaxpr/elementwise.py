@@ -58,7 +58,6 @@ _ALL = {
     "le": pt.le,
     "gt": pt.gt,
     "ge": pt.ge,
-    "and": pt.bitwise_and,
     "or": pt.bitwise_or,
     "xor": pt.bitwise_xor,
     "not": pt.invert,
@@ -226,6 +225,44 @@ def _require_float(eqn: Any, x: Any) -> Any:
     if not x.type.dtype.startswith("float"):
         raise refuse(eqn, f"of {x.type.dtype}")
     return x
+
+
+@rule("polynomial")
+def _polynomial(eqn: Any, x: Any, *coefficients: Any) -> Any:
+    """Horner's rule, from the highest power."""
+    return reduce(lambda total, c: total * x + c, reversed(coefficients))
+
+
+@rule("cbrt")
+def _cbrt(eqn: Any, x: Any) -> Any:
+    """A power, and a step of Newton's method for its last digits."""
+    size = pt.abs(_require_float(eqn, x))
+    root = size ** np.array(1 / 3, x.type.dtype)
+    better = root - (root - size / root / root) / 3
+    is_plain = pt.gt(size, 0) & pt.lt(size, np.array(np.inf, x.type.dtype))
+    return pt.switch(is_plain, pt.sign(x) * better, x)
+
+
+@rule("bessel_i0e", "bessel_i1e")
+def _bessel(eqn: Any, x: Any) -> Any:
+    """``exp(-abs(x))`` times the modified Bessel function of order 0, which is even, or 1, which is odd."""
+    order, dtype = int(eqn.primitive.name == "bessel_i1e"), x.type.dtype
+    size = pt.abs(_require_float(eqn, x))
+    is_large = pt.gt(size, np.array(1e5, dtype))  # where the function of SciPy is nan in the end
+    values = pt.ive(np.array(order, dtype), pt.switch(is_large, np.array(1, dtype), size))
+    y = np.array(1 / 8, dtype) / size
+    series = 1 - y * (3 + y * 7.5) if order else 1 + y * (1 + y * 4.5)
+    values = pt.switch(is_large, series / pt.sqrt(np.array(2 * np.pi, dtype) * size), values)
+    return pt.switch(pt.lt(x, 0), -values, values) if order else values
+
+
+@rule("polygamma")
+def _polygamma(eqn: Any, n: Any, x: Any) -> Any:
+    order = n.astype("int64")
+    is_order = pt.eq(order, n) & pt.ge(order, 0)
+    return pt.switch(
+        is_order, pt.polygamma(order, _require_float(eqn, x)), np.array(np.nan, x.type.dtype)
+    )
 
 
 _OF_GAMMA_AND_BETA = {

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 
-from loopax.frontend.from_jaxpr.reading import refuse, rule
+from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
+
+_MOST_SHIFTED = 8
 
 
-def _shift_count(eqn: Any, n: Any) -> int:
-    """The number of bits by which all elements are shifted.
-
-    Raises
-    ------
-    NotImportable
-        It is not known, or not the same for all.
-    """
+def _shift_count(n: Any) -> int | None:
+    """The number of bits by which all elements are shifted; None where it is not one constant."""
     while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
         n = n.owner.inputs[0]
     if not isinstance(n, Constant) or n.data.size == 0 or np.ptp(n.data):
-        raise refuse(eqn, "by a number of bits that is not constant")
+        return None
     return int(n.data.flat[0])
 
 
@@ -43,22 +40,71 @@ def _bits(x: Any) -> int:
     return 8 * np.dtype(x.type.dtype).itemsize
 
 
+def _powers_of_two(eqn: Any, x: Any, n: Any, most: int) -> tuple[Any, Any]:
+    """``2**n`` for each number of bits, and whether it is less than ``most``.
+
+    Raises
+    ------
+    NotImportable
+        There are many: the powers are read from a table, and XLA has vector code.
+    """
+    if np.prod(x.type.shape) > _MOST_SHIFTED:
+        raise refuse(eqn, "of many elements by variable numbers")
+    is_less = pt.ge(n, 0) & pt.lt(n, most)
+    powers = np.array([2**k for k in range(most)], dtype=f"uint{_bits(x)}").astype(x.type.dtype)
+    return pt.constant(powers)[pt.switch(is_less, n, 0).astype("int64")], is_less
+
+
 @rule("shift_left")
 def _shift_left(eqn: Any, x: Any, n: Any) -> Any:
-    return shifted_left(x, _shift_count(eqn, n))
+    count = _shift_count(n)
+    if count is not None:
+        return shifted_left(x, count)
+    power, is_less = _powers_of_two(eqn, x, n, _bits(x))
+    return pt.switch(is_less, x * power, np.array(0, x.type.dtype))
 
 
-@rule("shift_right_logical")
+@rule("shift_right_logical", bits=True)
 def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
-    unsigned = f"uint{_bits(x)}"
-    return shifted_right(x.astype(unsigned), _shift_count(eqn, n)).astype(x.type.dtype)
+    if isinstance(x, FloatBits):
+        return _sign_bit(eqn, x, n).astype(out_dtype(eqn))
+    unsigned = x.astype(f"uint{_bits(x)}")
+    count = _shift_count(n)
+    if count is not None:
+        return shifted_right(unsigned, count).astype(x.type.dtype)
+    power, is_less = _powers_of_two(eqn, unsigned, n, _bits(x))
+    zero = np.array(0, unsigned.type.dtype)
+    return pt.switch(is_less, unsigned // power, zero).astype(x.type.dtype)
 
 
-@rule("shift_right_arithmetic")
+@rule("shift_right_arithmetic", bits=True)
 def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
-    count = _shift_count(eqn, n)
+    if isinstance(x, FloatBits):
+        return -_sign_bit(eqn, x, n).astype(out_dtype(eqn))
     if x.type.dtype.startswith("uint"):
         raise refuse(eqn, "of an unsigned integer")
+    sign_bits = -pt.lt(x, 0).astype(x.type.dtype)
+    count = _shift_count(n)
+    if count is None:
+        power, is_less = _powers_of_two(eqn, x, n, _bits(x) - 1)
+        return pt.switch(is_less, x // power, sign_bits)
     if not 0 <= count < _bits(x) - 1:  # all bits become the sign bit
-        return -pt.lt(x, 0).astype(x.type.dtype)
+        return sign_bits
     return x // np.array(2**count, dtype=x.type.dtype) if count else x
+
+
+def _sign_bit(eqn: Any, bits: FloatBits, n: Any) -> Any:
+    """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
+    x = bits.x
+    if isinstance(n, FloatBits) or _shift_count(n) != _bits(x) - 1:
+        raise refuse(eqn, "of the bits of floats, except for the sign")
+    return pt.lt(x, 0) | (pt.eq(x, 0) & pt.lt(1 / x, 0))
+
+
+@rule("population_count")
+def _population_count(eqn: Any, x: Any) -> Any:
+    """The sum of the bits."""
+    unsigned = x.astype(f"uint{_bits(x)}")
+    one = np.array(1, unsigned.type.dtype)
+    ones = [shifted_right(unsigned, k) & one for k in range(_bits(x))]
+    return reduce(pt.add, ones).astype(x.type.dtype)

@@ -7,41 +7,52 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from loopax.frontend.from_jaxpr.reading import refuse, rule
+from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
 
-_MOST_OF_TOP = 8  # each element takes a search
+_MOST_OF_TOP = 8  # each element takes a search; of more, sorting is faster
 
 
 @rule("sort")
 def _sort(eqn: Any, *operands: Any) -> Any:
-    """The operands in the stable order of the first one."""
-    axis, x = eqn.params["dimension"], operands[0]
-    if eqn.params["num_keys"] != 1:
-        raise refuse(eqn, "by several keys")
-    if not x.type.dtype.startswith(("float", "int", "uint")):
-        raise refuse(eqn, f"of {x.type.dtype}")
+    """The operands in the stable order of the keys, the first ones: sorted by the last key first."""
+    axis, keys = eqn.params["dimension"], operands[: eqn.params["num_keys"]]
+    if any(x.type.dtype.startswith("complex") for x in keys):
+        raise refuse(eqn, "of complex numbers")
+    x, *others = (x.astype("uint8") if x.type.dtype == "bool" else x for x in keys)
     if len(operands) == 1:
-        return pt.sort(x, axis=axis)
-    order = pt.argsort(x, axis=axis, stable=True)
+        return pt.sort(x, axis=axis).astype(out_dtype(eqn))
+    order = None
+    for key in (*reversed(others), x):
+        next_order = pt.argsort(_in_order(key, order, axis), axis=axis, stable=True)
+        order = next_order if order is None else _in_order(order, next_order, axis)
+    return [_in_order(v, order, axis) for v in operands]
+
+
+def _in_order(x: Any, order: Any, axis: int) -> Any:
+    """The elements of ``x`` along an axis in this order."""
+    if order is None:
+        return x
     lines = [
         pt.constant(np.arange(n).reshape([n if j == k else 1 for j in range(x.type.ndim)]))
         for k, n in enumerate(x.type.shape)
     ]
     index = tuple(order if k == axis else line for k, line in enumerate(lines))
-    return [v[index] for v in operands]
+    return x[index]
 
 
 @rule("top_k")
 def _top_k(eqn: Any, x: Any) -> Any:
-    """The ``k`` largest elements in descending order, of equal ones the first.
+    """The ``k`` largest elements in descending order, of equal ones the first; 0 is larger than -0.
 
     A nan is larger than all other elements, as in XLA in float64; in float32 XLA puts it anywhere.
     """
     k, n = eqn.params["k"], x.type.shape[-1]
-    if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):
-        raise refuse(eqn, f"{k} of {x.type.dtype}")
     if eqn.params.get("axis", x.type.ndim - 1) != x.type.ndim - 1:
         raise refuse(eqn, "along another axis")
+    if x.type.dtype.startswith("complex"):
+        raise refuse(eqn, "of complex numbers")
+    if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):
+        return _top_by_sorting(x, k, n)
     indices = pt.constant(np.arange(n))
     is_taken = pt.zeros(x.type.shape, dtype="bool")
     values, top_indices = [], []
@@ -49,8 +60,26 @@ def _top_k(eqn: Any, x: Any) -> Any:
         remaining = pt.switch(is_taken, np.array(-np.inf, x.type.dtype), x)
         best = pt.max(remaining, axis=-1, keepdims=True)
         is_best = pt.switch(pt.isnan(best), pt.isnan(x), pt.eq(x, best)) & ~is_taken
-        index = pt.min(pt.switch(is_best, indices, np.int64(n)), axis=-1, keepdims=True)
+        places = pt.switch(is_best, pt.switch(_is_negative_zero(x), indices + n, indices), 2 * n)
+        index = pt.min(places, axis=-1, keepdims=True) % n
         values.append(best[..., 0])
         top_indices.append(index[..., 0])
         is_taken = is_taken | pt.eq(indices, index)
     return [pt.stack(values, axis=-1), pt.stack(top_indices, axis=-1).astype("int32")]
+
+
+def _is_negative_zero(x: Any) -> Any:
+    """Where ``x``, floats, is -0, which is less than 0 here."""
+    return pt.eq(x, 0) & pt.lt(1 / x, 0)
+
+
+def _top_by_sorting(x: Any, k: int, n: int) -> list[Any]:
+    """The reversed row in ascending order, read from its end: of equal elements the first comes first."""
+    key = x.astype("uint8") if x.type.dtype == "bool" else x
+    key, axis = key[..., ::-1], x.type.ndim - 1
+    order = None
+    if key.type.dtype.startswith("float"):
+        order = pt.argsort(pt.invert(_is_negative_zero(key)).astype("uint8"), axis=-1, stable=True)
+    last = pt.argsort(_in_order(key, order, axis), axis=-1, stable=True)
+    order = n - 1 - (last if order is None else _in_order(order, last, axis))[..., ::-1][..., :k]
+    return [_in_order(x, order, x.type.ndim - 1), order.astype("int32")]

@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
-from pytensor.scalar import basic as ps
 
 from loopax.base.upstream.jax import implementation_jaxpr, threefry_jaxpr
-from loopax.facts.elementwise import is_elementwise
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
 from loopax.ir.ops.threefry import threefry
 
@@ -54,51 +51,3 @@ def _key_function(eqn: Any, *inputs: Any) -> Any:
 def _gamma(eqn: Any, key: Any, alpha: Any) -> Any:
     """JAX's own function, as a loop over the draws, with a loop of rejections in each."""
     return inner_graph(implementation_jaxpr(eqn), [key, alpha])
-
-
-@rule("bitcast_convert_type")
-def _bitcast(eqn: Any, x: Any) -> Any:
-    """A reinterpretation of integers, or of random bits after the exponent of 1 as a float."""
-    target = np.dtype(eqn.params["new_dtype"])
-    source = np.dtype(x.type.dtype)
-    if target.itemsize != source.itemsize:
-        raise refuse(eqn, "to another size")
-    if target.kind in "iu" and source.kind in "iu":
-        return x.astype(str(target))
-    if target.kind == "f" and source.kind == "u" and (bits := _mantissa(x, target)) is not None:
-        return bits.astype(str(target)) * np.array(
-            2.0 ** -np.finfo(target).nmant, target
-        ) + np.array(1, target)
-    raise refuse(eqn, f"of {source} as {target}")
-
-
-def _mantissa(x: Any, target: np.dtype[Any]) -> Any:
-    """The mantissa of ``x``, where its exponent is known to be that of 1; else None."""
-    bits_of_one = np.array(1, target).view(f"u{target.itemsize}")
-    if not is_elementwise(x.owner, ps.OR):
-        return None
-    for bits, exponent in (x.owner.inputs, x.owner.inputs[::-1]):
-        if _constant(exponent) == bits_of_one and _is_below(bits, 2 ** np.finfo(target).nmant):
-            return bits
-    return None
-
-
-def _constant(v: Any) -> Any:
-    while v.owner is not None and len(v.owner.inputs) == 1:
-        v = v.owner.inputs[0]
-    return (
-        v.data.flat[0] if isinstance(v, Constant) and v.data.size and not np.ptp(v.data) else None
-    )
-
-
-def _is_below(bits: Any, limit: int) -> bool:
-    """Whether ``bits`` is a quotient of an unsigned integer that is less than ``limit``."""
-    while bits.owner is not None and len(bits.owner.inputs) == 1:
-        bits = bits.owner.inputs[0]
-    if not is_elementwise(bits.owner, ps.IntDiv):
-        return False
-    divisor = _constant(bits.owner.inputs[1])
-    return (
-        divisor is not None
-        and 2 ** (8 * np.dtype(bits.type.dtype).itemsize) // int(divisor) <= limit
-    )

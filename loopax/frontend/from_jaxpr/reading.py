@@ -12,7 +12,7 @@ of its integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -24,9 +24,9 @@ from loopax.base.upstream.jax import Literal
 Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
-KEY_PRIMITIVES: set[str] = (
-    set()
-)  # primitives whose rules take random keys, which have a further axis in the IR
+# Primitives whose rules take random keys, which have a further axis in the IR; or `FloatBits`.
+KEY_PRIMITIVES: set[str] = set()
+BIT_PRIMITIVES: set[str] = set()
 _DTYPES = {"bool", "float32", "float64", "complex64", "complex128"}
 _DTYPES |= {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 
@@ -35,15 +35,26 @@ class NotImportable(Exception):
     """A primitive has no rule, or none for such arguments; the message names it."""
 
 
-def rule(*primitives: str, keys: bool = False) -> Callable[[Rule], Rule]:
+class FloatBits(NamedTuple):
+    """The bits of ``x``, floats, as integers, of which the lowest ``n_cleared`` are 0.
+
+    The IR has no such integers. Some of what programs do with them is arithmetic on ``x``.
+    """
+
+    x: Variable
+    n_cleared: int = 0
+
+
+def rule(*primitives: str, keys: bool = False, bits: bool = False) -> Callable[[Rule], Rule]:
     """Register a function ``(eqn, *inputs) -> output, or a list of outputs`` for primitives.
 
-    With ``keys`` the function takes random keys as well.
+    With ``keys`` the function takes random keys as well, with ``bits`` `FloatBits`.
     """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(primitives, function))
         KEY_PRIMITIVES.update(primitives if keys else ())
+        BIT_PRIMITIVES.update(primitives if bits else ())
         return function
 
     return register
@@ -69,6 +80,8 @@ def tensor_type(aval: Any) -> TensorType:
 
 def declared(v: Variable, aval: Any) -> Variable:
     """``v`` as a variable of exactly the type of ``aval`` in the IR."""
+    if isinstance(v, FloatBits):
+        return v
     declared_type = tensor_type(aval)
     assert v.type.dtype == declared_type.dtype and v.type.ndim == declared_type.ndim, (
         v,
@@ -88,8 +101,21 @@ def read_equations(
     Raises
     ------
     NotImportable
-        An equation has no rule.
+        An equation has no rule, or its result is `FloatBits`.
     """
+    values = _read_equations(equations, variables)
+    _refuse_bits(values.values())
+    return values
+
+
+def _refuse_bits(values: Iterable[Any]) -> None:
+    if any(isinstance(v, FloatBits) for v in values):
+        raise NotImportable("bitcast_convert_type (of floats)")
+
+
+def _read_equations(
+    equations: Iterable[Any], variables: Mapping[Any, Variable]
+) -> dict[Any, Variable]:
     values = dict(variables)
 
     def read(atom: Any) -> Variable:
@@ -104,8 +130,11 @@ def read_equations(
         if name not in KEY_PRIMITIVES and any(map(_is_key, (*eqn.invars, *eqn.outvars))):
             raise NotImportable(f"{name} (of random keys)")
         types = [tensor_type(v.aval) for v in eqn.outvars]
-        outs = RULES[name](eqn, *map(read, eqn.invars))
-        outs = outs if isinstance(outs, list | tuple) else [outs]
+        inputs = list(map(read, eqn.invars))
+        if name not in BIT_PRIMITIVES:
+            _refuse_bits(inputs)
+        outs = RULES[name](eqn, *inputs)
+        outs = outs if isinstance(outs, list) else [outs]
         assert len(outs) == len(types), eqn
         values.update((v, declared(out, v.aval)) for v, out in zip(eqn.outvars, outs, strict=True))
     return values
@@ -123,17 +152,23 @@ def constant(value: Any, aval: Any) -> Variable:
     return pt.constant(np.asarray(value, dtype=declared_type.dtype))
 
 
-def inner_graph(jaxpr: Any, inputs: Sequence[Variable]) -> list[Variable]:
-    """The outputs of a closed jaxpr, a parameter of a primitive, for these inputs."""
+def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> list[Variable]:
+    """The outputs of a closed jaxpr, a parameter of a primitive, for these inputs.
+
+    With ``bits`` they may be `FloatBits`.
+    """
     opened = jaxpr.jaxpr
     variables = dict(zip(opened.invars, inputs, strict=True))
     variables |= {
         v: constant(value, v.aval) for v, value in zip(opened.constvars, jaxpr.consts, strict=True)
     }
-    values = read_equations(opened.eqns, variables)
-    return [
+    values = _read_equations(opened.eqns, variables)
+    outs = [
         constant(v.val, v.aval) if isinstance(v, Literal) else values[v] for v in opened.outvars
     ]
+    if not bits:
+        _refuse_bits(outs)
+    return outs
 
 
 def out_dtype(eqn: Any) -> str:

@@ -54,8 +54,9 @@ def _logical(eqn: Any, x: Any) -> Any:
 def _arg(eqn: Any, x: Any) -> Any:
     """The first index of the extremum, or of a nan, if there is one: XLA's, NumPy's and the IR's rule."""
     (axis,), largest = eqn.params["axes"], eqn.primitive.name == "argmax"
-    if x.type.dtype == "bool" or x.type.dtype.startswith("complex"):
-        raise refuse(eqn, f"of {x.type.dtype}")
+    if x.type.dtype.startswith("complex"):
+        raise refuse(eqn, "of complex numbers")
+    x = x.astype("uint8") if x.type.dtype == "bool" else x
     if not x.type.shape[axis]:
         raise refuse(eqn, "of an empty array")
     if not largest:  # the complement of an integer is in the reverse order, and never overflows

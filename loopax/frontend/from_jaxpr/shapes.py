@@ -23,9 +23,10 @@ def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
 
 @rule("reshape", keys=True)
 def _reshape(eqn: Any, x: Any, *dynamic: Any) -> Any:
-    if dynamic or eqn.params.get("dimensions") is not None:
-        raise refuse(eqn, "with permuted axes")
-    return reshaped(x, _shape(eqn))
+    if dynamic:
+        raise refuse(eqn, "to a shape known only at run time")
+    order = eqn.params.get("dimensions")  # in which the elements are read
+    return reshaped(x if order is None else x.dimshuffle(list(order)), _shape(eqn))
 
 
 def _shape(eqn: Any) -> tuple[int, ...]:

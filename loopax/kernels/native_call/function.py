@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from loopax.base.upstream.jax import jaxpr_as_fun
 from loopax.kernels.native_call import derivatives  # noqa: F401  (it registers its rules)
+from loopax.kernels.native_call.calls import call, traced_call
+from loopax.kernels.native_call.finite_function import FiniteFunction, argument_names
 from loopax.kernels.native_call.native_parts import Plan
-from loopax.kernels.native_call.primitive import bind
 
 _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 
@@ -20,9 +21,10 @@ _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 class NativeFunction:
     """The result of `loopax.native`: ``f``, traced as by ``jax.jit``, with its loops as native code."""
 
-    def __init__(self, f: Callable[..., Any], plan: Plan) -> None:
+    def __init__(self, f: Callable[..., Any], plan: Plan, checks: str | None = None) -> None:
         functools.update_wrapper(self, f)
         self.plan = plan
+        self.checks = checks
         self._jitted: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -55,6 +57,14 @@ class NativeFunction:
         """The form of each loop compiled so far, a line each."""
         return list(self.plan.remarks)
 
+    def __reduce__(self) -> Any:
+        is_global = getattr(sys.modules.get(self.__module__), self.__qualname__, None) is self
+        options = self.plan.loops, self.plan.cache, self.checks
+        return self.__qualname__ if is_global else (_rebuilt, (self.__wrapped__, *options))
+
+    def __deepcopy__(self, memo: Any) -> NativeFunction:
+        return self  # as of a function
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -70,31 +80,28 @@ class NativeFunction:
         def traced(*arrays: Any) -> Any:
             return with_native_loops(run, arrays, self.plan)
 
-        traced.__name__ = traced.__qualname__ = self.name
+        def jitted() -> Any:
+            if self.checks is not None:
+                names = argument_names(self.__wrapped__, tree)
+                array_names = [n for n, array in zip(names, is_array, strict=True) if array]
+                return FiniteFunction(run, self.plan, self.name, array_names)
+            traced.__name__ = traced.__qualname__ = self.name
+            return jax.jit(traced)
+
         try:
             key = tree, is_array, static
             if key not in self._jitted:
-                self._jitted[key] = jax.jit(traced)
+                self._jitted[key] = jitted()
             return self._jitted[key]
         except TypeError:  # a static leaf has no hash: it is traced again
-            return jax.jit(traced)
+            return jitted()
+
+
+def _rebuilt(f: Any, loops: str, cache: bool, checks: str | None) -> NativeFunction:
+    return NativeFunction(f, Plan(loops, cache), checks)
 
 
 def with_native_loops(f: Callable[..., Any], args: Sequence[Any], plan: Plan) -> Any:
     """``f(*args)`` for arrays, traced now, with its loops in the form that ``plan`` chooses."""
-    jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
-    return jax.tree.unflatten(jax.tree.structure(shapes), _call(jaxpr, args, plan))
-
-
-def _call(jaxpr: Any, args: Sequence[Any], plan: Plan) -> list[Any]:
-    consts = list(jaxpr.consts)
-    if consts:  # they may be tracers of the caller
-        n, operands = len(consts), [*consts, *args]
-        opened = jaxpr.jaxpr
-        jaxpr = jax.make_jaxpr(lambda *xs: jax.core.eval_jaxpr(opened, xs[:n], *xs[n:]))(
-            *map(jax.typeof, operands)
-        )
-        args = operands
-    if jaxpr.effects:
-        return jaxpr_as_fun(jaxpr)(*args)
-    return bind(jaxpr, args, plan)
+    jaxpr, operands, shapes = traced_call(f, args)
+    return jax.tree.unflatten(jax.tree.structure(shapes), call(jaxpr, operands, plan))

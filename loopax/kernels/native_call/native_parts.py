@@ -17,23 +17,23 @@ import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import (
-    ClosedJaxpr,
-    Jaxpr,
-    Literal,
-    Var,
-    jaxpr_as_fun,
-    low_jaxpr,
-    part_of,
-)
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun, low_jaxpr, part_of
 from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
 from loopax.kernels.kernel import Kernel, Policy
 from loopax.kernels.measurement import Times, conditions, is_possible, measured
+from loopax.kernels.native_call.equations import (
+    has_loop,
+    in_words,
+    inputs_of,
+    is_jaxpr,
+    is_loop,
+    outermost_loops,
+    outputs_of,
+)
 from loopax.kernels.primitive import bind
 
-_LOOPS = {"scan", "while"}
 # Lines of a native source, at 5 to 10 ms of Numba each: the most with small arrays in locals, and the
 # most of any program with "auto". JAX's own function is compiled after half a second, and a user who
 # wants its Hessian once should not wait longer.
@@ -76,11 +76,14 @@ class Plan:
     ----------
     loops
         One of `LOOPS`.
+    cache
+        Whether native code is read from the disk, and kept there.
     remarks
         The form of each loop compiled so far, and why.
     """
 
     loops: str
+    cache: bool = True
     remarks: dict[str, None] = field(default_factory=dict)
 
     def __repr__(self) -> str:  # in a jaxpr
@@ -93,6 +96,10 @@ class Plan:
     def reader(self) -> Reader:
         return _readers[0]
 
+    def say(self, loop: Any, remark: str) -> None:
+        """Add a remark on the form of a loop."""
+        self.remarks[f"{in_words(loop)}: {remark}"] = None
+
     def with_native_parts(self, jaxpr: Any) -> Any:
         """The closed jaxpr with kernels in the place of its loops."""
         if self.loops == "xla":
@@ -104,14 +111,16 @@ class Plan:
 
     def _in_faster_form(self, jaxpr: Any) -> Any:
         """The jaxpr with kernels or without, by a measurement of the whole where costs are close."""
-        parts = _Parts(self, jaxpr.jaxpr)
-        native = ClosedJaxpr(parts.replaced(), jaxpr.consts)
-        is_close = any(choice.is_close for choice in parts.choices)
-        times = _times(native, jaxpr) if is_close else None
-        is_native = times is None or times.is_native_faster
+        parts = _Parts(self, jaxpr.jaxpr, is_measured=self.loops == "auto" and is_possible())
+        native, times = ClosedJaxpr(parts.replaced(), jaxpr.consts), None
+        if any(choice.is_close for choice in parts.choices):
+            times = _times(native, jaxpr)
+            if times is None:
+                parts = _Parts(self, jaxpr.jaxpr)
+                native = ClosedJaxpr(parts.replaced(), jaxpr.consts)
         for choice in parts.choices:
             self.remarks[choice.in_words(times)] = None
-        return native if is_native else jaxpr
+        return native if times is None or times.is_native_faster else jaxpr
 
 
 @dataclass(frozen=True)
@@ -133,12 +142,16 @@ class _Choice:
 
 
 class _Parts:
-    """The equations of one jaxpr, divided into parts that are read into the IR together."""
+    """The equations of one jaxpr, divided into parts that are read into the IR together.
 
-    def __init__(self, plan: Plan, jaxpr: Jaxpr, choices: list[_Choice] | None = None) -> None:
+    ``is_measured``: whether a part whose costs are close becomes a kernel, for a measurement to decide.
+    """
+
+    def __init__(self, plan: Plan, jaxpr: Jaxpr, is_measured: bool = False) -> None:
         self.plan = plan
         self.jaxpr = jaxpr
-        self.choices: list[_Choice] = [] if choices is None else choices
+        self.is_measured = is_measured
+        self.choices: list[_Choice] = []
 
     def replaced(self) -> Jaxpr:
         equations: list[Any] = []
@@ -146,7 +159,7 @@ class _Parts:
             kernel = None if values is None else self._kernel(run, values)
             if kernel is not None:
                 equations.append(kernel)
-            elif values is not None and len(run) > 1 and any(map(_has_loop, run)):
+            elif values is not None and len(run) > 1 and any(map(has_loop, run)):
                 equations += map(self._with_own_kernel, run)
             else:
                 equations += map(self._with_inner_kernels, run)
@@ -174,7 +187,7 @@ class _Parts:
 
     def _with_own_kernel(self, eqn: Any) -> Any:
         """A loop as a kernel by itself, where that is faster; another equation as it is."""
-        values = self._read(eqn, {}) if _has_loop(eqn) else None
+        values = self._read(eqn, {}) if has_loop(eqn) else None
         kernel = None if values is None else self._kernel([eqn], values)
         return self._with_inner_kernels(eqn) if kernel is None else kernel
 
@@ -183,47 +196,49 @@ class _Parts:
         reader = self.plan.reader
         try:
             inputs = {
-                v: values[v] if v in values else reader.type_of(v.aval)() for v in _inputs_of([eqn])
+                v: values[v] if v in values else reader.type_of(v.aval)() for v in inputs_of([eqn])
             }
             return reader.read([eqn], inputs)
         except reader.refused as refused:
             why = f"there is no native form of {refused}"
         except Exception as error:  # a function that JAX runs is never refused
             why = f"it cannot be read, {type(error).__name__}: {error}"
-        if _is_loop(eqn):
-            self.choices.append(_Choice(_in_words(eqn), False, why))
+        if is_loop(eqn):
+            self.choices.append(_Choice(in_words(eqn), False, why))
         return None
 
     def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
         """An equation that computes a run natively; None where that is slower, or impossible."""
-        if not any(map(_has_loop, run)):
+        if not any(map(has_loop, run)):
             return None
-        inputs = _inputs_of(run)
-        outputs = self._outputs_of(run)
+        inputs = inputs_of(run)
+        outputs = outputs_of(self.jaxpr, run)
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
-        is_close = self.plan.loops == "auto" and is_possible() and cost.is_close(1)
+        is_close = self.is_measured and cost.is_close(1)
         kernel, obstacle = None, f"about {cost.in_words()}"
         if self.plan.loops == "native" or cost.saved(1) > 0 or is_close:
             kernel = self._part_kernel(part, values)
             obstacle = _no_code(kernel)
         self.choices += [
             _Choice(
-                _in_words(eqn), obstacle is None, obstacle or f"about {cost.in_words()}", is_close
+                in_words(loop), obstacle is None, obstacle or f"about {cost.in_words()}", is_close
             )
             for eqn in run
-            if _has_loop(eqn)
+            for loop in outermost_loops(eqn)
         ]
         if kernel is None or obstacle is not None:
             return None
         # A call, as keys are arrays in a kernel.
         avals = [v.aval for v in inputs]
         call_jaxpr = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, outputs)))(*avals)
-        return call_jaxpr.jaxpr.eqns[0].replace(invars=inputs, outvars=outputs)
+        (equation,) = call_jaxpr.jaxpr.eqns
+        source = next(filter(has_loop, run)).source_info  # with the user's named scopes
+        return equation.replace(invars=inputs, outvars=outputs, source_info=source)
 
     def _part_kernel(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
         shapes = [self.plan.reader.type_of(v.aval).shape for v in part.outvars]
-        name = "_".join(eqn.primitive.name for eqn in part.eqns if _has_loop(eqn))
+        name = "_".join(eqn.primitive.name for eqn in part.eqns if has_loop(eqn))
 
         def in_jax(*args: Any) -> list[Any]:
             outs = jax.core.eval_jaxpr(part, (), *map(_as_declared, args, part.invars))
@@ -243,27 +258,21 @@ class _Parts:
             canonical=True,
         )
 
-    def _outputs_of(self, run: Sequence[Any]) -> list[Var]:
-        """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
-        inside = set(map(id, run))
-        eqns_outside = [eqn for eqn in self.jaxpr.eqns if id(eqn) not in inside]
-        read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
-        read_outside |= {v for v in self.jaxpr.outvars if isinstance(v, Var)}
-        return [v for eqn in run for v in eqn.outvars if v in read_outside]
-
     def _with_inner_kernels(self, eqn: Any) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""
-        if not _has_loop(eqn) or eqn.primitive.name in _DERIVED:
+        if not has_loop(eqn) or eqn.primitive.name in _DERIVED:
             return eqn
         params = {name: self._inner(value) for name, value in eqn.params.items()}
         return eqn.replace(params=params)
 
     def _inner(self, value: Any) -> Any:
-        if isinstance(value, tuple | list) and value and all(map(_is_jaxpr, value)):
+        if isinstance(value, tuple | list) and value and all(map(is_jaxpr, value)):
             return type(value)(map(self._inner, value))
-        if not _is_jaxpr(value):
+        if not is_jaxpr(value):
             return value
-        inner = _Parts(self.plan, getattr(value, "jaxpr", value), self.choices).replaced()
+        parts = _Parts(self.plan, getattr(value, "jaxpr", value), self.is_measured)
+        inner = parts.replaced()
+        self.choices += parts.choices
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
 
 
@@ -309,36 +318,3 @@ def _is_key(aval: Any) -> bool:
 
 # Other parameters of these say what their jaxpr means to a transformation: it stays as it is.
 _DERIVED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
-
-
-def _inputs_of(run: Sequence[Any]) -> list[Var]:
-    """The variables that a run reads and does not compute, in order."""
-    computed = {v for eqn in run for v in eqn.outvars}
-    operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
-    return list(dict.fromkeys(v for v in operands if v not in computed))
-
-
-def _is_loop(eqn: Any) -> bool:
-    return eqn.primitive.name in _LOOPS
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(getattr(value, "jaxpr", value), "eqns")
-
-
-def _has_loop(eqn: Any) -> bool:
-    """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
-    return _is_loop(eqn) or any(
-        any(map(_has_loop, getattr(inner, "jaxpr", inner).eqns))
-        for value in eqn.params.values()
-        for inner in (value if isinstance(value, tuple | list) else [value])
-        if _is_jaxpr(inner)
-    )
-
-
-def _in_words(eqn: Any) -> str:
-    """A loop in words."""
-    name = eqn.primitive.name
-    if name == "scan":
-        return f"scan of {eqn.params['length']} steps"
-    return name

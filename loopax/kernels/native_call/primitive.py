@@ -9,14 +9,18 @@ its loops are replaced by kernels (`native_parts`); on other platforms it is low
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from loopax.base.upstream.jax import Primitive, batching, jaxpr_as_fun, mlir
+from loopax.cache import without_disk
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.native_call.native_parts import Plan
+from loopax.kernels.primitive import check_special
 
 native_call_p = Checkable("loopax_native_call")
 
@@ -37,7 +41,11 @@ def _compiled(jaxpr: Any, plan: Plan) -> Any:
 
 
 def _impl(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
-    return _compiled(call_jaxpr, plan)(*args)
+    # Or JAX would call this rule again: without jit, and to look for the operation that gave a nan.
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        outs = _compiled(call_jaxpr, plan)(*args)
+    check_special("a native function", [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)])
+    return outs
 
 
 def _abstract(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
@@ -97,10 +105,16 @@ def _lowered(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
 
 
 def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
-    if ctx.module_context.lowering_parameters.for_export:
+    module = ctx.module_context
+    # The partitioner cannot divide a call of native code: each device would run all of it.
+    is_partitioned = getattr(module.axis_context, "num_devices", 1) > 1
+    if is_partitioned and plan.loops != "xla":
+        plan.remarks["all loops: JAX's: the program is divided between devices"] = None
+    if is_partitioned or module.lowering_parameters.for_export:
         return _lowered(ctx, *args, call_jaxpr=call_jaxpr, plan=plan)
-    native = plan.with_native_parts(call_jaxpr)
-    return mlir.lower_fun(jaxpr_as_fun(native), multiple_results=True)(ctx, *args)
+    with nullcontext() if plan.cache else without_disk():
+        native = plan.with_native_parts(call_jaxpr)
+        return mlir.lower_fun(jaxpr_as_fun(native), multiple_results=True)(ctx, *args)
 
 
 native_call_p.multiple_results = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from loopax.base.errors import NonFiniteError
 from loopax.base.lock import TRACING
 from loopax.ir.program import Program
 from loopax.lowering.finiteness.locate import Locations
-from loopax.lowering.finiteness.places import error_of
+from loopax.lowering.finiteness.places import error_of_reports
 from loopax.lowering.finiteness.program import locating_program
 from loopax.lowering.order import run_passes
 
@@ -43,11 +43,4 @@ class Finiteness:
 
     def error_of(self, report: Any) -> NonFiniteError:
         """The error for a report, or for those of a batch: for its first row that has one."""
-        report = np.asarray(report)
-        rows: Sequence[int] = ()
-        if report.ndim > 1:
-            bad = np.argwhere(report[..., 0] != 0)
-            rows = tuple(int(k) for k in bad[0]) if len(bad) else ()
-            report = report[rows] if rows else report.reshape(-1, report.shape[-1])[0]
-        finding = self.locations.finding(report)
-        return error_of(finding, self.locations.places, self.name, rows)
+        return error_of_reports(report, self.locations.n_axes, self.locations.places, self.name)

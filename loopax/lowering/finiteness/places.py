@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from loopax.base.errors import NonFiniteError
 
 KINDS = "nan", "infinite", "minus infinity"
@@ -55,6 +57,19 @@ def error_of(
         f"{what} at {at} of {place.loops[-1]}{inside}. No value is before it; steps count from 0."
     )
     return NonFiniteError(name, said, steps, row)
+
+
+def error_of_reports(
+    reports: Any, n_axes: int, places: Sequence[Place], name: str
+) -> NonFiniteError:
+    """The error of a report, or of the reports of a batch: of its first row that has a finding."""
+    report = np.asarray(reports)
+    row: Sequence[int] = ()
+    if report.ndim > 1:
+        bad = np.argwhere(report[..., 0] != 0)
+        row = tuple(int(k) for k in bad[0]) if len(bad) else ()
+        report = report[row] if row else report.reshape(-1, report.shape[-1])[0]
+    return error_of(findings(report, n_axes), places, name, row)
 
 
 def findings(report: Any, n_axes: int) -> Finding | None:

@@ -37,7 +37,8 @@ These primitives of JAX {version} always stay in JAX:
 """
 FAMILIES = {
     "elementwise": "Elementwise functions",
-    "integers": "Bit shifts",
+    "integers": "Integers: shifts and bits",
+    "bits": "Bits of floats",
     "conversions": "Conversions",
     "shapes": "Shapes and layout",
     "indexing": "Indexing, reads",
@@ -46,6 +47,7 @@ FAMILIES = {
     "cumulative": "Cumulative functions",
     "ordering": "Sorting",
     "contractions": "Products",
+    "windows": "Convolutions and windows",
     "linalg": "Linear algebra",
     "random": "Random bits",
     "loops": "Loops and branches",

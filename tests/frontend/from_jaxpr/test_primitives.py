@@ -33,6 +33,22 @@ def pairs(values: Any) -> tuple[Any, Any]:
     return x.ravel(), y.ravel()
 
 
+def without_lowest_bits(x: Any) -> Any:
+    """``x`` without the lower half of its significand, as in an error-free product."""
+    n, kind = (27, "uint64") if x.dtype == np.float64 else (12, "uint32")
+    mask = np.array(-(2**n), f"int{8 * x.dtype.itemsize}").astype(kind)
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, kind) & mask, x.dtype)
+
+
+def shift_right(x: Any, n: Any) -> Any:
+    return lax.shift_right_arithmetic(x, n) if x.dtype.kind == "i" else x
+
+
+def counts(x: Any) -> Any:
+    """Numbers of bits for each element, some out of range."""
+    return jnp.arange(len(x), dtype=x.dtype) * 7 - (x.dtype.kind == "i")
+
+
 ONE_FLOAT = {
     **{
         name: getattr(jnp, name)
@@ -48,6 +64,17 @@ ONE_FLOAT = {
     "erf_inv": lambda x: lax.erf_inv(jnp.clip(x, -1, 1)),
     "lgamma": lambda x: lax.lgamma(jnp.abs(x)),
     "digamma": lambda x: lax.digamma(jnp.abs(x) + 0.1),
+    "bessel": lambda x: (lax.bessel_i0e(jnp.nan_to_num(x)), lax.bessel_i1e(jnp.nan_to_num(x))),
+    "polygamma": lambda x: [
+        lax.polygamma(jnp.full_like(x, n), jnp.clip(jnp.abs(x), 0.1, 50)) for n in (1, 2)
+    ],
+    "cube root": jnp.cbrt,
+    "polynomial": lambda x: jnp.polyval(jnp.array([0.5, -1.0, 2.0, 3.0], x.dtype), x),
+    "sign bit": lambda x: (jnp.signbit(x[:-1]), jnp.copysign(2.0, x[:-1])),  # of a nan it is 0
+    "lowest bits": lambda x: jax.jit(without_lowest_bits)(
+        jnp.concatenate([x, x * 1e30, x / 1e30, x / 3, x * (1 + jnp.finfo(x.dtype).eps)])
+    ),
+    "derivative of erf": lambda x: jax.vmap(jax.grad(lax.erf))(x[:-3]),
     "square": lax.square,
     "cube": lambda x: x**3,
     "inverse cube": lambda x: x**-3,
@@ -81,6 +108,14 @@ ONE_INTEGER = {
     "cube": lambda x: lax.integer_pow(x, 3),
     "shifts": lambda x: (x << 3, x >> 2, lax.shift_right_logical(x, x.dtype.type(2)), x << 0),
     "far shifts": lambda x: (x << x.dtype.type(100), x >> x.dtype.type(100)),
+    "shifts by numbers": lambda x: [
+        [
+            shift(part, n)
+            for part, n in zip(jnp.split(x, [5]), jnp.split(counts(x), [5]), strict=True)
+        ]
+        for shift in (lax.shift_left, lax.shift_right_logical, shift_right)
+    ],
+    "number of bits": lax.population_count,
     **{f"to {t}": lambda x, t=t: x.astype(t) for t in (*INTEGERS, "bool", *FLOATS)},
 }
 TWO_INTEGERS = {
@@ -146,7 +181,55 @@ OF_ARRAYS = {
         x.astype(int)[0] @ x.astype(int)[1].T,
     ),
     "sorts": lambda x: (jnp.sort(x, 1), jnp.argsort(x, 0), jnp.sort(x.ravel(), descending=True)),
-    "largest": lambda x: (*lax.top_k(x, 2), *lax.top_k(jnp.round(x), 2)),
+    "largest": lambda x: (
+        *lax.top_k(x, 2),
+        *lax.top_k(jnp.round(x), 2),
+        *lax.top_k(jnp.array([-0.0, 0.0, -0.0, 0.0, -1.0], x.dtype) * jnp.abs(x[0, 0, :1]), 4),
+    ),
+    "sorts by several keys": lambda x: (
+        jnp.lexsort((x[:, 0, 0], jnp.round(x[:, 1, 0]))),
+        lax.sort((jnp.round(x), x[::-1], x * 2), dimension=1, num_keys=2),
+        jnp.sort(x > 0, 1),
+        jnp.argsort(x > 0, 1),
+    ),
+    "largest of many": lambda x: (
+        *lax.top_k(jnp.round(x.ravel()), 20),
+        *lax.top_k(jnp.where(x > 1, jnp.nan, x).ravel(), 11),
+        *lax.top_k(x.astype(int), 2),
+        *lax.top_k(x > 0, 1),
+    ),
+    "positions of flags": lambda x: (jnp.argmax(x > 0, 1), jnp.argmin(x > 0, 0)),
+    "cumulative integers": lambda x: (
+        jnp.cumsum((x * 50).astype("int8"), 1),
+        lax.cumsum((x * 9).astype(int), 0, reverse=True),
+        lax.cumprod((x * 9).astype("uint8"), 1),
+        jnp.cumsum(x > 0),
+    ),
+    "in another order": lambda x: (
+        lax.reshape(x, (4, 6), dimensions=(1, 2, 0)),
+        jnp.dstack([x, x]),
+    ),
+    "convolutions": lambda x: (
+        jnp.convolve(x[0, :, 0], x[:, 0, 0]),
+        jnp.correlate(x[0, :, 0], x[:, 0, 0], mode="same"),
+        lax.conv(x[:, None], x[:2, None, :2], (1, 1), "SAME"),
+        lax.conv_general_dilated(
+            x, x[:2, :, :2], (2,), [(2, 1)], lhs_dilation=(3,), rhs_dilation=(2,)
+        ),
+        lax.conv_general_dilated(
+            x, x[:, :2, :2], (1,), [(-1, 1)], dimension_numbers=("NHC", "OIH", "HNC")
+        ),
+    ),
+    "windows": lambda x: [
+        lax.reduce_window(y, init, f, (1, 3, 1), strides, "SAME", window_dilation=(1, 2, 1))
+        for strides in ((1, 1, 1), (1, 2, 1))
+        for y, init, f in (
+            (x, x.dtype.type(0), lax.add),
+            (x, x.dtype.type(-np.inf), lax.max),
+            (x, x.dtype.type(np.inf), lax.min),
+            ((x * 9).astype("int32"), np.int32(np.iinfo("int32").min), lax.max),
+        )
+    ],
     "median": lambda x: jnp.median(x, axis=1),
     "searches": lambda x: jnp.searchsorted(jnp.sort(x.ravel()), x[0].ravel()),
     "one hot": lambda x: jax.nn.one_hot(jnp.argmax(x, 1), 4),

@@ -1,0 +1,67 @@
+"""A function of arrays as a closed jaxpr without constants, and its call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import jax
+
+from loopax.base.upstream.jax import ClosedJaxpr, Literal, part_of
+from loopax.kernels.native_call.equations import has_loop, inner_jaxprs, inputs_of, outputs_of
+from loopax.kernels.native_call.native_parts import Plan
+from loopax.kernels.native_call.primitive import bind
+
+
+def traced_call(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+    """The jaxpr of ``f(*args)``, the operands for it, and the structure of its results.
+
+    Constants may be tracers of the caller: they are operands.
+    """
+    jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    consts = list(jaxpr.consts)
+    operands = [*consts, *args]
+    if consts:
+        n, opened = len(consts), jaxpr.jaxpr
+        jaxpr = jax.make_jaxpr(lambda *xs: jax.core.eval_jaxpr(opened, xs[:n], *xs[n:]))(
+            *map(jax.typeof, operands)
+        )
+    return jaxpr, operands, shapes
+
+
+def call(jaxpr: Any, operands: Sequence[Any], plan: Plan) -> list[Any]:
+    """The outputs of a closed jaxpr without constants, as one equation unless it has effects.
+
+    An equation with an effect, such as a print, stays JAX's; each run of the others is one equation.
+    """
+    if not jaxpr.effects:
+        return bind(jaxpr, operands, plan)
+    opened = jaxpr.jaxpr
+    values: dict[Any, Any] = dict(zip(opened.invars, operands, strict=True))
+    for is_pure, run in groupby(opened.eqns, _is_pure):
+        eqns = list(run)
+        inputs, outputs = inputs_of(eqns), outputs_of(opened, eqns)
+        part = part_of(opened, inputs, outputs, eqns)
+        args = [values[v] for v in inputs]
+        if is_pure and any(map(has_loop, eqns)):
+            outs = bind(ClosedJaxpr(part, ()), args, plan)
+        else:
+            outs = jax.core.eval_jaxpr(part, (), *args)
+        values.update(zip(outputs, outs, strict=True))
+        for loop in eqns if not is_pure else ():
+            if has_loop(loop):
+                plan.say(loop, f"JAX's: there is no native form of {_with_effect(loop)}")
+    return [v.val if isinstance(v, Literal) else values[v] for v in opened.outvars]
+
+
+def _is_pure(eqn: Any) -> bool:
+    """Whether an equation has no effect, and reads and returns arrays only."""
+    is_reference = [hasattr(v.aval, "inner_aval") for v in (*eqn.invars, *eqn.outvars)]
+    return not eqn.effects and not any(is_reference)
+
+
+def _with_effect(eqn: Any) -> str:
+    """The name of the primitive in an equation that has the effect."""
+    inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
+    return next((_with_effect(e) for e in inner if e.effects), str(eqn.primitive.name))

@@ -1,0 +1,81 @@
+"""Equations of jaxprs: the loops in them, and the variables that a run of them reads and computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loopax.base.upstream.jax import Jaxpr, Literal, Var
+
+_LOOPS = {"scan", "while"}
+
+
+def inputs_of(run: Sequence[Any]) -> list[Var]:
+    """The variables that a run reads and does not compute, in order."""
+    computed = {v for eqn in run for v in eqn.outvars}
+    operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
+    return list(dict.fromkeys(v for v in operands if v not in computed))
+
+
+def outputs_of(jaxpr: Jaxpr, run: Sequence[Any]) -> list[Var]:
+    """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
+    inside = set(map(id, run))
+    eqns_outside = [eqn for eqn in jaxpr.eqns if id(eqn) not in inside]
+    read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
+    read_outside |= {v for v in jaxpr.outvars if isinstance(v, Var)}
+    return [v for eqn in run for v in eqn.outvars if v in read_outside]
+
+
+def is_loop(eqn: Any) -> bool:
+    return eqn.primitive.name in _LOOPS
+
+
+def is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+def has_loop(eqn: Any) -> bool:
+    """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
+    return is_loop(eqn) or any(
+        any(map(has_loop, getattr(inner, "jaxpr", inner).eqns)) for inner in inner_jaxprs(eqn)
+    )
+
+
+def inner_jaxprs(eqn: Any) -> list[Any]:
+    """The jaxprs among the parameters of an equation, closed or not."""
+    values = eqn.params.values()
+    nested = [v if isinstance(v, tuple | list) else [v] for v in values]
+    return [inner for some in nested for inner in some if is_jaxpr(inner)]
+
+
+def outermost_loops(eqn: Any) -> list[Any]:
+    """The equation if it is a loop, or else the loops in it."""
+    if is_loop(eqn):
+        return [eqn]
+    inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
+    return [loop for e in inner for loop in outermost_loops(e)]
+
+
+def in_words(eqn: Any) -> str:
+    """A loop in words."""
+    name = eqn.primitive.name
+    if name == "scan":
+        return f"scan of {eqn.params['length']} steps"
+    return name
+
+
+def most_axes(jaxpr: Any) -> int:
+    """The number of axes of the value with the most of them."""
+    inner = [most_axes(getattr(j, "jaxpr", j)) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
+    variables = [v for eqn in jaxpr.eqns for v in eqn.outvars] + list(jaxpr.outvars)
+    return max([0, *inner, *(len(v.aval.shape) for v in variables)])
+
+
+def loop_depth(jaxpr: Any) -> int:
+    """The number of loops that are nested."""
+    depths = [
+        is_loop(eqn) + loop_depth(getattr(j, "jaxpr", j))
+        for eqn in jaxpr.eqns
+        for j in inner_jaxprs(eqn)
+    ]
+    return max([0, *depths])

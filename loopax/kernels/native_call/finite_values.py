@@ -1,0 +1,290 @@
+"""Jaxprs that look for values that are not finite: ``native(..., checks="nan")``.
+
+    y = f(x)  ->  y, whether any state, row of a trace or output is not finite
+    y = f(x)  ->  [code, kind, *entry, *steps] of the first such value
+
+Both are an evaluation of the jaxpr of ``f``, equation by equation, in which each loop has one more
+state. They differ in what that state says of the values so far: a flag costs a comparison in each step;
+a report is computed once a flag is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from loopax.base.errors import NonFiniteError
+from loopax.base.upstream.jax import Literal, jaxpr_as_fun, part_of, partial_eval
+from loopax.kernels.native_call.equations import has_loop, inner_jaxprs, loop_depth, most_axes
+from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
+from loopax.lowering.finiteness.places import Place, error_of_reports
+
+_INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
+
+
+class Flag(NamedTuple):
+    """Whether a value was not finite."""
+
+    counts_steps = False
+
+    def none(self) -> Any:
+        return jnp.zeros((), bool)
+
+    def at(self, x: Any, code: int) -> Any:
+        return jnp.logical_not(jnp.isfinite(x).all())
+
+    def first(self, one: Any, other: Any) -> Any:
+        return one | other
+
+    def in_step(self, finding: Any, step: Any, depth: int) -> Any:
+        return finding
+
+
+class Report(NamedTuple):
+    """The first value that was not finite, as numbers: of a `Finding`."""
+
+    n_axes: int
+    depth: int
+    counts_steps = True
+
+    def none(self) -> Any:
+        return jnp.zeros(2 + self.n_axes + self.depth, "int32")
+
+    def at(self, x: Any, code: int) -> Any:
+        bad = jnp.logical_not(jnp.isfinite(x)).ravel()
+        if not bad.size:
+            return self.none()
+        k = jnp.argmax(bad)
+        value = x.ravel()[k]
+        kind = jnp.where(jnp.isnan(value), 0, jnp.where(jnp.real(value) > 0, 1, 2))
+        entry = jnp.unravel_index(k, x.shape)
+        numbers = [jnp.where(bad[k], code, 0), kind, *entry]
+        vector = jnp.stack([jnp.asarray(n).astype("int32") for n in numbers])
+        return jnp.pad(vector, (0, len(self.none()) - len(numbers)))
+
+    def first(self, one: Any, other: Any) -> Any:
+        return jnp.where(one[0] != 0, one, other)
+
+    def in_step(self, finding: Any, step: Any, depth: int) -> Any:
+        return finding.at[2 + self.n_axes + depth].set(step)
+
+
+@dataclass(eq=False)
+class Inspection:
+    """A closed jaxpr, and what is said of its values that are not finite.
+
+    Parameters
+    ----------
+    jaxpr
+        The jaxpr.
+    name
+        The name of the function.
+    output_names
+        The name of each output.
+    """
+
+    jaxpr: Any
+    name: str
+    output_names: Sequence[str]
+    places: dict[Place, int] = field(default_factory=dict)  # with the codes of reports
+
+    def __post_init__(self) -> None:
+        # Only what an output needs is computed, and so looked at.
+        opened = self.jaxpr.jaxpr
+        self._jaxpr, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
+        self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr))
+
+    def flagged(self, *args: Any) -> list[Any]:
+        """The outputs of the jaxpr, and a flag."""
+        outs, flag = self._evaluated(_Evaluation(self, Flag()), args)
+        return [*outs, flag]
+
+    def report(self, *args: Any) -> Any:
+        """The numbers of the first value that is not finite."""
+        return self._evaluated(_Evaluation(self, self._report), args)[1]
+
+    def error(self, reports: Any) -> NonFiniteError:
+        """The error for a `report`, or for the reports of a batch."""
+        return error_of_reports(reports, self._report.n_axes, list(self.places), self.name)
+
+    def _evaluated(self, evaluation: _Evaluation, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        outs, finding = evaluation.run(self._jaxpr, self.jaxpr.consts, args, ())
+        values = zip(outs, self._jaxpr.outvars, self.output_names, strict=True)
+        named = [(x, f"output {name}") for x, v, name in values if not isinstance(v, Literal)]
+        return outs, evaluation.with_values(finding, named, ())
+
+
+class _Evaluation:
+    """The evaluation of a jaxpr with a `Flag` or a `Report` of its values."""
+
+    def __init__(self, inspection: Inspection, kind: Any) -> None:
+        self._places = inspection.places
+        self._kind = kind
+
+    def with_values(
+        self, finding: Any, values: Sequence[tuple[Any, str]], loops: tuple[str, ...]
+    ) -> Any:
+        """``finding``, or else what is found in these values, each with its name."""
+        for x, name in values:
+            if _is_inexact(x):
+                place = Place(name, jnp.ndim(x), loops)
+                code = self._places.setdefault(place, len(self._places) + 1)
+                finding = self._kind.first(finding, self._kind.at(x, code))
+        return finding
+
+    def run(
+        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], loops: tuple[str, ...]
+    ) -> tuple[list[Any], Any]:
+        """The outputs, and what is found inside of the equations."""
+        values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, Literal) else values[atom]
+
+        is_read = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)}
+        is_read |= {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+        finding = self._kind.none()
+        for eqn in jaxpr.eqns:
+            if eqn.effects and not eqn.outvars and self._kind.counts_steps:
+                continue  # printed in the run before
+            outs, inside = self._equation(jaxpr, eqn, list(map(read, eqn.invars)), is_read, loops)
+            values.update(outs)
+            finding = finding if inside is None else self._kind.first(finding, inside)
+        return list(map(read, jaxpr.outvars)), finding
+
+    def _equation(
+        self, jaxpr: Any, eqn: Any, args: list[Any], is_read: set[Any], loops: tuple[str, ...]
+    ) -> tuple[dict[Any, Any], Any]:
+        """The values of an equation's outputs, and what is found inside of it; None for no loop."""
+        rule: Any = _RULES.get(eqn.primitive.name) if has_loop(eqn) else None
+        if rule is not None:
+            outs, finding = rule(self, eqn, args, loops)
+            return dict(zip(eqn.outvars, outs, strict=True)), finding
+        outvars = [v for v in eqn.outvars if v in is_read]
+        variables = [v for v in eqn.invars if not isinstance(v, Literal)]
+        operands = [x for v, x in zip(eqn.invars, args, strict=True) if not isinstance(v, Literal)]
+        unique = dict(zip(variables, operands, strict=True))
+        part = part_of(jaxpr, list(unique), outvars, [eqn])
+        outs = jax.core.eval_jaxpr(part, (), *unique.values())
+        finding = None
+        if has_loop(eqn):  # a function with its own derivative: only its results are looked at
+            named = [(x, f"result {k} of {eqn.primitive.name}") for k, x in enumerate(outs)]
+            finding = self.with_values(self._kind.none(), named, loops)
+        return dict(zip(outvars, outs, strict=True)), finding
+
+    def _call(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> tuple[list[Any], Any]:
+        (inner,) = inner_jaxprs(eqn)
+        return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), args, loops)
+
+    def _checkpoint(
+        self, eqn: Any, args: list[Any], loops: tuple[str, ...]
+    ) -> tuple[list[Any], Any]:
+        def function(*args: Any) -> Any:
+            return self._call(eqn, list(args), loops)
+
+        options = {name: eqn.params[name] for name in ("prevent_cse", "policy")}
+        outs, finding = jax.checkpoint(function, **options)(*args)
+        return outs, finding
+
+    def _branches(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> Any:
+        def function(branch: Any) -> Any:
+            return lambda *args: self.run(branch.jaxpr, branch.consts, args, loops)
+
+        index, *operands = args
+        branches = list(map(function, eqn.params["branches"]))
+        return lax.switch(jnp.asarray(index).astype("int32"), branches, *operands)
+
+    def _scan(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> tuple[list[Any], Any]:
+        body, params = eqn.params["jaxpr"], eqn.params
+        invars, outvars = body.jaxpr.invars, body.jaxpr.outvars
+        n_rows, n_ys = _n_rows(eqn.invars, invars), _n_rows(eqn.outvars, outvars)
+        n = len(outvars) - n_ys
+        n_consts = len(invars) - n - n_rows
+        consts, states, rows = args[:n_consts], args[n_consts : n_consts + n], args[n_consts + n :]
+        names = state_names(body, range(n_consts, n_consts + n))
+        inside = (*loops, loop_name(eqn, body))
+
+        def step(carry: Any, rows: Any) -> Any:
+            k, finding, *states = carry
+            outs, inner = self.run(body.jaxpr, body.consts, [*consts, *states, *rows], inside)
+            before = invars[n_consts : n_consts + n]
+            named = _computed(outs, outvars, before, names, trace_names(body, range(n, n + n_ys)))
+            inner = self.with_values(inner, named, inside)
+            return self._next(k, finding, inner, len(loops), outs[:n]), outs[n:]
+
+        (_, finding, *finals), ys = lax.scan(
+            step,
+            (self._start(), self._kind.none(), *states),
+            rows,
+            length=params["length"],
+            reverse=params["reverse"],
+            unroll=params["unroll"],
+        )
+        return [*finals, *ys], finding
+
+    def _while(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> tuple[list[Any], Any]:
+        condition, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+        n, m = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        before = body.jaxpr.invars[m:]
+        names = state_names(body, range(m, m + len(before)))
+        inside = (*loops, loop_name(eqn, body))
+
+        def step(carry: Any) -> Any:
+            k, finding, *states = carry
+            outs, inner = self.run(body.jaxpr, body.consts, [*args[n : n + m], *states], inside)
+            inner = self.with_values(
+                inner, _computed(outs, body.jaxpr.outvars, before, names, []), inside
+            )
+            return self._next(k, finding, inner, len(loops), outs)
+
+        _, finding, *finals = lax.while_loop(
+            lambda carry: jaxpr_as_fun(condition)(*args[:n], *carry[2:])[0],
+            step,
+            (self._start(), self._kind.none(), *args[n + m :]),
+        )
+        return finals, finding
+
+    def _start(self) -> Any:
+        """The number of the first step, where steps are counted."""
+        return jnp.zeros((), "int32") if self._kind.counts_steps else None
+
+    def _next(self, k: Any, finding: Any, inner: Any, depth: int, states: Sequence[Any]) -> Any:
+        finding = self._kind.first(finding, self._kind.in_step(inner, k, depth))
+        return (None if k is None else k + 1, finding, *states)
+
+
+_RULES: dict[str, Any] = {"scan": _Evaluation._scan, "while": _Evaluation._while}
+_RULES |= {"cond": _Evaluation._branches}
+_RULES |= dict.fromkeys(_INLINED, _Evaluation._call)
+_RULES |= dict.fromkeys(("remat", "remat2", "checkpoint"), _Evaluation._checkpoint)
+
+
+def _is_inexact(x: Any) -> bool:
+    return jnp.issubdtype(jax.typeof(x).dtype, np.inexact)
+
+
+def _computed(
+    outs: Sequence[Any],
+    outvars: Sequence[Any],
+    before: Sequence[Any],
+    states: Sequence[str],
+    traces: Sequence[str],
+) -> list[tuple[Any, str]]:
+    """The values that a step computes, each once, with its name."""
+    names = [*(f"state {name}" for name in states), *(f"trace {name}" for name in traces)]
+    computed: dict[Any, tuple[Any, str]] = {}
+    for x, v, name in zip(outs, outvars, names, strict=True):
+        if not isinstance(v, Literal) and v not in before:
+            computed.setdefault(v, (x, name))
+    return list(computed.values())
+
+
+def _n_rows(operands: Sequence[Any], inner: Sequence[Any]) -> int:
+    """The number of values that enter or leave a step row by row."""
+    return sum(len(v.aval.shape) != len(w.aval.shape) for v, w in zip(operands, inner, strict=True))

@@ -1,0 +1,33 @@
+"""Names of JAX loops, and of their states and traces, from the functions that are their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loopax.base.upstream.jax import user_line
+
+
+def state_names(body: Any, positions: range) -> list[str]:
+    """The names of a step's arguments: its own, or else their numbers."""
+    names = body.jaxpr.debug_info.arg_names or ()
+    return [
+        (names[k] if k < len(names) else "") or f"number {k - positions.start}" for k in positions
+    ]
+
+
+def trace_names(body: Any, positions: range) -> list[str]:
+    """The name ``y`` with the place of each trace in the second result of a step."""
+    paths = body.jaxpr.debug_info.result_paths
+    paths = paths if isinstance(paths, tuple | list) and len(paths) >= positions.stop else None
+    return [
+        f"number {k - positions.start}"
+        if paths is None
+        else f"y{paths[k].removeprefix('result[1]')}"
+        for k in positions
+    ]
+
+
+def loop_name(eqn: Any, body: Any) -> str:
+    """A loop by the name of its step, and its line."""
+    info = body.jaxpr.debug_info.func_src_info or eqn.primitive.name
+    return f"loop '{info.partition(' at ')[0]}' ({user_line(eqn)})"
