@@ -259,6 +259,17 @@ def test_powers_of_zero(form):
         np.testing.assert_array_equal(product, curvature)
 
 
+@pytest.mark.both_stacks  # JAX 0.10 forgets the custom derivative there
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_second_derivatives_of_powers_of_zero_in_a_loop(loops):
+    final, _ = loopax.scan(
+        lambda c, r: (0.5 * c + ((r * V) ** W).sum(), None), 0.0, np.array([0.5, 1.0])
+    )
+    f = jaxify([V, W], final, loops=loops)
+    curvature = jax.jacfwd(jax.jacrev(f))(np.zeros(4), np.arange(4.0))
+    np.testing.assert_allclose(curvature, np.diag([0.0, 0.0, 2.25, 0.0]))
+
+
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_powers_with_the_exponent_zero(form):
     """The derivative by x is 0, at infinity too; by x and the exponent it is 1 / x."""
