@@ -47,6 +47,16 @@ def test_each_value_is_read_before_anything_is_written(name, as_users_have_it):
     np.testing.assert_allclose(by_jax, slopes[0], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("write", [pt.set_subtensor, pt.inc_subtensor])
+def test_an_index_that_is_a_constant_of_the_caller(write, as_users_have_it):
+    i = pt.lvector("i")
+    out = write(E[i[:1]], 2 * E.ravel()[2:5][None])
+    x, at = np.arange(9.0), np.array([1, 2])
+    (expected,) = pytensor.function([X, i], [out], mode=FAST_COMPILE)(x, at)
+    f = jaxify([X, i], out, loops="xla")
+    np.testing.assert_allclose(jax.jit(lambda x: f(x, at))(x), expected, rtol=1e-13)
+
+
 def test_an_argument_that_the_caller_reshapes():
     m = pt.dmatrix("m")
     f = jaxify([m], pt.set_subtensor(m[1:], 2 * m[:-1]), loops="xla")

@@ -138,6 +138,9 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
+    if value_reads_target(*site.node.inputs[:2], needs_reshape=True):
+        # XLA does a write at one index in place if the index is a constant in the caller's program.
+        entries = tuple(jax.lax.optimization_barrier(e) if is_traced(e) else e for e in entries)
     written = x.at[entries].set(y) if sets else x.at[entries].add(y)
     return check_open(site, index, x, written)
 
