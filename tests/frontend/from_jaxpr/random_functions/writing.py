@@ -63,7 +63,7 @@ def _integers(rng: np.random.Generator, values: list[Value]) -> Value:
     x, y = pick(rng, values, "i", 0), pick(rng, values, "i", 0)
     if x.ndim or y.ndim:
         x, y = jnp.sum(x), jnp.sum(y)
-    return one_of(rng, functions)(x, y)
+    return one_of(rng, functions)(x, y.astype(x.dtype))
 
 
 def _comparison(rng: np.random.Generator, values: list[Value]) -> Value:
