@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _TUNED = ("step_size", "inverse_mass_matrix")
@@ -105,7 +106,21 @@ def _algorithm(
     adaptation_names = inspect.signature(blackjax.window_adaptation).parameters
     kernel_options = {k: x for k, x in options.items() if k not in adaptation_names}
 
+    def untuned(position: Any) -> Any:
+        """BlackJAX's state and parameters before its first step of tuning, which it refuses to return."""
+        choices = {name: p.default for name, p in adaptation_names.items()} | options
+        n = sum(x.size for x in jax.tree.leaves(position))
+        variances = jnp.ones(n)
+        diagonal = choices["is_mass_matrix_diagonal"]
+        parameters = {
+            "step_size": jnp.asarray(choices["initial_step_size"], float),
+            "inverse_mass_matrix": variances if diagonal else jnp.diag(variances),
+        }
+        return kind.init(position, logp_fn), parameters
+
     def tuned(key: Any, position: Any) -> Any:
+        if tune == 0:
+            return untuned(position)
         (start, parameters), _ = adaptation.run(key, position, num_steps=tune)
         return start, {name: parameters[name] for name in _TUNED}
 

@@ -3,14 +3,18 @@
 import jax
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor import sparse
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import vectorize_graph
+from pytensor.scalar.loop import ScalarLoop
+from pytensor.tensor.elemwise import Elemwise
 
 import loopax
 from loopax import jaxify
+from loopax.ir.derivatives.traversal import pull_back, push_forward
 from tests.support.both_backends import NATIVE
 from tests.support.compare import FAST_COMPILE
 from tests.support.marking import slow_where
@@ -256,6 +260,17 @@ def test_powers_of_zero(form):
         np.testing.assert_array_equal(product, curvature)
 
 
+@pytest.mark.both_stacks  # JAX 0.10 forgets the custom derivative there
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_second_derivatives_of_powers_of_zero_in_a_loop(loops):
+    final, _ = loopax.scan(
+        lambda c, r: (0.5 * c + ((r * V) ** W).sum(), None), 0.0, np.array([0.5, 1.0])
+    )
+    f = jaxify([V, W], final, loops=loops)
+    curvature = jax.jacfwd(jax.jacrev(f))(np.zeros(4), np.arange(4.0))
+    np.testing.assert_allclose(curvature, np.diag([0.0, 0.0, 2.25, 0.0]))
+
+
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_powers_with_the_exponent_zero(form):
     """The derivative by x is 0, at infinity too; by x and the exponent it is 1 / x."""
@@ -287,6 +302,61 @@ def test_log1mexp_at_zero(form):
         np.testing.assert_allclose(gradient(x), first)
         found = loopax.hvp(f, (x,), (np.ones(()),)) if native else jax.grad(gradient)(x)
         np.testing.assert_allclose(found, second)
+
+
+@pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
+def test_angles_of_large_numbers(form):
+    """Their squares overflow: all derivatives are 0, none is NaN."""
+    y, x = pt.dvectors("y", "x")
+    f = jaxify([y, x], pt.arctan2(y, x).sum(), **form)
+    size = np.array([1e300, 1e200, 1.0])
+    point, ones, zeros = (3.0 * size, 4.0 * size), np.ones(3), np.zeros(3)
+    native = form == {"backend": NATIVE}
+    gradient = (loopax if native else jax).grad(f, (0, 1))
+    np.testing.assert_allclose(gradient(*point), [[0, 0, 0.16], [0, 0, -0.12]], atol=1e-180)
+    for tangents, expected in (
+        ((ones, zeros), (-0.0384, -0.0112)),
+        ((zeros, ones), (-0.0112, 0.0384)),
+    ):
+        if native:
+            products = loopax.hvp(f, point, tangents)
+        else:
+            products = jax.jvp(gradient, point, tangents)[1]
+        np.testing.assert_allclose(products, [[0, 0, k] for k in expected], atol=1e-180)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_derivatives_of_a_loop_inside_an_elementwise_function(stops):
+    """``s * c**5`` as a `ScalarLoop`, which PyTensor does not differentiate: both modes, second order."""
+    s, c, n = ps.float64("s"), ps.float64("c"), ps.int64("n")
+    until = ps.ge(n + 1, 5) if stops else None
+    loop = Elemwise(ScalarLoop([s, n], [s * c, n + 1], constant=[c], until=until))
+    start, factor = pt.dvectors("start", "factor")
+    out = loop(9 if stops else 5, start, np.int64(0), factor, return_list=True)[0]
+    s, c = np.array([2.0, -0.5]), np.array([1.5, 0.3])
+    first = pull_back([start, factor], [out], [pt.ones_like(out)])
+    second = pull_back([start, factor], [first[1]], [pt.ones_like(out)])
+    (pushed,) = push_forward([start, factor], [out], [pt.full_like(start, 3.0), factor])
+    found = pytensor.function([start, factor], [*first, *second, pushed], mode=FAST_COMPILE)(s, c)
+    expected = [c**5, 5 * s * c**4, 5 * c**4, 20 * s * c**3, 3 * c**5 + 5 * s * c**5]
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+@pytest.mark.both_stacks  # PyTensor 3.0 and 3.3 sum other series
+@pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:Numba will use object mode:UserWarning"
+)  # `tri_gamma`, PyTensor 3.0
+@pytest.mark.parametrize("name", ["gammainc", "gammaincc"])
+def test_second_derivatives_of_the_incomplete_gamma_functions(name):
+    """By the shape, natively, they are those of JAX's operations: PyTensor sums the first ones in loops."""
+    shape, x = pt.dvectors("shape", "x")
+    cost = pt.sin(getattr(pt, name)(shape, x)).sum()
+    point, ones = (np.array([0.5, 2.0, 7.0]), np.array([0.7, 1.5, 9.0])), np.ones(3)
+    by_shape, by_x = loopax.hvp(jaxify([shape, x], cost, backend=NATIVE), point, (ones, 0.5 * ones))
+    gradient = jax.grad(jaxify([shape, x], cost, loops="xla"), (0, 1))
+    _, expected = jax.jvp(gradient, point, (ones, 0.5 * ones))
+    np.testing.assert_allclose([by_shape, by_x], expected, rtol=1e-5)
 
 
 def test_a_missing_second_derivative_is_refused():

@@ -159,6 +159,11 @@ def _linear(values: list[Any], *, of: Any, **params: Any) -> Any:
     return evaluate(jaxpr, values)
 
 
+def _native_call(values: list[Any], *, call_jaxpr: Any, plan: Any) -> Any:
+    """A function of `loopax.native`, with kernels in the place of its loops."""
+    return evaluate(plan.with_native_parts(call_jaxpr), values)
+
+
 def _high(values: list[Any], *, _prim: Any) -> Any:
     """What JAX 0.12 makes of a function with a derivative of its own."""
     args = jax.tree.unflatten(_prim.in_tree, values)
@@ -196,6 +201,7 @@ def _kernel(values: list[Any], *, kernel: Any, batch: Any, **_: Any) -> list[Any
 CONTROL_FLOW = {
     "loopax_kernel": _kernel,
     "loopax_kernel_jvp": _kernel,
+    "loopax_native_call": _native_call,
     "cond": _cond,
     "while": _while,
     "scan": _scan,

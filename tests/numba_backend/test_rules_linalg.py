@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import scipy.linalg
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.lu import LUFactor, PivotToPermutations
 from pytensor.tensor.linalg.inverse import MatrixInverse
@@ -12,6 +13,7 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
+from loopax import jaxify
 from loopax.numba_backend.callable.program import emitted
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
@@ -87,6 +89,17 @@ def test_row_exchanges_and_triangles(n):
     turned = np.roll(np.diag(np.arange(1.0, n + 1)), 1, axis=0) + 0.01 * M  # every row moves
     cases = [[m, rng.normal(size=n), rng.normal(size=(n, 2))] for m in (M, turned)]
     assert_agrees([A, v, B], outputs, *cases, rtol=1e-8, native=False)
+
+
+@pytest.mark.both_stacks  # PyTensor's conversion, which returns pivots that nobody has written (3.3.8)
+def test_pivots_of_a_matrix_that_may_not_be_square():
+    A = pt.dmatrix("A")
+    factor = jaxify([A], list(pt.linalg.lu_factor(A)), backend="numba")
+    for shape in [(3, 5), (3, 3), (3, 2)]:
+        values = rng.normal(size=shape)
+        for found, expected in zip(factor(values), scipy.linalg.lu_factor(values), strict=True):
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 5])

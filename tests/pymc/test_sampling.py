@@ -68,6 +68,19 @@ def test_native_code_in_samplers_of_jax(model, sampler):
     )
 
 
+@pytest.mark.parametrize("sampler", [needs("blackjax")])
+@pytest.mark.parametrize(
+    "mass", [{}, {"is_mass_matrix_diagonal": False}], ids=["diagonal", "dense"]
+)
+def test_no_tuning(model, sampler, mass):
+    """BlackJAX's adaptation refuses to take no steps: the draws begin with what it would begin with."""
+    settings = {"initial_step_size": 0.05, **mass}
+    sizes = {"draws": 30, "tune": 0, "chains": 2, "nuts_sampler_kwargs": settings}
+    trace = loopax.pymc.sample(model, sampler, **sizes, **QUIET)
+    assert trace.posterior["slopes"].shape == (2, 30, 2)
+    assert not trace.sample_stats["diverging"].all() and trace.posterior["slopes"].std() > 0
+
+
 @pytest.mark.parametrize("name", [needs("nutpie")])
 def test_nutpie_model(model, name):
     nutpie = importlib.import_module(name)

@@ -29,11 +29,20 @@ def power(x: Any, y: Any) -> Any:
 
 def _of_floats(x: Any, y: Any, is_traced: bool) -> Any:
     if is_traced:
-        return with_slopes(jnp.power, _slope_of_base, _slope_of_exponent)(x, y)
+        return with_slopes(_with_slope_at_zero, _slope_of_base, _slope_of_exponent)(x, y)
     whole = np.equal(y, np.floor(y)) & np.greater_equal(y, 0)
     if not np.any(whole):  # none of its derivatives has the exponent 0
         return jnp.power(x, y)
-    return with_slopes(lambda x: jnp.power(x, y), lambda x: _slope_of_base(x, y))(x)
+    return with_slopes(lambda x: _with_slope_at_zero(x, y), lambda x: _slope_of_base(x, y))(x)
+
+
+def _with_slope_at_zero(x: Any, y: Any) -> Any:
+    """``x**y``, of which JAX's derivative by x is 0, not nan, where both are 0.
+
+    JAX 0.10 forgets a custom derivative in forward over reverse mode through a `scan`, and differentiates
+    this instead.
+    """
+    return jnp.power(jnp.where((x == 0) & (y == 0), 1, x), y)
 
 
 def _slope_of_base(x: Any, y: Any) -> Any:

@@ -19,6 +19,7 @@ from loopax.jax_backend.ops.division import floor_divide, remainder
 from loopax.jax_backend.ops.powers import power
 from loopax.jax_backend.ops.special_functions import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.numerics.special.forward_mode import with_slopes
 
 
 def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
@@ -140,6 +141,23 @@ def _log1mexp_jvp(primals: Any, tangents: Any) -> Any:
     return _log1mexp(x), -tangent / jnp.abs(jnp.expm1(-x))
 
 
+def _angle(y: Any, x: Any) -> Any:
+    """``arctan2``, whose derivatives are 0 where squares overflow: their own would be NaN."""
+    dtype = jnp.result_type(y, x)
+    if dtype.kind != "f":
+        return jnp.arctan2(y, x)
+
+    def over_squares(z: Any, y: Any, x: Any) -> Any:
+        squares = y**2 + x**2
+        is_small = squares < jnp.inf
+        return jnp.where(is_small, z, 0) / jnp.where(is_small, squares, 1)
+
+    function = with_slopes(
+        jnp.arctan2, lambda y, x: over_squares(x, y, x), lambda y, x: over_squares(-y, y, x)
+    )
+    return function(jnp.asarray(y, dtype), jnp.asarray(x, dtype))
+
+
 def _mul_without_zeros(x: Any, y: Any) -> Any:
     return jnp.where(x == 0, y, jnp.where(y == 0, x, x * y))
 
@@ -154,6 +172,7 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Mod: remainder,
     ps.Pow: power,
     ps.Sign: _sign,
+    ps.ArcTan2: _angle,
     ps.RoundHalfAwayFromZero: _round_half_away,
     ps.Second: _second,
     ps.Switch: _switch,

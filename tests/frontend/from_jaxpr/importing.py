@@ -14,7 +14,7 @@ from jax import lax
 from pytensor.graph.fg import FunctionGraph
 
 import loopax
-from loopax.base.upstream.jax import low_jaxpr
+from loopax.base.upstream.jax import Literal, low_jaxpr
 from loopax.frontend.from_jaxpr import read_equations, tensor_type
 from loopax.frontend.from_jaxpr.reading import constant
 from loopax.ir import evaluate
@@ -29,8 +29,7 @@ def imported(f: Callable[..., Any], *args: Any) -> FunctionGraph:
     known |= {v: constant(x, v.aval) for v, x in zip(opened.constvars, jaxpr.consts, strict=True)}
     values = read_equations(opened.eqns, known)
     outputs = [
-        values[v] if v in values else constant(v.val, v.aval)  # a literal has no hash
-        for v in opened.outvars
+        constant(v.val, v.aval) if isinstance(v, Literal) else values[v] for v in opened.outvars
     ]
     return FunctionGraph(inputs, outputs, clone=False)
 

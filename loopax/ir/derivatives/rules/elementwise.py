@@ -1,4 +1,4 @@
-"""Derivatives of elementwise functions that are wrong at one point in PyTensor.
+"""Derivatives of elementwise functions that are wrong at one point in PyTensor, or missing.
 
 They can be differentiated again at that point, like the derivatives of JAX's operations in
 `loopax.jax_backend.ops`.
@@ -13,12 +13,14 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Pow
+from pytensor.scalar.basic import ArcTan2, Pow
+from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
+from loopax.ir.derivatives.rules.scalar_loops import loop_slopes
 
 # The derivatives in each input, as functions of the inputs and the output.
 _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
@@ -56,11 +58,29 @@ def _log1mexp_slope(inputs: Sequence[Any], y: Any) -> Any:
     return -pt.exp(x) * pt.exp(-y)
 
 
-_SLOPES: dict[type, _Slopes] = {Pow: (_base_slope, _exponent_slope), Log1mexp: (_log1mexp_slope,)}
+def _angle_slopes(inputs: Sequence[Any]) -> tuple[Any, Any]:
+    """The derivatives of ``arctan2``: 0 where the squares overflow, whose own derivatives would be nan."""
+    y, x = inputs
+    squares = y**2 + x**2
+    is_small = pt.lt(squares, np.inf)
+    squares = pt.switch(is_small, squares, 1)
+    return pt.switch(is_small, x, 0) / squares, pt.switch(is_small, -y, 0) / squares
+
+
+_SLOPES: dict[type, _Slopes] = {
+    Pow: (_base_slope, _exponent_slope),
+    Log1mexp: (_log1mexp_slope,),
+    ArcTan2: (
+        lambda inputs, angle: _angle_slopes(inputs)[0],
+        lambda inputs, angle: _angle_slopes(inputs)[1],
+    ),
+}
 
 
 @pullback_of.register(Elemwise)
 def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    if isinstance(op.scalar_op, ScalarLoop):
+        return _pull_back_loop(op, inputs, cotangents)
     slopes = _slopes(op, inputs, outputs)
     if slopes is None:
         return own_pullback(op, inputs, outputs, cotangents)
@@ -71,8 +91,29 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     ]
 
 
+def _pull_back_loop(op: Any, inputs: Any, cotangents: Any) -> Any:
+    terms: list[list[Any]] = [[] for _ in inputs]
+    for (out, k), slope in loop_slopes(op.scalar_op, inputs).items():
+        if _is_connected(cotangents[out]):
+            terms[k].append(cotangents[out] * slope)
+    return [
+        summed(pt.add(*products), x) if products else disconnected_type()
+        for x, products in zip(inputs, terms, strict=True)
+    ]
+
+
+def _push_forward_loop(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    terms: list[list[Any]] = [[] for _ in outputs]
+    for (out, k), slope in loop_slopes(op.scalar_op, inputs).items():
+        if _is_connected(tangents[k]):
+            terms[out].append(slope * tangents[k])
+    return [pt.add(*products) if products else disconnected_type() for products in terms]
+
+
 @pushforward_of.register(Elemwise)
 def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    if isinstance(op.scalar_op, ScalarLoop):
+        return _push_forward_loop(op, inputs, outputs, tangents)
     slopes = _slopes(op, inputs, outputs)
     if slopes is None:
         return op.pushforward(inputs, outputs, tangents)
@@ -80,7 +121,7 @@ def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
     terms = [
         slope(inputs, y) * t
         for x, slope, t in zip(inputs, slopes, tangents, strict=True)
-        if _is_float(x) and not isinstance(t.type, DisconnectedType)
+        if _is_float(x) and _is_connected(t)
     ]
     return [pt.add(*terms) if terms else disconnected_type()]
 
@@ -89,6 +130,10 @@ def _slopes(op: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Slopes |
     """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not _is_float(outputs[0]) else _SLOPES.get(type(op.scalar_op))
+
+
+def _is_connected(derivative: Any) -> bool:
+    return not isinstance(derivative.type, DisconnectedType)
 
 
 def _is_float(v: Any) -> bool:

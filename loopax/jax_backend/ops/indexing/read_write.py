@@ -7,6 +7,7 @@ smallest value) instead. A direct call that returns such a value looks why, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from pytensor.tensor.subtensor import (
 from loopax.base.errors import UnsupportedOpError, describe, undeclared
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.facts.elementwise import is_elementwise
+from loopax.jax_backend.ops.indexing.aliasing import value_reads_target
 from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
@@ -113,7 +115,7 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if not index.dynamic:
         zero = _is_zero(site, site.node.inputs[0])
         if is_basic(index.entries):
-            return write_slices(x, y, index.entries, sets, from_zero=zero)
+            return write_slices(x, y, index.entries, sets, from_zero=zero, in_place=_in_place(site))
         if adds_last_only(site.op):
             at, facts = in_range(index.entries, x.shape)
             return x.at[at].set(x[at] + y, **facts)
@@ -123,6 +125,9 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
         return x.at[at].set(y, **facts) if sets else x.at[at].add(y, **facts)
     if sets and index.row is not None and is_in_bounds(site, 2, x.shape[0]):
         row = jnp.broadcast_to(y, x.shape[1:])
+        if row.ndim and value_reads_target(*site.node.inputs[:2], needs_reshape=True):
+            is_written = jax.lax.iota(index.row.dtype, x.shape[0]) == index.row
+            return jnp.where(jnp.expand_dims(is_written, range(1, x.ndim)), row, x)
         return jax.lax.dynamic_update_index_in_dim(x, row, index.row, 0)
     entries, ok = _inside(index, x)
     if index.slices:
@@ -132,6 +137,9 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
+    if value_reads_target(*site.node.inputs[:2], needs_reshape=True):
+        # XLA does a write at one index in place if the index is a constant in the caller's program.
+        entries = tuple(jax.lax.optimization_barrier(e) if is_traced(e) else e for e in entries)
     written = x.at[entries].set(y) if sets else x.at[entries].add(y)
     return check_open(site, index, x, written)
 
@@ -172,7 +180,11 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     new = jnp.where(mask, y if sets else old + y, old)
     if all(e == slice(None) for e in index):
         return new
-    return write_slices(x, new, index, sets=True, from_zero=False)
+    return write_slices(x, new, index, sets=True, from_zero=False, in_place=lambda: False)
+
+
+def _in_place(site: Site) -> Callable[[], bool]:
+    return lambda: not value_reads_target(*site.node.inputs[:2])
 
 
 def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:

@@ -1,11 +1,13 @@
 """Writing to a static slice without a scatter.
 
 ``x.at[1:].add(y)`` is a scatter in JAX, which XLA on CPU expands into a loop: it is slower to compile,
-and to run, than what it stands for. Here it is a pad, ``x + pad(y)``, or an update in place.
+and to run, than what it stands for. Here it is a pad, ``x + pad(y)``, an update in place, or a choice
+between the pad and ``x``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,10 +25,17 @@ def is_basic(index: Any) -> bool:
     return all(isinstance(k, slice | int | np.integer) and not isinstance(k, bool) for k in index)
 
 
-def write_slices(x: Any, y: Any, index: Any, sets: bool, from_zero: bool) -> Any:
+def write_slices(
+    x: Any, y: Any, index: Any, sets: bool, from_zero: bool, in_place: Callable[[], bool]
+) -> Any:
     """``x`` with ``y`` set or added at a basic ``index``.
 
-    ``from_zero`` says that ``x`` is known to be zero, so that adding is padding.
+    Parameters
+    ----------
+    from_zero
+        Whether ``x`` is known to be zero, so that adding is padding.
+    in_place
+        Whether several elements may be written in place; called for those alone.
     """
     starts, lengths, steps, kept = _extent(x, index)
     y = jnp.broadcast_to(y, tuple(lengths[k] for k in kept))
@@ -44,7 +53,8 @@ def write_slices(x: Any, y: Any, index: Any, sets: bool, from_zero: bool) -> Any
     dense = all(s == 1 or n == 1 for s, n in zip(strides, lengths, strict=True))
     # Of lengths that are symbols, and exported, nobody knows what is small.
     small = not any(map(is_symbolic_dim, (x.size, y.size))) and y.size * _SMALL < x.size
-    if dense and (sets or (not from_zero and small)):
+    in_part = dense and (sets or (not from_zero and small))
+    if in_part and (all(n == 1 for n in lengths) or in_place()):
         if not sets:
             y = y + jax.lax.slice(x, starts, [a + n for a, n in zip(starts, lengths, strict=True)])
         return jax.lax.dynamic_update_slice(x, y, starts)
@@ -54,10 +64,20 @@ def write_slices(x: Any, y: Any, index: Any, sets: bool, from_zero: bool) -> Any
     ]
     padded = jax.lax.pad(y, jnp.zeros((), dtype=y.dtype), config)
     if sets:
-        there = np.zeros(x.shape, dtype=bool)
-        there[tuple(index)] = True
-        return jnp.where(there, padded, x)
+        return jnp.where(_positions(starts, lengths, strides, x.shape), padded, x)
     return padded if from_zero else x + padded
+
+
+def _positions(starts: list[int], lengths: list[int], strides: list[int], shape: Any) -> Any:
+    """A mask of what is written, with length 1 along axes of which all is written."""
+    mask: Any = np.ones((1,) * len(shape), bool)
+    for axis, (a, n, s, size) in enumerate(zip(starts, lengths, strides, shape, strict=True)):
+        if s == 1 and not is_symbolic_dim(size) and n == size:
+            continue
+        steps = jax.lax.iota(int, size) - a
+        is_written = (steps >= 0) & (steps < n * s) & (steps % s == 0)
+        mask = mask & jnp.expand_dims(is_written, [k for k in range(len(shape)) if k != axis])
+    return mask
 
 
 def _extent(x: Any, index: Any) -> tuple[list[int], list[int], list[int], list[int]]:

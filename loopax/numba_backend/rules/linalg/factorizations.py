@@ -44,8 +44,19 @@ def cholesky(site: Site, a: Value) -> Any:
 
 
 @rule(LUFactor)
-@by_size
 def lu_factor(site: Site, a: Value) -> Any:
+    """Drop the pivots of a wide matrix that PyTensor's conversion never writes (3.3.8)."""
+    emit, (m, n) = site.emit, a.shape
+    is_square = emit.scopes.same(m, n) or (isinstance(m, int) and isinstance(n, int))
+    if is_square or emit.scopes.frames:  # a step of a loop checks that it is square
+        return _square_lu_factor(site, a)
+    factors, pivots = leaf(site, a)
+    least = emit.temp(call("min", m, n))
+    return factors, _copied_corner(emit, pivots, least)
+
+
+@by_size
+def _square_lu_factor(site: Site, a: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     n = square(emit, a)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
@@ -89,12 +100,15 @@ def lu(site: Site, a: Value) -> Any:
     shapes: list[tuple[Dim, ...]] = [(m, least), (least, n)]
     if not op.permute_l:
         shapes.insert(0, (m,) if op.p_indices else (m, m))
-    corners = []
-    for out_, shape in zip(outs, shapes, strict=True):
-        name = emit.empty(shape, out_.dtype)
-        emit.set(_corner(name), _corner(emit.dense(out_).name, *shape))
-        corners.append(Array(name, shape, out_.dtype, fresh=True))
-    return tuple(corners)
+    return tuple(
+        _copied_corner(emit, factor, *shape) for factor, shape in zip(outs, shapes, strict=True)
+    )
+
+
+def _copied_corner(emit: Emitter, a: Value, *shape: Dim) -> Array:
+    name = emit.empty(shape, a.dtype)
+    emit.set(_corner(name), _corner(emit.dense(a).name, *shape))
+    return Array(name, shape, a.dtype, fresh=True)
 
 
 @rule(QR)

@@ -1,0 +1,45 @@
+"""Writes whose value reads the array that is written to, which XLA must not do in place.
+
+XLA on the CPU fuses ``e = x.reshape(3, 3); e.at[1:].set(2 * e[:-1])`` into one loop that reads ``x`` and
+writes to the same memory, so that later rows read what earlier ones have written: it checks that a value
+reads only what is not yet written, but not through the reshape (jaxlib 0.10 and 0.12). It also moves a
+reshape through elementwise functions. A write that selects each element, by its position, is not done in
+place.
+"""
+
+from __future__ import annotations
+
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import walk
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape
+
+from loopax.facts.elementwise import is_elementwise
+
+
+def value_reads_target(target: Variable, value: Variable, needs_reshape: bool = False) -> bool:
+    """Whether ``value`` may read the memory in which XLA writes it, that of ``target``.
+
+    Parameters
+    ----------
+    target, value
+        The array, and what is written to a part of it.
+    needs_reshape
+        Whether it may only where the graph of ``target`` has a reshape. Otherwise the arguments of the
+        program may come from one.
+    """
+    sources = list(walk([target], _sources_in_the_same_memory))
+    if needs_reshape and not any(_is_reshaped(v) for v in sources):
+        return False
+    memory = {v for v in sources if not isinstance(v, Constant)}
+    return any(v in memory for v in walk([value], lambda v: v.owner.inputs if v.owner else ()))
+
+
+def _is_reshaped(v: Variable) -> bool:
+    return v.owner is not None and isinstance(v.owner.op, Reshape | DimShuffle)
+
+
+def _sources_in_the_same_memory(v: Variable) -> list[Variable]:
+    if _is_reshaped(v):
+        return v.owner.inputs[:1]
+    return list(v.owner.inputs) if is_elementwise(v.owner) else []

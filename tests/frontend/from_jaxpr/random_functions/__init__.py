@@ -1,0 +1,8 @@
+"""Random functions of JAX, read into the IR and run as native code, against XLA.
+
+writing        a random function, statement by statement
+arrays         statements that read, write, order and reshape arrays
+control_flow   loops and branches, in each other
+comparing      the transformations of a function, the forms that it runs in, and their differences
+__main__       the command
+"""
