@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import jaxify
-from tests.support.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE, primitives
 
 pytestmark = pytest.mark.both_stacks  # jaxlib 0.10 and 0.12 fuse differently
 
@@ -27,6 +27,8 @@ WRITES = {
     "a row at an index": pt.set_subtensor(E[K], 2 * E.ravel()[2:5]),
     "rows, added": pt.inc_subtensor(E[1:], E[:-1]),
     "a few rows, added": pt.inc_subtensor(COLUMN[1:3], COLUMN[:2]),
+    "a row elsewhere": pt.set_subtensor(E[0], 2 * E[2]),
+    "rows elsewhere and here": pt.set_subtensor(E[:2], E[2:] + E[1:0:-1]),
     "rows where a flag is set": pt.set_subtensor(E[1:], pt.switch(E[1:] > 0, E[:-1], 1.0)),
 }
 
@@ -64,3 +66,15 @@ def test_an_argument_that_the_caller_reshapes():
     expected = x.reshape(3, 3)
     expected = np.concatenate([expected[:1], 2 * expected[:-1]])
     np.testing.assert_array_equal(jax.jit(lambda x: f(x.reshape(3, 3)))(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("read", "in_place"),
+    [(E[1], True), (E[-1], True), (E[1:].sum(0), True), (E[0], False), (E[::2].sum(0), False)],
+    ids=str,
+)
+def test_a_row_that_reads_other_rows_is_written_in_place(read, in_place):
+    f = jaxify([X], pt.set_subtensor(E[0], 2 * read), loops="xla")
+    counts = primitives(jax.make_jaxpr(f)(np.arange(9.0)))
+    assert (counts["dynamic_update_slice"] == 1) == in_place
+    assert (counts["select_n"] == 0) == in_place

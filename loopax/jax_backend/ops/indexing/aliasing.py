@@ -9,15 +9,24 @@ place.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import walk
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax.facts.elementwise import is_elementwise
 
 
-def value_reads_target(target: Variable, value: Variable, needs_reshape: bool = False) -> bool:
+def value_reads_target(
+    target: Variable,
+    value: Variable,
+    needs_reshape: bool = False,
+    is_harmless: Callable[[Variable], bool] = lambda v: False,
+) -> bool:
     """Whether ``value`` may read the memory in which XLA writes it, that of ``target``.
 
     Parameters
@@ -27,12 +36,48 @@ def value_reads_target(target: Variable, value: Variable, needs_reshape: bool = 
     needs_reshape
         Whether it may only where the graph of ``target`` has a reshape. Otherwise the arguments of the
         program may come from one.
+    is_harmless
+        Whether a variable reads only what is not written.
     """
     sources = list(walk([target], _sources_in_the_same_memory))
     if needs_reshape and not any(_is_reshaped(v) for v in sources):
         return False
     memory = {v for v in sources if not isinstance(v, Constant)}
-    return any(v in memory for v in walk([value], lambda v: v.owner.inputs if v.owner else ()))
+
+    def operands(v: Variable) -> Sequence[Variable]:
+        return () if v.owner is None or is_harmless(v) else v.owner.inputs
+
+    return any(v in memory for v in walk([value], operands))
+
+
+def reads_elsewhere(
+    v: Variable, target: Variable, written: Sequence[Any], shape: Sequence[int]
+) -> bool:
+    """Whether ``v`` is a constant slice of ``target`` that has no entry in common with another.
+
+    Parameters
+    ----------
+    written
+        The other slice: an int or slice for each of the first axes.
+    shape
+        The lengths of ``target``.
+    """
+    node = v.owner
+    if not isinstance(node.op, Subtensor) or node.inputs[0] is not target:
+        return False
+    if not all(isinstance(k, Constant) for k in node.inputs[1:]):
+        return False
+    read = indices_from_subtensor([int(k.data) for k in node.inputs[1:]], node.op.idx_list)
+    return any(
+        set(_range(a, n)).isdisjoint(_range(b, n))
+        for a, b, n in zip(read, written, shape, strict=False)
+    )
+
+
+def _range(entry: Any, n: int) -> range:
+    if isinstance(entry, slice):
+        return range(*entry.indices(n))
+    return range(entry % n, entry % n + 1)
 
 
 def _is_reshaped(v: Variable) -> bool:

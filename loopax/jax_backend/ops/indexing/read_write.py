@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
+from jax.export import is_symbolic_dim
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc, Nonzero
 from pytensor.tensor.elemwise import DimShuffle
@@ -28,7 +29,7 @@ from pytensor.tensor.subtensor import (
 from loopax.base.errors import UnsupportedOpError, describe, undeclared
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.facts.elementwise import is_elementwise
-from loopax.jax_backend.ops.indexing.aliasing import value_reads_target
+from loopax.jax_backend.ops.indexing.aliasing import reads_elsewhere, value_reads_target
 from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
@@ -115,7 +116,8 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if not index.dynamic:
         zero = _is_zero(site, site.node.inputs[0])
         if is_basic(index.entries):
-            return write_slices(x, y, index.entries, sets, from_zero=zero, in_place=_in_place(site))
+            in_place = _in_place(site, index.entries, x)
+            return write_slices(x, y, index.entries, sets, from_zero=zero, in_place=in_place)
         if adds_last_only(site.op):
             at, facts = in_range(index.entries, x.shape)
             return x.at[at].set(x[at] + y, **facts)
@@ -183,8 +185,16 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     return write_slices(x, new, index, sets=True, from_zero=False, in_place=lambda: False)
 
 
-def _in_place(site: Site) -> Callable[[], bool]:
-    return lambda: not value_reads_target(*site.node.inputs[:2])
+def _in_place(site: Site, written: Any, x: Any) -> Callable[[], bool]:
+    """A function that says whether XLA may write entries of ``x`` in place."""
+    target, value = site.node.inputs[:2]
+    # Of lengths that are symbols nobody knows which entries a slice has.
+    is_known = not any(map(is_symbolic_dim, x.shape))
+
+    def is_harmless(v: Any) -> bool:
+        return is_known and reads_elsewhere(v, target, written, x.shape)
+
+    return lambda: not value_reads_target(target, value, is_harmless=is_harmless)
 
 
 def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:
