@@ -870,13 +870,14 @@ def test_write_slices_is_numpys_assignment(indices):
     def write(x, rows):
         zero = jnp.zeros(SHAPE)
         return [
-            write_slices(start, y, index, sets, from_zero)
+            write_slices(start, y, index, sets, from_zero, lambda in_place=in_place: in_place)
+            for in_place in (True, False)
             for index, y in zip(indices, rows, strict=True)
             for sets, start, from_zero in ((True, x, False), (False, x, False), (False, zero, True))
         ]
 
-    for found, wanted in zip(write(x, rows), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for written, wanted in zip(write(x, rows), 2 * expected, strict=True):
+        np.testing.assert_array_equal(written, wanted)
 
 
 def test_write_slices_broadcasts_what_it_writes():
@@ -884,8 +885,9 @@ def test_write_slices_broadcasts_what_it_writes():
     for index, y in [((slice(1, 3),), np.arange(3.0)), ((slice(None), 1), 5.0), ((2,), np.ones(1))]:
         expected = np.zeros(SHAPE)
         expected[index] = y
-        found = write_slices(x, jnp.asarray(y), index, True, False)
-        np.testing.assert_array_equal(found, expected)
+        for in_place in (True, False):
+            written = write_slices(x, jnp.asarray(y), index, True, False, lambda k=in_place: k)
+            np.testing.assert_array_equal(written, expected)
 
 
 def test_an_index_outside_of_what_it_chooses_from():
