@@ -526,6 +526,7 @@ SCALARS: dict[type, tuple[Any, tuple[Any, ...]]] = {
     ps.IntDiv: (ps.int_div, (V, U)),
     ps.Mod: (ps.mod, (V, U)),
     ps.Pow: (ps.pow, (A, V)),
+    ps.ArcTan2: (ps.arctan2, (V, U)),
     ps.Sign: (ps.sign, (V,)),
     ps.RoundHalfAwayFromZero: (ps.round_half_away_from_zero, (V,)),
     ps.Second: (ps.second, (V, A)),
