@@ -68,7 +68,12 @@ def by_jaxify(transform=lambda f: f):
 
 DOORS = pytest.mark.parametrize("door", [by_native, by_jaxify])
 FORMS = pytest.mark.parametrize(
-    "transform", [jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: jax.vmap(jax.hessian(f))]
+    "transform",
+    [
+        lambda f: jax.vmap(jax.grad(f)),
+        pytest.param(lambda f: jax.vmap(jax.hessian(f)), marks=pytest.mark.slow),
+    ],
+    ids=["gradient", "hessian"],
 )
 
 
