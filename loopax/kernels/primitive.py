@@ -24,6 +24,7 @@ from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir
 from loopax.cache.facts import Fact
 from loopax.jax_backend.staging.checked import Checkable
+from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
 from loopax.kernels.measurement import Times, conditions, measured
@@ -62,22 +63,10 @@ def _compiled(kernel: Kernel, batch: Batch) -> Any:
 
 
 def _impl(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
-    # Or JAX would call this rule again: without jit, and to look for the operation that gave a nan.
-    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+    with without_debug_flags():
         outs = _compiled(kernel, batch)(*args)
     check_special(kernel.name, [outs[k] for k in kernel.floats])
     return outs
-
-
-def check_special(name: str, outs: Sequence[Any]) -> None:
-    """Raise JAX's error for a nan or an inf, where JAX is configured to look for them."""
-    looks = {
-        "nan": (jax.config.jax_debug_nans, jnp.isnan),
-        "inf": (jax.config.jax_debug_infs, jnp.isinf),
-    }
-    for kind, (is_enabled, is_special) in looks.items():
-        if is_enabled and any(is_special(x).any() for x in outs):
-            raise FloatingPointError(f"invalid value ({kind}) encountered in {name}")
 
 
 def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from loopax.base.upstream.jax import Primitive, batching, jaxpr_as_fun, mlir
 from loopax.cache import without_disk
 from loopax.jax_backend.staging.checked import Checkable
+from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.native_call.native_parts import Plan
-from loopax.kernels.primitive import check_special
 
 native_call_p = Checkable("loopax_native_call")
 
@@ -41,8 +41,7 @@ def _compiled(jaxpr: Any, plan: Plan) -> Any:
 
 
 def _impl(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
-    # Or JAX would call this rule again: without jit, and to look for the operation that gave a nan.
-    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+    with without_debug_flags():
         outs = _compiled(call_jaxpr, plan)(*args)
     check_special("a native function", [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)])
     return outs

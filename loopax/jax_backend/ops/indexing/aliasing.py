@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import walk
 from pytensor.tensor.elemwise import DimShuffle
@@ -68,16 +69,15 @@ def reads_elsewhere(
     if not all(isinstance(k, Constant) for k in node.inputs[1:]):
         return False
     read = indices_from_subtensor([int(k.data) for k in node.inputs[1:]], node.op.idx_list)
-    return any(
-        set(_range(a, n)).isdisjoint(_range(b, n))
-        for a, b, n in zip(read, written, shape, strict=False)
-    )
+    return any(_are_disjoint(a, b, n) for a, b, n in zip(read, written, shape, strict=False))
 
 
-def _range(entry: Any, n: int) -> range:
-    if isinstance(entry, slice):
-        return range(*entry.indices(n))
-    return range(entry % n, entry % n + 1)
+def _are_disjoint(one: Any, other: Any, n: int) -> bool:
+    """Whether two ints or slices have no position in common along an axis of length ``n``."""
+    one, other = (k if isinstance(k, slice) else slice(k, k + 1 or None) for k in (one, other))
+    is_in_one = np.zeros(n, bool)
+    is_in_one[one] = True
+    return not is_in_one[other].any()
 
 
 def _is_reshaped(v: Variable) -> bool:

@@ -1,0 +1,31 @@
+"""Flags of JAX for debugging, around compiled programs: ``jax_debug_nans``, ``jax_debug_infs``, no jit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+@contextmanager
+def without_debug_flags() -> Iterator[None]:
+    """A block in which a program is compiled, and JAX does not look for the operation that gave a NaN.
+
+    With the flags, JAX would evaluate the program's primitive again, whose rule calls the program.
+    """
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        yield
+
+
+def check_special(name: str, values: Sequence[Any]) -> None:
+    """Raise JAX's error for a NaN or an infinity in ``values``, where JAX is to look for them."""
+    looks = {
+        "nan": (jax.config.jax_debug_nans, jnp.isnan),
+        "inf": (jax.config.jax_debug_infs, jnp.isinf),
+    }
+    for kind, (is_enabled, is_special) in looks.items():
+        if is_enabled and any(is_special(x).any() for x in values):
+            raise FloatingPointError(f"invalid value ({kind}) encountered in {name}")
