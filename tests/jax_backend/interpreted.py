@@ -159,7 +159,7 @@ def _linear(values: list[Any], *, of: Any, **params: Any) -> Any:
     return evaluate(jaxpr, values)
 
 
-def _native_call(values: list[Any], *, call_jaxpr: Any, plan: Any) -> Any:
+def _native_call(values: list[Any], *, call_jaxpr: Any, plan: Any, n_tangents: int) -> Any:
     """A function of `loopax.native`, with kernels in the place of its loops."""
     return evaluate(plan.with_native_parts(call_jaxpr), values)
 

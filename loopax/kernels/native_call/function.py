@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from loopax.kernels.native_call import derivatives  # noqa: F401  (it registers its rules)
+from loopax.kernels.native_call import partial_evaluation  # noqa: F401  (it registers its rules)
 from loopax.kernels.native_call.calls import call, traced_call
 from loopax.kernels.native_call.finite_function import FiniteFunction, argument_names
 from loopax.kernels.native_call.native_parts import Plan

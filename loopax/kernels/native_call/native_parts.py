@@ -34,9 +34,10 @@ from loopax.kernels.native_call.equations import (
 )
 from loopax.kernels.primitive import bind
 
-# Lines of a native source, at 5 to 10 ms of Numba each: the most with small arrays in locals, and the
-# most of any program with "auto". JAX's own function is compiled after half a second, and a user who
-# wants its Hessian once should not wait longer.
+# Lines of a native source for one loop, at 5 to 10 ms of Numba each: the most with small arrays in locals,
+# and the most of any program with "auto". JAX's own function is compiled after half a second, and a user
+# who wants its Hessian once should not wait longer. Two loops, such as those of a value and its gradient,
+# may take twice as many, and so may more.
 _LONGEST, _MOST_LINES = 300, 450
 
 
@@ -238,6 +239,7 @@ class _Parts:
 
     def _part_kernel(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
         shapes = [self.plan.reader.type_of(v.aval).shape for v in part.outvars]
+        size = min(2, sum(map(has_loop, part.eqns)))
         name = "_".join(eqn.primitive.name for eqn in part.eqns if has_loop(eqn))
 
         def in_jax(*args: Any) -> list[Any]:
@@ -252,8 +254,8 @@ class _Parts:
             name,
             Policy(
                 checks="ignore",
-                most_lines=_MOST_LINES if self.plan.loops == "auto" else float("inf"),
-                longest=_LONGEST,
+                most_lines=size * _MOST_LINES if self.plan.loops == "auto" else float("inf"),
+                longest=size * _LONGEST,
             ),
             canonical=True,
         )

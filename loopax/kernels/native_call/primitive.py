@@ -25,9 +25,9 @@ from loopax.kernels.native_call.native_parts import Plan
 native_call_p = Checkable("loopax_native_call")
 
 
-def bind(jaxpr: Any, args: Sequence[Any], plan: Plan) -> list[Any]:
-    """The outputs of a closed jaxpr, as one equation."""
-    return native_call_p.bind(*args, call_jaxpr=jaxpr, plan=plan)
+def bind(jaxpr: Any, args: Sequence[Any], plan: Plan, n_tangents: int = 0) -> list[Any]:
+    """The outputs of a closed jaxpr, as one equation; its last ``n_tangents`` inputs are tangents."""
+    return native_call_p.bind(*args, call_jaxpr=jaxpr, plan=plan, n_tangents=n_tangents)
 
 
 def trace_jaxpr(function: Any, avals: Sequence[Any]) -> Any:
@@ -40,24 +40,26 @@ def _compiled(jaxpr: Any, plan: Plan) -> Any:
     return jax.jit(lambda *args: bind(jaxpr, args, plan))
 
 
-def _impl(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+def _impl(*args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
     with without_debug_flags():
         outs = _compiled(call_jaxpr, plan)(*args)
     check_special("a native function", [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)])
     return outs
 
 
-def _abstract(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+def _abstract(*args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
     return call_jaxpr.out_avals
 
 
 # -- batches ---------------------------------------------------------------------------------------
 
 
-def _batched(axis: Any, args: Any, axes: Any, *, call_jaxpr: Any, plan: Plan) -> Any:
+def _batched(
+    axis: Any, args: Any, axes: Any, *, call_jaxpr: Any, plan: Plan, n_tangents: int
+) -> Any:
     avals = tuple(jax.typeof(x) for x in args)
     jaxpr, out_axes = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size)
-    return bind(jaxpr, args, plan), out_axes
+    return bind(jaxpr, args, plan, n_tangents), out_axes
 
 
 @lru_cache(maxsize=512)
@@ -99,18 +101,18 @@ batching.fancy_primitive_batchers[_recorded_p] = _record
 # -- lowering --------------------------------------------------------------------------------------
 
 
-def _lowered(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+def _lowered(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
     return mlir.lower_fun(jaxpr_as_fun(call_jaxpr), multiple_results=True)(ctx, *args)
 
 
-def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
     module = ctx.module_context
     # The partitioner cannot divide a call of native code: each device would run all of it.
     is_partitioned = getattr(module.axis_context, "num_devices", 1) > 1
     if is_partitioned and plan.loops != "xla":
         plan.remarks["all loops: JAX's: the program is divided between devices"] = None
     if is_partitioned or module.lowering_parameters.for_export:
-        return _lowered(ctx, *args, call_jaxpr=call_jaxpr, plan=plan)
+        return _lowered(ctx, *args, call_jaxpr=call_jaxpr, plan=plan, n_tangents=n_tangents)
     with nullcontext() if plan.cache else without_disk():
         native = plan.with_native_parts(call_jaxpr)
         return mlir.lower_fun(jaxpr_as_fun(native), multiple_results=True)(ctx, *args)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import lax
 
 import loopax
@@ -60,9 +62,44 @@ def test_a_loop_in_the_step_of_a_loop_that_stays() -> None:
     assert "scan of 5 steps: native" in str(said)
 
 
-def test_a_gradient_is_a_kernel_forwards_and_one_back() -> None:
-    f = loopax.native(lambda xs: (running_sum(xs**2)[1] ** 2).sum(), loops="native")
-    assert kernels(jax.grad(f), XS) == (2, 0)
+def sum_of_squares(xs: Any) -> Any:
+    return (running_sum(xs**2)[1] ** 2).sum()
+
+
+DERIVATIVES = {
+    "value and gradient": jax.value_and_grad,
+    "hessian": jax.hessian,
+    "batch of gradients": lambda f: jax.vmap(jax.grad(lambda k: f(k * XS))),
+    "linear map": lambda f: lambda xs: jax.linearize(f, xs)[1](xs),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_a_number_and_its_gradient_are_one_kernel(derivative: str) -> None:
+    """So no trace is a result, and one measurement chooses the form of both."""
+    f = loopax.native(sum_of_squares, loops="native")
+    assert kernels(DERIVATIVES[derivative](f), XS) == (1, 0)
+
+
+def test_a_gradient_with_an_integer_result_beside_the_number() -> None:
+    def f(xs: Any) -> Any:
+        total = sum_of_squares(xs)
+        return total, jnp.floor(total).astype(int)
+
+    value_and_grad = jax.value_and_grad(loopax.native(f, loops="native"), has_aux=True)
+    assert kernels(value_and_grad, XS) == (1, 0)
+    chex.assert_trees_all_close(value_and_grad(XS), jax.value_and_grad(f, has_aux=True)(XS))
+
+
+@pytest.mark.parametrize("result", [lambda sums: sums, lambda sums: sums[-1] + 1j])
+def test_a_pullback_of_an_array_or_a_complex_number_is_a_kernel_of_its_own(result: Any) -> None:
+    f = loopax.native(lambda xs: result(running_sum(xs**2)[1]), loops="native")
+
+    def pulled_back(xs: Any) -> Any:
+        value, pullback = jax.vjp(f, xs)
+        return pullback(value)
+
+    assert kernels(pulled_back, XS) == (2, 0)
 
 
 def test_by_cost_a_step_of_large_arrays_stays_with_xla() -> None:

@@ -1,0 +1,188 @@
+"""Partial evaluation of `native_call`, by which JAX goes backwards.
+
+As that of a ``jax.jit``, it divides the jaxpr: what does not read the tangents is computed first, with
+the residuals that the rest reads. Where the rest gives one number, linear in the tangents, its gradient
+is computed first, and is the residual: value and gradient are one program, which is lowered, and
+measured, as a whole, and whose traces are nobody's results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.api_util import debug_info
+
+from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun, wrap_init
+from loopax.base.upstream.jax import partial_eval as pe
+from loopax.kernels.native_call.derivatives import Flags, selected, transposed
+from loopax.kernels.native_call.native_parts import Plan
+from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
+
+
+class Divided(NamedTuple):
+    """A jaxpr divided by partial evaluation.
+
+    ``known`` maps the known inputs to the known outputs and ``n_residuals`` residuals; ``unknown``
+    maps these residuals and the unknown inputs to the other outputs.
+    """
+
+    known: Any
+    unknown: Any
+    is_known: list[bool]
+    n_residuals: int
+
+
+@lru_cache(maxsize=512)
+def _divided(jaxpr: Any, unknown: Flags, is_linear: bool) -> Divided:
+    divided = _partially_evaluated(jaxpr, unknown)
+    return _with_gradient(divided) if is_linear and _is_real_functional(divided) else divided
+
+
+@lru_cache(maxsize=512)
+def _partially_evaluated(jaxpr: Any, unknown: Flags) -> Divided:
+    unknown_part: list[Any] = []
+
+    def run(*args: Any) -> list[Any]:
+        values = iter(args)
+        pvals = [
+            pe.PartialVal.unknown(aval) if u else pe.PartialVal.known(next(values))
+            for aval, u in zip(jaxpr.in_avals, unknown, strict=True)
+        ]
+        function = jaxpr_as_fun(jaxpr)
+        info = debug_info("native", function, jaxpr.in_avals, {})
+        unknown_jaxpr, out_pvals, residuals = pe.trace_to_jaxpr_nounits(
+            wrap_init(function, debug_info=info), pvals, instantiate=False
+        )
+        unknown_part[:] = [
+            unknown_jaxpr,
+            [pv.is_known() for pv in out_pvals],
+            [jax.typeof(x) for x in residuals],
+        ]
+        return [*(pv.get_known() for pv in out_pvals if pv.is_known()), *residuals]
+
+    known_jaxpr = trace_jaxpr(run, selected(jaxpr.in_avals, unknown, False))
+    unknown_jaxpr, is_known, types = unknown_part
+    n = len(types)
+    closed_jaxpr = trace_jaxpr(
+        lambda *args: jax.core.eval_jaxpr(unknown_jaxpr, args[:n], *args[n:]),
+        [*types, *selected(jaxpr.in_avals, unknown)],
+    )
+    return Divided(known_jaxpr, closed_jaxpr, is_known, n)
+
+
+def _is_real_functional(divided: Divided) -> bool:
+    """Whether the unknown part is a map from real numbers to one real number."""
+    avals = [*divided.unknown.in_avals[divided.n_residuals :], *divided.unknown.out_avals]
+    is_number = [aval.shape for aval in divided.unknown.out_avals] == [()]
+    return is_number and all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
+
+
+def _with_gradient(divided: Divided) -> Divided:
+    """The parts with the gradient of the unknown part, which is linear, as the residuals."""
+    n, (number,) = divided.n_residuals, divided.unknown.out_avals
+    tangents = divided.unknown.in_avals[n:]
+    pullback = transposed(divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
+
+    def known(*args: Any) -> list[Any]:
+        outs = jaxpr_as_fun(divided.known)(*args)
+        values, residuals = outs[: len(outs) - n], outs[len(outs) - n :]
+        one = jnp.ones((), number.dtype)
+        return [*values, *jaxpr_as_fun(pullback)(*residuals, one)]
+
+    def unknown(*args: Any) -> list[Any]:
+        pairs = zip(args[: len(tangents)], args[len(tangents) :], strict=True)
+        return [sum(jnp.vdot(*(x.astype(number.dtype) for x in pair)) for pair in pairs)]
+
+    return Divided(
+        trace_jaxpr(known, divided.known.in_avals),
+        trace_jaxpr(unknown, [*tangents, *tangents]),
+        divided.is_known,
+        len(tangents),
+    )
+
+
+def _split(trace: Any, *tracers: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> list[Any]:
+    """Partial evaluation, for ``jax.linearize`` and ``jax.grad``."""
+    unknown = tuple(not t.is_known() for t in tracers)
+    is_linear = unknown == (False,) * (len(unknown) - n_tangents) + (True,) * n_tangents
+    divided = _divided(call_jaxpr, unknown, is_linear)
+    known_values = [t.pval.get_known() for t in selected(tracers, unknown, False)]
+    outs = bind(divided.known, known_values, plan)
+    n = len(outs) - divided.n_residuals
+    unknown_outs: list[Any] = []
+    if not all(divided.is_known):
+        residuals = [trace.new_instantiated_const(x) for x in outs[n:]]
+        unknown_outs = trace.default_process_primitive(
+            native_call_p,
+            [*residuals, *selected(tracers, unknown)],
+            {
+                "call_jaxpr": divided.unknown,
+                "plan": plan,
+                "n_tangents": n_tangents if is_linear else 0,
+            },
+        )
+    values = iter(outs[:n]), iter(unknown_outs)
+    return [next(values[0 if known else 1]) for known in divided.is_known]
+
+
+def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEqn) -> Any:
+    """`_split` for ``jax.checkpoint``, which computes the values again before it transposes.
+
+    Returns the equation for the first run, the one for later, which outputs only the latter gives, which it
+    gives at all, and the inputs to instantiate. Values that the policy of the checkpoint saves are computed
+    again all the same.
+    """
+    n = len(eqn.outvars)
+    missing = [
+        v for v, has in zip(eqn.invars, instantiated, strict=True) if isinstance(v, Var) and not has
+    ]
+    if not any(unknown):
+        return eqn, eqn, [False] * n, [True] * n, missing
+    divided = _partially_evaluated(eqn.params["call_jaxpr"], tuple(unknown))
+    if not any(divided.is_known):
+        return None, eqn, [True] * n, [True] * n, missing
+    n_known = sum(divided.is_known)
+    is_used = [k < n_known for k in range(n_known + divided.n_residuals)]
+    values, is_read = _pruned(divided.known, tuple(is_used))
+    known_eqn = eqn.replace(
+        invars=selected(selected(eqn.invars, unknown, False), is_read),
+        outvars=selected(eqn.outvars, divided.is_known),
+        params={**eqn.params, "call_jaxpr": values, "n_tangents": 0},
+    )
+    return known_eqn, eqn, [not known for known in divided.is_known], [True] * n, missing
+
+
+@lru_cache(maxsize=512)
+def _pruned(jaxpr: Any, is_used: Flags) -> tuple[Any, list[bool]]:
+    """The jaxpr of the used outputs alone, and which of its inputs it reads."""
+    pruned, is_read = pe.dce_jaxpr(jaxpr.jaxpr, list(is_used))
+    return ClosedJaxpr(pruned, jaxpr.consts), list(is_read)
+
+
+def _without_unused(is_used: Sequence[bool], *live_and_equation: Any) -> Any:
+    """A flag for each input that the used outputs read, and the equation of these outputs.
+
+    JAX 0.12 passes the references that are read before the equation: there are none here.
+    """
+    eqn: JaxprEqn = live_and_equation[-1]
+    if not any(is_used):
+        return [False] * len(eqn.invars), None
+    if all(is_used):
+        return [True] * len(eqn.invars), eqn
+    jaxpr, is_read = _pruned(eqn.params["call_jaxpr"], tuple(is_used))
+    n_tangents = sum(is_read[len(is_read) - eqn.params["n_tangents"] :])
+    pruned = eqn.replace(
+        invars=selected(eqn.invars, is_read),
+        outvars=selected(eqn.outvars, is_used),
+        params={**eqn.params, "call_jaxpr": jaxpr, "n_tangents": n_tangents},
+    )
+    return is_read, pruned
+
+
+pe.custom_partial_eval_rules[native_call_p] = _split
+pe.partial_eval_jaxpr_custom_rules[native_call_p] = _split_equation
+pe.dce_rules[native_call_p] = _without_unused
