@@ -28,7 +28,7 @@ from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.np.arrayobj import make_array, populate_array
-from numba.np.linalg import call_xxgemv, ensure_blas
+from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "NullCache",
     "NumbaError",
     "PassManager",
+    "call_xxgemm",
     "call_xxgemv",
     "cgutils",
     "compiler",

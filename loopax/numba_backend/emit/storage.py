@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -26,6 +27,7 @@ from loopax.numba_backend.emit.values import (
     Run,
     Small,
     Value,
+    View,
     Virtual,
     is_static,
 )
@@ -255,12 +257,17 @@ class Storage(Axes):
         return Array(name, tuple(shape), variable.type.dtype, compact=True)
 
     def contiguous(self, value: Value) -> Expr:
-        """Move ``value`` to memory in C or Fortran order, as products take it."""
+        """Move ``value`` to memory in C order."""
+        view = self.view(value)
+        return self.dense(value).name if view.is_transposed else view.name
+
+    def view(self, value: Value) -> View:
+        """Move ``value`` to memory, unless it is there, as itself or as its transpose."""
         if isinstance(value, Virtual) and value.view is not None:
-            return self.number(value.view, "a")
+            return replace(value.view, name=self.number(value.view.name, "a"))
         if isinstance(value, Array) and not value.compact:
-            return self.number(call("np.ascontiguousarray", value.name), "a")
-        return self.dense(value).name
+            return View(self.number(call("np.ascontiguousarray", value.name), "a"))
+        return View(self.dense(value).name)
 
 
 def new_array(shape: Sequence[Dim], dtype: str) -> Expr:

@@ -67,12 +67,28 @@ class Run:
 
 
 @dataclass(frozen=True)
+class View:
+    """The array ``name``, in C order, or its transpose."""
+
+    name: Expr
+    is_transposed: bool = False
+
+    @property
+    def T(self) -> View:
+        return View(self.name, not self.is_transposed)
+
+    @property
+    def array(self) -> Expr:
+        return self.name.T if self.is_transposed else self.name
+
+
+@dataclass(frozen=True)
 class Virtual:
     """A deferred array: ``at(index)`` emits the computation of one element, and returns its local.
 
     ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is
-    nearly free. ``empty``: an uninitialised array. ``view``: an expression for the array, in C or
-    Fortran order, without a copy. ``flat``: an array with the same elements in the same order, and
+    nearly free. ``empty``: an uninitialised array. ``view``: where the array is in memory, if it
+    is. ``flat``: an array with the same elements in the same order, and
     other axes of length 1. ``run``: where they are in memory, if they follow one another. ``element``:
     the local or literal that all elements equal. ``light``: to recompute an element costs about as much
     as to load it. ``cost``: cycles of an element, where its computation cannot raise.
@@ -86,7 +102,7 @@ class Virtual:
     at: Callable[[Any], Expr] = field(repr=False)
     cheap: bool = True
     empty: bool = False
-    view: Expr | None = None
+    view: View | None = None
     flat: Array | None = None
     run: Run | None = None
     element: Expr | None = None

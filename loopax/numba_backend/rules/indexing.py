@@ -15,7 +15,16 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.emit.values import Array, Run, Small, Value, Virtual, is_static, traits
+from loopax.numba_backend.emit.values import (
+    Array,
+    Run,
+    Small,
+    Value,
+    View,
+    Virtual,
+    is_static,
+    traits,
+)
 from loopax.numba_backend.rules.index_entries import Entry, entries_of, positions_at, static_index
 
 _WRITES = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
@@ -48,7 +57,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         if [e.count is None for e in entries] == sorted(
             (e.count is None for e in entries), reverse=True
         ):
-            view = x.name[[e.first for e in entries if e.count is None]]
+            view = View(x.name[[e.first for e in entries if e.count is None]])
     declared = site.out.type.shape
     result_shape = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
     source, start = emit.run_of(x), _start_of_run(emit, x, entries)

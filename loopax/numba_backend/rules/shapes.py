@@ -121,7 +121,7 @@ def dimshuffle(site: Site, x: Value) -> Any:
     base = x.view if isinstance(x, Virtual) else None
     is_transpose = tuple(order) == (1, 0) and len(x.shape) == 2
     if is_transpose and isinstance(x, Array):
-        base = site.emit.contiguous(x)
+        base = site.emit.view(x)
 
     def at(index: Any) -> Expr:
         where = dict(zip(order, index, strict=True))

@@ -12,6 +12,7 @@ from numba.extending import lower_builtin, overload, type_callable
 from loopax.base.compiling.pipeline import njit_inner
 from loopax.base.upstream.numba import ir
 from loopax.numba_backend.runtime import (
+    blas,
     ciphers,
     division,
     linalg,
@@ -239,6 +240,7 @@ def _as_scalar(x):  # type: ignore[no-untyped-def]  # Numba compares the two sig
 
 FUNCTIONS = (
     {"math": math}
+    | blas.FUNCTIONS
     | ciphers.FUNCTIONS
     | linalg.FUNCTIONS
     | memory.FUNCTIONS

@@ -6,6 +6,8 @@ from typing import Any
 
 from loopax.base.compiling.pipeline import njit_inner
 
+SHORT = 8  # the most values that are sorted by insertion alone
+
 
 @njit_inner
 def before(a: Any, b: Any) -> bool:
@@ -14,19 +16,23 @@ def before(a: Any, b: Any) -> bool:
 
 
 @njit_inner
+def insert_in_order(values: Any, order: Any, start: int, stop: int) -> None:
+    """Write the stable order of ``values[start:stop]`` into ``order[start:stop]``, by insertion."""
+    for k in range(start, stop):
+        at = k
+        while at > start and before(values[k], values[order[at - 1]]):
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = k
+
+
+@njit_inner
 def sort_order(values: Any, order: Any, room: Any) -> None:
     """Write the stable order of ``values`` into ``order``, by merging runs of growing length."""
     n = values.shape[0]
-    run = 8
-    for k in range(n):
-        order[k] = k
+    run = SHORT
     for start in range(0, n, run):
-        for k in range(start + 1, min(start + run, n)):
-            position, at = order[k], k
-            while at > start and before(values[position], values[order[at - 1]]):
-                order[at] = order[at - 1]
-                at -= 1
-            order[at] = position
+        insert_in_order(values, order, start, min(start + run, n))
     while run < n:
         for start in range(0, n, 2 * run):
             middle, stop = min(start + run, n), min(start + 2 * run, n)
@@ -56,4 +62,4 @@ def place_of(x: Any, values: Any, right: bool) -> int:
     return low
 
 
-FUNCTIONS = {f.__name__: f for f in (sort_order, place_of)}
+FUNCTIONS = {f.__name__: f for f in (insert_in_order, sort_order, place_of)}

@@ -1,39 +1,74 @@
-"""Products in memory: loops below a size and BLAS from there on, of arrays of any layout."""
+"""Products in memory: loops for small matrices and BLAS for large ones, of each or its transpose."""
 
 import numba
 import numpy as np
 import pytest
 
-from loopax.numba_backend.runtime.products import matmul, matvec
+from loopax.numba_backend.runtime.blas import matmul_by_blas, matvec_by_blas
+from loopax.numba_backend.runtime.products import matmul, matvec, transposed_matvec
 
 SIZES = [(0, 3, 2), (3, 0, 2), (1, 1, 1), (2, 3, 4), (5, 5, 5), (6, 6, 6), (9, 2, 9), (30, 1, 40)]
 
 
 @numba.njit
-def by_matmul(a, b, out):
+def in_loops(a, b, out):
     matmul(a, b, out)
 
 
 @numba.njit
-def by_matvec(a, x, out):
-    matvec(a, x, out)
+def by_blas(a, b, out, a_is_transposed, b_is_transposed):
+    matmul_by_blas(a, b, out, a_is_transposed, b_is_transposed)
 
 
+@numba.njit
+def vector_in_loops(a, x, out, is_transposed):
+    if is_transposed:
+        transposed_matvec(a, x, out)
+    else:
+        matvec(a, x, out)
+
+
+@numba.njit
+def vector_by_blas(a, x, out, is_transposed):
+    matvec_by_blas(a, x, out, is_transposed)
+
+
+def draws(shape, is_transposed, dtype="float64"):
+    """An array in C order of this shape, or of the transposed one."""
+    shape = shape[::-1] if is_transposed else shape
+    return np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+
+def as_is(a, is_transposed):
+    return a.T if is_transposed else a
+
+
+@pytest.mark.parametrize("b_is_transposed", [False, True])
+@pytest.mark.parametrize("a_is_transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_both_sides_of_the_size_from_which_blas_is_called(dtype):
-    rng, rtol = np.random.default_rng(0), 1e-5 if dtype == "float32" else 1e-13
+def test_matrices(dtype, a_is_transposed, b_is_transposed):
+    rtol = 1e-5 if dtype == "float32" else 1e-13
     for rows, n, columns in SIZES:
-        a, b = rng.normal(size=(rows, n)).astype(dtype), rng.normal(size=(n, columns)).astype(dtype)
-        for x in (a, np.asfortranarray(a)):
-            for y in (b, np.asfortranarray(b)):
-                out = np.full((rows, columns), np.nan, dtype)
-                by_matmul(x, y, out)
-                np.testing.assert_allclose(out, a @ b, rtol=rtol, atol=rtol, strict=True)
+        a, b = draws((rows, n), a_is_transposed, dtype), draws((n, columns), b_is_transposed, dtype)
+        x, y = as_is(a, a_is_transposed), as_is(b, b_is_transposed)
+        out = np.full((rows, columns), np.nan, dtype)
+        in_loops(x, y, out)
+        np.testing.assert_allclose(out, x @ y, rtol=rtol, atol=rtol, strict=True)
+        if 0 not in (rows, n, columns):
+            out[:] = np.nan
+            by_blas(a, b, out, a_is_transposed, b_is_transposed)
+            np.testing.assert_allclose(out, x @ y, rtol=rtol, atol=rtol, strict=True)
 
 
-@pytest.mark.parametrize("n", [0, 3, 15, 16, 17, 40])
-def test_a_matrix_by_a_vector(n):
-    rng = np.random.default_rng(1)
-    a, x, out = rng.normal(size=(n, n)), rng.normal(size=n), np.full(n, np.nan)
-    by_matvec(a, x, out)
-    np.testing.assert_allclose(out, a @ x, rtol=1e-13, atol=1e-13)
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 5), (3, 3), (15, 17), (17, 15), (40, 40)])
+def test_a_matrix_by_a_vector(shape, is_transposed):
+    a = draws(shape, is_transposed)
+    x, out = draws(shape[1:], False), np.full(shape[0], np.nan)
+    product = as_is(a, is_transposed) @ x
+    vector_in_loops(a, x, out, is_transposed)
+    np.testing.assert_allclose(out, product, rtol=1e-13, atol=1e-13)
+    if 0 not in shape:
+        out[:] = np.nan
+        vector_by_blas(a, x, out, is_transposed)
+        np.testing.assert_allclose(out, product, rtol=1e-13, atol=1e-13)

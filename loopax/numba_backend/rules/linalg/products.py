@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from pytensor.tensor.math import Dot
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Expr, Index, call, literal
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
+from loopax.numba_backend.runtime.products import LARGEST_MATRIX, LARGEST_PRODUCT
 
 _LARGEST = 8  # above this size BLAS is faster than an unrolled product
 
@@ -34,9 +36,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         return _outer(site, a, b, shape)
     floats = a.dtype == b.dtype == dtype and dtype in ("float32", "float64")
     if floats and len(a.shape) == len(b.shape) == 2 and 1 not in shape:
-        room = emit.empty(shape, dtype)
-        emit.do("matmul", emit.contiguous(a), emit.contiguous(b), room)
-        return Array(room, shape, dtype, fresh=True, compact=True)
+        return _matrix_by_matrix(emit, a, b, shape, dtype)
     vectors = [v for v, k in ((a, -2), (b, -1)) if len(v.shape) == 1 or v.shape[k] == 1]
     if floats and len(vectors) == 1:
         return _matrix_by_vector(site, a, b, shape, vectors[0] is b)
@@ -89,6 +89,37 @@ def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
     return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
 
 
+def _matrix_by_matrix(emit: Emitter, a: Value, b: Value, shape: Any, dtype: str) -> Array:
+    room = emit.empty(shape, dtype)
+    x, y = emit.view(a), emit.view(b)
+    _by_size(
+        emit,
+        emit.product([*shape, a.shape[1]]),
+        LARGEST_PRODUCT,
+        lambda: emit.do("matmul", x.array, y.array, room),
+        lambda: emit.do("matmul_by_blas", x.name, y.name, room, x.is_transposed, y.is_transposed),
+    )
+    return Array(room, shape, dtype, fresh=True, compact=True)
+
+
+def _by_size(
+    emit: Emitter,
+    size: Dim,
+    most: int,
+    write_loops: Callable[[], None],
+    call_blas: Callable[[], None],
+) -> None:
+    """Write loops for at most so many multiplications, a call of BLAS for more."""
+    if isinstance(size, int):
+        (write_loops if size <= most else call_blas)()
+        return
+    if_small, if_large = emit.branches(expr("{} <= {}", size, most))
+    with emit.inside(if_small):
+        write_loops()
+    with emit.inside(if_large):
+        call_blas()
+
+
 def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -> Any:
     """Compute ``a @ b`` for a column ``b`` (``right``), or as ``b.T @ a`` for a row ``a``."""
     emit, dtype = site.emit, site.out.type.dtype
@@ -97,7 +128,15 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -
         vector = _line(emit, vector, 0 if right else 1)
     m = matrix.shape[0]
     room = emit.empty([m], dtype)
-    emit.do("matvec", emit.contiguous(matrix), emit.contiguous(vector), room)
+    view, x = emit.view(matrix), emit.contiguous(vector)
+    function = "transposed_matvec" if view.is_transposed else "matvec"
+    _by_size(
+        emit,
+        emit.product(matrix.shape),
+        LARGEST_MATRIX,
+        lambda: emit.do(function, view.name, x, room),
+        lambda: emit.do("matvec_by_blas", view.name, x, room, view.is_transposed),
+    )
     if len(shape) == 1:
         return Array(room, tuple(shape), dtype, fresh=True, compact=True)
     return Virtual(
@@ -119,7 +158,7 @@ def _transposed(emit: Emitter, v: Value) -> Value:
     if isinstance(v, Small):
         return Small(v.elements.T, v.dtype)
     has_view = isinstance(v, Array) or v.view is not None
-    view = emit.contiguous(v).T if has_view else None
+    view = emit.view(v).T if has_view else None
     return Virtual(
         v.shape[::-1], v.dtype, lambda at: emit.read(v, at[::-1]), _is_cheap(v), view=view
     )
