@@ -31,12 +31,18 @@ class CallTypes:
         return getattr(self._context, name)
 
     def resolve_function_type(self, function: Any, args: Any, keywords: Any) -> Any:
-        if isinstance(function, types.Dispatcher):
+        if _is_inner(function):
             args = map(types.unliteral, args)
         key = (function, tuple(args), tuple(sorted(dict(keywords).items())))
         if key not in self._known:
             self._known[key] = self._context.resolve_function_type(function, key[1], keywords)
         return self._known[key]
+
+
+def _is_inner(function: Any) -> bool:
+    """Whether it is a function of ours, which reads no literal types (`njit_inner`)."""
+    is_function = isinstance(function, types.Dispatcher)
+    return is_function and "no_cpython_wrapper" in function.dispatcher.targetoptions
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
