@@ -53,6 +53,21 @@ def test_a_step_allocates_nothing_and_checks_no_length():
         assert word not in inside
 
 
+@pytest.mark.parametrize(
+    ("shape", "calls"),
+    [
+        ((3, 12), ["matmul"]),
+        ((9, 9), ["matmul_by_blas"]),
+        ((None, None), ["matmul", "matmul_by_blas"]),
+    ],
+)
+def test_a_size_that_is_known_chooses_loops_or_blas(shape, calls):
+    """BLAS takes 0.1 s to compile, and loops 0.2: only what can run is in the program."""
+    a, b = pt.tensor("a", shape=shape), pt.tensor("b", shape=shape)
+    text = source([a, b], [a.dot(b.T)])
+    assert re.findall(r"(matmul\w*)\(", text) == calls
+
+
 def test_lengths_are_checked_once_and_only_where_a_step_is_taken():
     text = source(*hmm())
     checks = re.search(r"\n    if n\d+ > 0:\n((?:        \w+\(n\d+, n\d+\)\n)+)", text)
