@@ -68,6 +68,23 @@ def test_a_size_that_is_known_chooses_loops_or_blas(shape, calls):
     assert re.findall(r"(matmul\w*)\(", text) == calls
 
 
+def test_a_block_of_weights_is_read_where_it_is():
+    """Each step copied the blocks of a weight matrix that its products, and their gradients, read."""
+    p, xs = pt.vector("p", shape=(2 * 10 * 12,)), pt.matrix("xs", shape=(20, 2))
+    weights = p.reshape((20, 12))
+
+    def step(x, h):
+        z = pt.concatenate([h, x])
+        return pt.tanh(weights[:10].dot(z) * weights[10:].dot(z))
+
+    last = pytensor.scan(step, [xs], [pt.zeros(10)], return_updates=False)[-1]
+    for outputs in ([last], [pytensor.grad(last.sum(), p)]):
+        text = source([p, xs], outputs)
+        assert len(re.findall(r"matvec\(", text)) >= 2
+        assert "view_of_run(x0" in text
+        assert not re.search(r"t\d+ = x0\[", "\n".join(steps(text)))
+
+
 def test_lengths_are_checked_once_and_only_where_a_step_is_taken():
     text = source(*hmm())
     checks = re.search(r"\n    if n\d+ > 0:\n((?:        \w+\(n\d+, n\d+\)\n)+)", text)

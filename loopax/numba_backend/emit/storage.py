@@ -263,11 +263,22 @@ class Storage(Axes):
 
     def view(self, value: Value) -> View:
         """Move ``value`` to memory, unless it is there, as itself or as its transpose."""
-        if isinstance(value, Virtual) and value.view is not None:
-            return replace(value.view, name=self.number(value.view.name, "a"))
-        if isinstance(value, Array) and not value.compact:
+        if (view := self.view_in_memory(value)) is not None:
+            return replace(view, name=self.number(view.name, "a"))
+        if isinstance(value, Array):
             return View(self.number(call("np.ascontiguousarray", value.name), "a"))
         return View(self.dense(value).name)
+
+    def view_in_memory(self, value: Value) -> View | None:
+        """``value`` in memory, as itself or as its transpose; None if it is not there in C order."""
+        if isinstance(value, Virtual) and value.view is not None:
+            return value.view
+        if isinstance(value, Small) or (run := self.run_of(value)) is None:
+            return None
+        if isinstance(value, Array):
+            return View(value.name)
+        shape = tuple_of(value.shape)
+        return View(call("view_of_run", run.name, as_element(run.start), shape))
 
 
 def new_array(shape: Sequence[Dim], dtype: str) -> Expr:

@@ -15,16 +15,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.emit.values import (
-    Array,
-    Run,
-    Small,
-    Value,
-    View,
-    Virtual,
-    is_static,
-    traits,
-)
+from loopax.numba_backend.emit.values import Array, Run, Small, Value, Virtual, is_static, traits
 from loopax.numba_backend.rules.index_entries import Entry, entries_of, positions_at, static_index
 
 _WRITES = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
@@ -45,19 +36,6 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         return emit.read(x, positions_at(emit, entries, index))
 
     shape = tuple(e.count for e in entries if e.count is not None)
-    view = None
-    if (
-        isinstance(x, Array)
-        and x.compact
-        and all(
-            e.count is None or (e.first, e.step, e.count) == (0, 1, n)
-            for e, n in zip(entries, x.shape, strict=True)
-        )
-    ):  # whole rows of an array
-        if [e.count is None for e in entries] == sorted(
-            (e.count is None for e in entries), reverse=True
-        ):
-            view = View(x.name[[e.first for e in entries if e.count is None]])
     declared = site.out.type.shape
     result_shape = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
     source, start = emit.run_of(x), _start_of_run(emit, x, entries)
@@ -65,7 +43,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     if source is not None and start is not None:
         first: Any = source.start + start if source.start != 0 else start
         run = Run(source.name, first if isinstance(first, int) else emit.number(first))
-    value = Virtual(result_shape, x.dtype, at, view=view, run=run, **traits(x))
+    value = Virtual(result_shape, x.dtype, at, run=run, **traits(x))
     if not site.snapshot:
         return site.result(value)
     is_small = not result_shape or emit.is_small(result_shape)

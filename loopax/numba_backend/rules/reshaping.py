@@ -118,7 +118,8 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
 
     properties = traits(x)
     properties["cheap"] &= sum(n != 1 for n in old) <= 1
-    return site.result(Virtual(tuple(shape), x.dtype, at, **properties))
+    run = emit.run_of(x)
+    return site.result(Virtual(tuple(shape), x.dtype, at, run=run, **properties))
 
 
 READS_ONCE[Reshape] = lambda node, position: position == 0

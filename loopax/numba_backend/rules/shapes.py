@@ -117,18 +117,15 @@ def dimshuffle(site: Site, x: Value) -> Any:
     strided = kept_axes != sorted(kept_axes) and kept_axes[-1] != max(kept_axes)
     if strided:
         x = site.emit.for_scalar_code(x)
-    # A transpose of a transpose is a view.
-    base = x.view if isinstance(x, Virtual) else None
     is_transpose = tuple(order) == (1, 0) and len(x.shape) == 2
-    if is_transpose and isinstance(x, Array):
-        base = site.emit.view(x)
+    base = site.emit.view_in_memory(x) if is_transpose else None
 
     def at(index: Any) -> Expr:
         where = dict(zip(order, index, strict=True))
         return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
 
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
-    view = base.T if is_transpose and base is not None else None
+    view = None if base is None else base.T
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
     run = site.emit.run_of(x)
     if kept_axes != sorted(kept_axes):

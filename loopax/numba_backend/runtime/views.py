@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import ir, make_array, populate_array
+from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
 
 
 def in_line(a: Any) -> Any:
@@ -45,8 +46,49 @@ def _lower_in_line(context: Any, builder: Any, signature: Any, args: Any) -> Any
     return value
 
 
+def view_of_run(a: Any, start: int, shape: Any) -> Any:
+    """View the elements of ``a``, in C order, from ``start`` on as an array of a shape."""
+    return a.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
+
+
+@type_callable(view_of_run)
+def _type_of_view_of_run(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+    def result(a, start, shape):  # type: ignore[no-untyped-def]
+        is_in_order = isinstance(a, types.Array) and a.layout == "C"
+        return a.copy(ndim=len(shape)) if is_in_order else None
+
+    return result
+
+
+@lower_builtin(view_of_run, types.Array, types.Integer, types.BaseTuple)
+def _lower_view_of_run(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array, start, lengths = signature.args
+    source = make_array(array)(context, builder, args[0])
+    result = make_array(signature.return_type)(context, builder)
+    first = context.cast(builder, args[1], start, types.intp)
+    shape = [
+        context.cast(builder, n, t, types.intp)
+        for n, t in zip(cgutils.unpack_tuple(builder, args[2]), lengths, strict=True)
+    ]
+    strides = [ir.Constant(source.itemsize.type, _itemsize(context, array))]
+    for n in shape[:0:-1]:
+        strides.insert(0, builder.mul(strides[0], n))
+    populate_array(
+        result,
+        data=builder.gep(source.data, [first]),
+        shape=shape,
+        strides=strides,
+        itemsize=source.itemsize,
+        meminfo=source.meminfo,
+        parent=source.parent,
+    )
+    value = result._getvalue()
+    context.nrt.incref(builder, signature.return_type, value)
+    return value
+
+
 def _itemsize(context: Any, array: Any) -> int:
     return int(context.get_abi_sizeof(context.get_data_type(array.dtype)))
 
 
-FUNCTIONS = {"in_line": in_line}
+FUNCTIONS = {f.__name__: f for f in (in_line, view_of_run)}

@@ -157,10 +157,13 @@ def _line(emit: Emitter, v: Value, axis: int) -> Value:
 def _transposed(emit: Emitter, v: Value) -> Value:
     if isinstance(v, Small):
         return Small(v.elements.T, v.dtype)
-    has_view = isinstance(v, Array) or v.view is not None
-    view = emit.view(v).T if has_view else None
+    view = emit.view_in_memory(v)
     return Virtual(
-        v.shape[::-1], v.dtype, lambda at: emit.read(v, at[::-1]), _is_cheap(v), view=view
+        v.shape[::-1],
+        v.dtype,
+        lambda at: emit.read(v, at[::-1]),
+        _is_cheap(v),
+        view=None if view is None else view.T,
     )
 
 
