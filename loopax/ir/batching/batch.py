@@ -25,17 +25,17 @@ class Batch:
         ]
         self.ndim = max(extra, default=0)
         self.batched = [n > 0 for n in extra]
-        rows = [
-            pt.zeros([x.shape[k] for k in range(n)], dtype="bool")
-            for x, n in zip(inputs, extra, strict=True)
-            if n
-        ]
-        statics = [x.type.shape[:n] for x, n in zip(inputs, extra, strict=True) if n]
-        self.static = _broadcast_static(statics, self.ndim)
-        # Only the shape of these zeros is used: the batch's.
+        batches = [(x, n) for x, n in zip(inputs, extra, strict=True) if n]
+        self.static = _broadcast_static([x.type.shape[:n] for x, n in batches], self.ndim)
         self.shape = [
-            n if n is not None else d
-            for n, d in zip(self.static, _broadcast_shape(rows, self.ndim), strict=True)
+            next(
+                x.shape[k - self.ndim + n]
+                for x, n in batches
+                if k + n >= self.ndim and x.type.shape[k - self.ndim + n] != 1
+            )
+            if static is None
+            else static
+            for k, static in enumerate(self.static)
         ]
 
     def inside(self, batched: Any) -> Batch:
@@ -76,13 +76,6 @@ def _broadcast_static(
         lengths = {s[k - ndim + len(s)] for s in shapes if k - ndim + len(s) >= 0} - {1}
         result.append(1 if not lengths else (lengths - {None} or {None}).pop())
     return tuple(result)
-
-
-def _broadcast_shape(rows: Sequence[Any], ndim: int) -> list[Any]:
-    if not rows:
-        return []
-    broadcast = rows[0] if len(rows) == 1 else pt.broadcast_arrays(*rows)[0]
-    return [broadcast.shape[k] for k in range(ndim)]
 
 
 def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
