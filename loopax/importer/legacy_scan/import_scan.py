@@ -19,7 +19,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 
 from loopax.base.errors import UnsupportedOpError, describe, source_line
 from loopax.importer.legacy_scan import buffers
@@ -27,6 +26,7 @@ from loopax.importer.legacy_scan.buffers import Answer, Loop
 from loopax.importer.legacy_scan.lengths import plain, rows_exactly
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.ops.calling_convention import Origin
+from loopax.ir.replace import replaced
 from loopax.ir.sizes import dims_of
 from loopax.ir.windows import may_be_cut, sliding_window
 
@@ -76,7 +76,7 @@ class _Importer:
         consts, operands = _unzip(loop.consts)
         body = BodyOuts(loop.next_states, loop.ys, loop.stop)
         # The taps are still roots of the step's graph: put the rows of the windows in their place.
-        flat = clone_replace(body.flat(), replace=self.taps, rebuild_strict=False)
+        flat = replaced(body.flat(), self.taps)
         n, stops = len(loop.states), loop.stop is not None
         nexts = [v.type.filter_variable(x) for (v, _), x in zip(loop.states, flat[:n], strict=True)]
         rows, sequences = _unzip(loop.rows)

@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
+from loopax.ir.batching.row_values import shared_row
 from loopax.ir.shapes import filled
 from loopax.ir.sizes import Dims, read_of
 
@@ -31,7 +32,8 @@ def row_of(x: Any, dims: Dims) -> Any:
     if not isinstance(x.type, DenseTensorType):
         return None
     if isinstance(x, Constant):
-        return _row_of_constant(x)
+        row = shared_row(x.data, 1)
+        return None if row is None else pt.constant(np.array(row))
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, Alloc):
         value, _, *shape = x.owner.inputs
@@ -44,16 +46,6 @@ def row_of(x: Any, dims: Dims) -> Any:
     if read is not None and not (read.is_row or read.rest) and _is_step(read.rows.step):
         return row_of(read.array, dims)
     return None
-
-
-def _row_of_constant(x: Any) -> Any:
-    data = np.ascontiguousarray(x.data)
-    if not len(data) or data[0].tobytes() != data[-1].tobytes():  # most differ here already
-        return None
-    if not data.size:
-        return pt.constant(data[0])
-    numbers = data.reshape(len(data), -1).view(np.uint8)
-    return pt.constant(np.array(data[0])) if (numbers == numbers[0]).all() else None
 
 
 def _is_step(step: Any) -> bool:
