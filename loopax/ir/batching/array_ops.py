@@ -51,8 +51,9 @@ def _added_axes(core: Any, x: Any) -> int:
 @singledispatch
 def _own_outputs(op: Any, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
     """The outputs by a rule of loopax's own; None where PyTensor's rule is as good."""
-    if facts_of(op).structure is not Structure.ELEMENTWISE:
-        return None
+    facts = facts_of(op)
+    if facts.structure is not Structure.ELEMENTWISE or facts.behind(node, 1) is None:
+        return None  # a function of numbers has a structure, and no form for arrays
     n = max(x.type.ndim for x in inputs)
     return list(op.make_node(*(_with_axes_in_front(x, n) for x in inputs)).outputs)
 

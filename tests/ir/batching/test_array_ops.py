@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.traversal import toposort
@@ -60,6 +61,14 @@ def test_a_batch_of_two_axes():
     of_row = pytensor.function([x, X], row, mode=FAST_COMPILE)
     expected = [[of_row(r, VALUES[X]) for r in part] for part in values]
     np.testing.assert_array_equal(of_all(values, VALUES[X]), expected)
+
+
+def test_functions_of_numbers():
+    number = pt.scalar_from_tensor(x[0])
+    row = pt.tensor_from_scalar(ps.exp(ps.add(number, ps.constant(1.0))))
+    (batched,) = vectorized([row], {x: ROWS})
+    of_all = pytensor.function([ROWS], batched, mode=FAST_COMPILE)
+    np.testing.assert_allclose(of_all(VALUES[ROWS]), np.exp(VALUES[ROWS][:, 0] + 1))
 
 
 def test_what_all_rows_share_has_no_batch_axes():
