@@ -114,6 +114,9 @@ TARGETS = {
     "loopax.extensions": {"loopax.extensions"},
 }
 
+# The adapter that has PyTensor's private names.
+PRIVATE = "loopax.base.upstream.pytensor"
+
 # What a folder imports of nobody: its mathematics is of arrays and numbers.
 FOREIGN = {"numerics": {"pytensor", "pymc"}}
 
@@ -194,6 +197,8 @@ def violations(module: str, package: str, source: str) -> Iterator[str]:
         if within(name, "loopax") and layer not in TOP and layer_of(name) not in LAYERS[layer]:
             may = ", ".join(f"loopax.{one}" for one in sorted(LAYERS[layer]))
             yield f"line {line}: imports {name}; of loopax, {layer} imports only {may}"
+        if name.startswith("pytensor.") and "._" in name and not within(module, PRIVATE):
+            yield f"line {line}: imports {name}, a private name; only {PRIVATE} may"
         for foreign in FOREIGN.get(layer, ()):
             if within(name, foreign):
                 yield f"line {line}: imports {name}; {layer} knows nothing of {foreign}"
@@ -380,6 +385,7 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.ir.ops.scan", "import jax"),
         ("loopax.frontend.trace", "import jax.numpy as jnp"),
         ("loopax.frontend.loops.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
+        ("loopax.ir.ops.watch", "from pytensor.graph.replace import _vectorize_node"),
         ("loopax.lowering.order", "from loopax.frontend import scan"),
         ("loopax.calling.context", "from loopax.lowering import lower"),
         ("loopax.calling.context", "from loopax.jax_backend import SharedContext"),

@@ -24,7 +24,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.facts.costs import ARRAY, COPY, UNKNOWN_LENGTH, WRITE
+from loopax.facts.costs import ARRAY, COPY, PRODUCT, UNKNOWN_LENGTH, WRITE
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 from loopax.ir import Cond, Scan
@@ -34,7 +34,6 @@ from loopax.lowering.record import with_body
 
 _READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
 _PRODUCTS = (Dot, BatchedDot)
-_PRODUCT = 0.2  # ns for a multiplication in a product
 _LINALG = "linalg"
 _CUBE = 0.5  # ns for each of the n^3 operations of a factorization, inverse or solve
 _CALL = 300.0  # ns for a call of LAPACK
@@ -114,7 +113,7 @@ def _time_of_op(node: Apply, shape: Callable[[Any], list[float]]) -> float:
         return ARRAY + entries * nanoseconds(function)
     shapes = [shape(v) for v in node.inputs]
     if isinstance(core, _PRODUCTS):
-        return 2 * ARRAY + _PRODUCT * entries * (shapes[-1][-1:] or [1.0])[0]
+        return 2 * ARRAY + PRODUCT * entries * (shapes[-1][-1:] or [1.0])[0]
     if _LINALG in type(core).__module__:
         largest = max(shapes, key=math.prod, default=[1.0])
         return _CALL + _CUBE * math.prod(largest) * min(largest[-2:], default=1.0)

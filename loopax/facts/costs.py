@@ -10,6 +10,7 @@ first machine alone, and scaled as similar operations were.
 GATHER = 0.33  # 0.2 in the first cache, 1.0 in none
 WRITE = 0.5
 COPY = 0.06
+PRODUCT = 0.2  # a multiplication of a product of matrices
 KEEP = 0.2  # an entry that is written in one loop and read in others
 ARRAY = 10.0  # of each array, whatever its size
 UNKNOWN_LENGTH = 100  # what a length is taken for of which nothing is known

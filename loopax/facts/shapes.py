@@ -46,10 +46,6 @@ def _no_errors(node: Apply) -> Errors:
     return Errors.NONE
 
 
-def _no_inputs(node: Apply) -> tuple[Any, ...]:
-    return ()
-
-
 _class: type
 
 # -- shapes that are asked ---------------------------------------------------------------------------
@@ -57,7 +53,9 @@ _class: type
 for _class in (Shape, Shape_i):
     register(
         _class,
-        OpFacts(structure=Structure.SHAPE, work=Work.ENTRY, errors=_no_errors, reads=_no_inputs),
+        OpFacts(
+            structure=Structure.SHAPE, work=Work.ENTRY, errors=_no_errors, reads=lambda node: ()
+        ),
     )
 
 # -- numbers and arrays ------------------------------------------------------------------------------

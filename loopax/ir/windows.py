@@ -1,4 +1,4 @@
-"""A moving window of rows, carried through a loop: the form of taps and MIT-MOT buffers.
+"""A sliding window of rows, carried through a loop: the form of taps and MIT-MOT buffers.
 
 Step ``t`` of a legacy loop sees rows ``t + 0 .. t + C`` of a buffer: ``C`` carried ones and one that
 enters (an incoming row, or the row that the step computes). Then the window moves by one: row 0
@@ -34,19 +34,14 @@ from pytensor.tensor.subtensor import set_subtensor
 WIDEST_REGISTERS = 8  # moving all of 12 rows of 100 floats costs XLA 3 times the ring's write
 
 
-class Window(ABC):
-    """``rows`` are the carried rows at the first step, a tensor with a leading axis of ``size``."""
+class SlidingWindow(ABC):
+    """The carried rows, ``size`` of them: the states that hold them in the body, and their ``inits``."""
 
-    def __init__(self, rows: Any, size: int, row_type: Any, i: Any) -> None:
-        self.size, self.row_type, self.i = size, row_type, i
-        self.inits = self._inits(rows)
-        self.states: list[Any] = self._states()
-
-    @abstractmethod
-    def _inits(self, rows: Any) -> list[Any]: ...
-
-    @abstractmethod
-    def _states(self) -> list[Any]: ...
+    size: int
+    row_type: Any
+    i: Any
+    inits: list[Any]
+    states: list[Any]
 
     @abstractmethod
     def read(self, j: int) -> Variable:
@@ -60,19 +55,17 @@ class Window(ABC):
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
         """The carried rows after the last step, in order, one by one, from the final states."""
 
-    @abstractmethod
     def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
         """The rows as one tensor."""
+        return pt.stack(self.rows_after(finals, n_steps))
 
 
-class Registers(Window):
-    def _inits(self, rows: Any) -> list[Any]:
-        if self.size == 1 and (row := _unexpanded(rows)) is not None:
-            return [row]
-        return [rows[j] for j in range(self.size)]
-
-    def _states(self) -> list[Any]:
-        return [self.row_type() for _ in range(self.size)]
+class Registers(SlidingWindow):
+    def __init__(self, rows: Any, size: int, row_type: Any, i: Any) -> None:
+        self.size, self.row_type, self.i = size, row_type, i
+        row = _unexpanded(rows) if size == 1 else None
+        self.inits = [rows[j] for j in range(size)] if row is None else [row]
+        self.states = [row_type() for _ in range(size)]
 
     def read(self, j: int) -> Variable:
         return self.states[j]
@@ -86,16 +79,12 @@ class Registers(Window):
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
         return list(finals)
 
-    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
-        return pt.stack(list(finals))
 
-
-class Ring(Window):
-    def _inits(self, rows: Any) -> list[Any]:
-        return [rows]
-
-    def _states(self) -> list[Any]:
-        return [self.row_type.clone(shape=(self.size, *self.row_type.shape))()]
+class Ring(SlidingWindow):
+    def __init__(self, rows: Any, size: int, row_type: Any, i: Any) -> None:
+        self.size, self.row_type, self.i = size, row_type, i
+        self.inits = [rows]
+        self.states = [row_type.clone(shape=(size, *row_type.shape))()]
 
     def _slot(self, j: int) -> Any:
         return (self.i + j) % self.size
@@ -118,22 +107,16 @@ class Ring(Window):
         return finals[0][(n_steps + pt.arange(self.size)) % self.size]
 
 
-class Anchored(Window):
+class Anchored(SlidingWindow):
     """A window whose initial rows are read from ``start``, the step's constant for ``rows``.
 
     Row ``j`` of step ``t`` is an initial one where ``t + j < size``.
     """
 
-    def __init__(self, moving: Window, rows: Any, start: Any) -> None:
+    def __init__(self, moving: SlidingWindow, rows: Any, start: Any) -> None:
         self.moving, self.rows, self.start = moving, rows, start
         self.size, self.row_type, self.i = moving.size, moving.row_type, moving.i
         self.inits, self.states = moving.inits, moving.states
-
-    def _inits(self, rows: Any) -> list[Any]:
-        return self.moving._inits(rows)
-
-    def _states(self) -> list[Any]:
-        return self.moving._states()
 
     def _anchored(self, n_steps: Any, j: int, rows: Any, row: Any) -> Any:
         position = n_steps + j
@@ -150,11 +133,8 @@ class Anchored(Window):
         rows = self.moving.rows_after(finals, n_steps)
         return [self._anchored(n_steps, j, self.rows, row) for j, row in enumerate(rows)]
 
-    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
-        return pt.stack(self.rows_after(finals, n_steps))
 
-
-def window(rows: Any, size: int, row_type: Any, i: Any, start: Any = None) -> Window:
+def sliding_window(rows: Any, size: int, row_type: Any, i: Any, start: Any = None) -> SlidingWindow:
     """A window in the representation that suits ``size``.
 
     ``start`` is the step's constant for ``rows``, in a loop with a truncated gradient.

@@ -16,7 +16,6 @@ is the faster form of nearly all of these; of the others `measurement` decides.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +25,19 @@ from typing import Any
 import numpy as np
 
 from loopax.base.upstream.jax import Jaxpr, Literal
+from loopax.kernels.operation_times import (
+    BLAS_PRODUCT,
+    FREE,
+    FUSED,
+    INDICES,
+    RESIDUAL,
+    TIMES,
+    VECTOR_WIDTH,
+    WIDE,
+    is_for_blas,
+    kind_and_size,
+    share_of_register,
+)
 
 _STEP = 15.0  # XLA: a return to the head of a loop
 # XLA: a fusion, a slice, a reduction; in a loop, whose thunks run one after the other
@@ -45,87 +57,6 @@ _MOST_STEPS = 20.0  # the assumed steps of a loop whose number of steps depends 
 # is not between these shares of XLA's, for 4.
 _CLOSE = 1 / 8, 4.0
 _LONGEST_RUN = 5e8  # half a second is the most to be spent on a run that nobody asked for
-
-# An element of a simple operation, of a root or quotient, of exp, logarithms, tanh, sines, powers,
-# of error functions, of gamma functions, of other functions; a multiplication of a product. From some
-# elements on XLA uses vector code, but for sines and what follows them; native code has it for all but
-# "function".
-_VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "log": 3.0, "tanh": 3.0, "function": 3.0}
-_VECTOR |= {"sine": 10.0, "power": 15.0, "erf": 15.0, "gamma": 40.0, "product": 0.15}
-_VECTOR |= {"bessel": 23.0, "polygamma": 95.0}
-# XLA: an operation on few elements.
-_NARROW = {"simple": 0.4, "root": 1.5, "exp": 14.0, "log": 13.0, "tanh": 11.0, "function": 14.0}
-_NARROW |= {"sine": 6.0, "power": 15.0, "erf": 6.0, "gamma": 33.0, "product": 0.3}
-_NARROW |= {"bessel": 30.0, "polygamma": 95.0}
-# XLA: few elements in each of many rows, where fused values stay in registers. 64 rows of 500 steps
-# of one tanh take 0.06 ms so, and 0.5 as native code, row by row; of Runge and Kutta's 0.34 and 0.58.
-_OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5, "exp": 1.4, "log": 6.0, "tanh": 0.9}
-_OF_ROWS |= {"sine": 5.0, "power": 7.0, "erf": 2.4, "gamma": 20.0}
-# The residual of such an operation, which the backward loop reads from memory: XLA takes twice the
-# time of native code for the gradients of 64 rows of 500 Runge-Kutta steps. A pushforward reads no
-# residuals and is counted as the program is.
-_RESIDUAL = 0.32
-# Native: the throughput on few elements, and the latency, for which an operation that reads the
-# result waits.
-_SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "log": 8.0, "tanh": 20.0, "function": 15.0}
-_SCALAR |= {"sine": 8.0, "power": 18.0, "erf": 8.0, "gamma": 12.0, "product": 0.3}
-_SCALAR |= {"bessel": 130.0, "polygamma": 210.0}
-_LATENCY = {"simple": 1.1, "root": 4.0, "exp": 8.0, "log": 12.0, "tanh": 24.0, "function": 20.0}
-_LATENCY |= {"sine": 9.0, "power": 21.0, "erf": 9.0, "gamma": 15.0, "product": 2.2}
-_LATENCY |= {"bessel": 130.0, "polygamma": 210.0}
-# Native: an operation on many elements.
-_NATIVE = {"simple": 0.4, "root": 1.5, "exp": 1.5, "log": 1.5, "tanh": 1.5, "function": 6.0}
-_NATIVE |= {"sine": 3.5, "power": 4.0, "erf": 4.0, "gamma": 5.0, "product": 0.3}
-_NATIVE |= {"bessel": 130.0, "polygamma": 210.0}
-_WIDE, _VECTOR_WIDTH = 8, 4  # elements: "many" begins here; a register of float64 holds so many
-# Multiplications of a product in a loop's step which native code leaves to BLAS and XLA runs on one
-# thread. A network of 32 units and 16 rows (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's time,
-# 48 by 48 by 48 took 1.5, and a matrix by a vector of 64 to 512 elements 0.3 to 0.05.
-_BLAS_LEAST, _BLAS_MOST, _BLAS_MOST_OF_VECTORS, _BLAS_PRODUCT = 4e3, 2.5e4, 1e6, 0.2
-
-_ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
-_FUNCTIONS = {
-    *("exp2", "tan", "erf_inv"),
-    *("sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"),
-}
-_SPECIAL = {
-    **dict.fromkeys(("exp", "expm1", "logistic"), "exp"),
-    **dict.fromkeys(("log", "log1p"), "log"),
-    "tanh": "tanh",
-    **dict.fromkeys(("sin", "cos"), "sine"),
-    "pow": "power",
-    **dict.fromkeys(("erf", "erfc"), "erf"),
-    **dict.fromkeys(("lgamma", "digamma"), "gamma"),
-    **dict.fromkeys(("bessel_i0e", "bessel_i1e"), "bessel"),
-    "polygamma": "polygamma",
-}
-# Multiplications divided by n^3, for a square matrix of length n (by m n min(m, n) for an m by n
-# matrix).
-_FACTORIZATIONS = {
-    "cholesky": 1 / 3,
-    "lu": 2 / 3,
-    "qr": 4 / 3,
-    "geqrf": 4 / 3,
-    "householder_product": 4 / 3,
-    "tridiagonal": 4 / 3,
-    "hessenberg": 10 / 3,
-    "eigh": 9.0,
-    "svd": 20.0,
-    "eig": 25.0,
-    "schur": 25.0,
-}
-# Written into another operation's loop, or nothing at all.
-_FREE = {"broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "stop_gradient"}
-_INDICES = {"transpose", "rev", "slice", "squeeze"}  # in native code, arithmetic on indices
-_FUSED = {
-    *("add", "sub", "mul", "neg", "max", "min", "abs", "sign", "integer_pow", "square", "select_n"),
-    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "floor", "ceil", "round"),
-    *("is_finite", "clamp", "iota", "nextafter"),
-    *_ROOTS,
-    *_FUNCTIONS,
-    *_SPECIAL,
-}
-_KINDS = {**dict.fromkeys(_ROOTS, "root"), **dict.fromkeys(_FUNCTIONS, "function"), **_SPECIAL}
 
 
 @dataclass(frozen=True)
@@ -176,7 +107,7 @@ class Cost:
 
     def _xla(self, rows: int, is_backward: bool = False) -> float:
         narrow = self.narrow
-        if rows >= _VECTOR_WIDTH:  # one vector operation takes about as long as one of a number
+        if rows >= VECTOR_WIDTH:  # one vector operation takes about as long as one of a number
             narrow = max(self.vectorized, narrow / rows) + (self.residuals if is_backward else 0)
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
@@ -200,10 +131,10 @@ def cost_of(jaxpr: Jaxpr, in_loop: bool = False) -> Cost:
         inner = _inner(eqn, in_loop)
         if inner is not None:
             total, fused = total + inner, False
-        elif name not in _FREE:
-            if not (fused and name in _FUSED):
+        elif name not in FREE:
+            if not (fused and name in FUSED):
                 total += Cost(_THUNK if in_loop else _TASK)
-            total, fused = total + _operation(eqn, name, in_loop), name in _FUSED
+            total, fused = total + _operation(eqn, name, in_loop), name in FUSED
     return total
 
 
@@ -259,10 +190,10 @@ def _latency(eqn: Any) -> float:
     if inner is not None:
         return inner.native
     name = eqn.primitive.name
-    if name in _FREE or name in _INDICES:
+    if name in FREE or name in INDICES:
         return 0.0
-    kind, size = _kind_and_size(eqn, name)
-    return _LATENCY[kind] if size < _WIDE else _operation(eqn, name, in_loop=True).native
+    kind, size = kind_and_size(eqn, name)
+    return TIMES[kind].native_wait if size < WIDE else _operation(eqn, name, in_loop=True).native
 
 
 def _steps(eqn: Any) -> float:
@@ -277,59 +208,15 @@ def _steps(eqn: Any) -> float:
 
 def _operation(eqn: Any, name: str, in_loop: bool) -> Cost:
     """The cost of one operation without XLA's overhead for a thunk."""
-    kind, size = _kind_and_size(eqn, name)
-    native_size = 0.0 if name in _INDICES else size  # by native code
-    if size < _WIDE:
+    kind, size = kind_and_size(eqn, name)
+    times = TIMES[kind]
+    native_size = 0.0 if name in INDICES else size  # by native code
+    if size < WIDE:
         return Cost(
-            narrow=_NARROW[kind] * size,
-            vectorized=_OF_ROWS[kind] * size,
-            residuals=_RESIDUAL * size if in_loop else 0.0,
-            native=_SCALAR[kind] * native_size,
+            narrow=times.xla_few * size,
+            vectorized=times.xla_rows * size,
+            residuals=RESIDUAL * size if in_loop else 0.0,
+            native=times.native_few * native_size,
         )
-    native = _BLAS_PRODUCT if in_loop and _is_for_blas(eqn, size) else _NATIVE[kind]
-    return Cost(wide=_VECTOR[kind] * _share_of_register(eqn) * size, native=native * native_size)
-
-
-def _share_of_register(eqn: Any) -> float:
-    """The share of XLA's time for an element of 8 bytes that an element of a short integer takes.
-
-    A register holds more of these, and native code, whose indices are of 64 bits, makes no use of it: 20
-    steps of a stencil on 256 by 256 int8 took XLA 0.16 ms, of int32 0.56, and native code 0.77 and 0.66.
-    """
-    dtypes = (v.aval.dtype for v in (*eqn.invars, *eqn.outvars))
-    types = [t for t in dtypes if isinstance(t, np.dtype)]  # a random key's is no NumPy dtype
-    are_short = all(t.kind in "iub" and t.itemsize <= 2 for t in types)
-    return max(t.itemsize for t in types) / 8 if are_short and types else 1.0
-
-
-def _is_for_blas(eqn: Any, size: float) -> bool:
-    """Whether an equation is a product of ``size`` multiplications that BLAS computes fast in a loop."""
-    if eqn.primitive.name != "dot_general" or eqn.outvars[0].aval.dtype.kind not in "fc":
-        return False
-    (summed, _), (batched, _) = eqn.params["dimension_numbers"]
-    left, right = (math.prod(v.aval.shape) for v in eqn.invars)
-    length = math.prod(eqn.invars[0].aval.shape[k] for k in summed)
-    limit = _BLAS_MOST_OF_VECTORS if length in (left, right) else _BLAS_MOST
-    return not batched and _BLAS_LEAST <= size < limit
-
-
-def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
-    """The kind and the number of scalar operations of an equation."""
-    shapes = [v.aval.shape for v in eqn.invars]
-    size = float(max((math.prod(v.aval.shape) for v in eqn.outvars), default=1))
-    if name == "dot_general":
-        (summed, _), _ = eqn.params["dimension_numbers"]
-        return "product", size * math.prod(shapes[0][k] for k in summed)
-    if name == "conv_general_dilated":
-        out_channels = shapes[1][eqn.params["dimension_numbers"].rhs_spec[0]]
-        return "product", size * math.prod(shapes[1]) / out_channels
-    if name.startswith("reduce_window"):
-        return "simple", size * math.prod(eqn.params["window_dimensions"])
-    if name in _FACTORIZATIONS:
-        shortest = min(shapes[0][-2:], default=1)
-        return "product", _FACTORIZATIONS[name] * math.prod(shapes[0]) * shortest
-    if name == "triangular_solve":
-        return "product", size * shapes[0][-1]
-    if name.startswith(("reduce", "cum", "arg")):
-        size = float(math.prod(shapes[0]))
-    return _KINDS.get(name, "simple"), size
+    native = BLAS_PRODUCT if in_loop and is_for_blas(eqn, size) else times.native_many
+    return Cost(wide=times.xla_many * share_of_register(eqn) * size, native=native * native_size)

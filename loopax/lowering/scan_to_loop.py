@@ -26,7 +26,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
@@ -34,6 +33,7 @@ from pytensor.typed_list import append, getitem, length, reverse
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.ops.trace import stacked
+from loopax.ir.replace import replaced
 from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
@@ -85,7 +85,7 @@ def _bare(
         row: x[inner.i] if isinstance(x.type, DenseTensorType) else getitem(x, inner.i)
         for row, x in zip(inner.rows, sequences, strict=True)
     }
-    step = scan.split_body_outputs(clone_replace(body.outputs, rows))
+    step = scan.split_body_outputs(replaced(body.outputs, rows))
     n_steps = checked(args.n_steps, step_conditions(scan, args, dims))
     traces = [
         (_Buffer if shape is not None and _fits(scan, args, y) else _List)(y, shape)

@@ -6,7 +6,7 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check, evaluate
-from loopax.ir.windows import WIDEST_REGISTERS, Registers, Ring, window
+from loopax.ir.windows import WIDEST_REGISTERS, Registers, Ring, sliding_window
 
 ROW = pt.dvector().type
 
@@ -48,24 +48,24 @@ def test_rows_enter_are_written_and_leave(kind, size, n_steps, inside):
 
 def test_a_wide_window_is_a_ring():
     i, rows = pt.lscalar(), pt.dmatrix()
-    assert isinstance(window(rows, WIDEST_REGISTERS, ROW, i), Registers)
-    assert isinstance(window(rows, WIDEST_REGISTERS + 1, ROW, i), Ring)
-    assert [v.type.shape for v in window(rows, 9, ROW, i).states] == [(9, None)]
+    assert isinstance(sliding_window(rows, WIDEST_REGISTERS, ROW, i), Registers)
+    assert isinstance(sliding_window(rows, WIDEST_REGISTERS + 1, ROW, i), Ring)
+    assert [v.type.shape for v in sliding_window(rows, 9, ROW, i).states] == [(9, None)]
 
 
 def test_a_row_that_was_only_expanded_is_taken_as_it_is():
     x, i = pt.dvector("x"), pt.lscalar()
-    assert window(x[None], 1, ROW, i).inits == [x]
-    assert window(pt.dmatrix(), 1, ROW, i).inits[0].owner is not None
+    assert sliding_window(x[None], 1, ROW, i).inits == [x]
+    assert sliding_window(pt.dmatrix(), 1, ROW, i).inits[0].owner is not None
     transposed = pt.dmatrix("m").dimshuffle("x", 1, 0)
-    (row,) = window(transposed, 1, pt.dmatrix().type, i).inits
+    (row,) = sliding_window(transposed, 1, pt.dmatrix().type, i).inits
     value = np.arange(6.0).reshape(2, 3)
     found = row.eval({transposed.owner.inputs[0]: value}, mode="FAST_COMPILE")
     np.testing.assert_array_equal(found, value.T)
 
 
 def test_a_window_of_no_rows_has_no_state():
-    w = window(pt.dmatrix(), 0, ROW, pt.lscalar())
+    w = sliding_window(pt.dmatrix(), 0, ROW, pt.lscalar())
     assert (
         w.states == w.inits == [] and w.move({0: pt.dvector()}) == [] and w.rows_after([], 3) == []
     )

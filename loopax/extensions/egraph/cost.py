@@ -17,7 +17,7 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.extensions.egraph.op_table import SCALARS, OpTable
 from loopax.extensions.egraph.rules import RULES_BY_NAME, Rule
 from loopax.extensions.egraph.saturate import Node, Saturated
-from loopax.facts.costs import ARRAY, COPY, GATHER, KEEP, UNKNOWN_LENGTH, WRITE
+from loopax.facts.costs import ARRAY, COPY, GATHER, KEEP, PRODUCT, UNKNOWN_LENGTH, WRITE
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 
@@ -92,7 +92,7 @@ def _cost_of_op(name: str, n: int, sizes: list[int]) -> float:
     rows = max(sizes, default=1) ** 0.5
     if name == "dot":
         inner = (sizes[0] * sizes[1] / max(n, 1)) ** 0.5
-        return 2 * ARRAY + 0.2 * n * inner
+        return 2 * ARRAY + PRODUCT * n * inner
     if name == "inv":
         return 500 + 1.0 * rows**3
     if name in ("det", "signdet", "logdet"):

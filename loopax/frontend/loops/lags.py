@@ -1,7 +1,7 @@
 """Lags and leads: several past values of a carry, or several rows ahead in a sequence.
 
 ``lag(x0, [1, 12])`` in the carry is one leaf. ``x0`` holds the last ``max(lags)`` values in order;
-the step gets a tuple of the selected ones and returns one new value. The values are a `Window`
+the step gets a tuple of the selected ones and returns one new value. The values are a `SlidingWindow`
 (`loopax.ir.windows`): few of them are states in a shift register, more are rows of a ring buffer.
 """
 
@@ -18,7 +18,7 @@ from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.carry import fitted, in_order
 from loopax.frontend.loops.leaves import as_variable
 from loopax.ir.ops.checked import Checked
-from loopax.ir.windows import may_be_cut, window
+from loopax.ir.windows import may_be_cut, sliding_window
 
 
 class Lag:
@@ -169,7 +169,7 @@ class Lagged:
         if may_be_cut(self.size, self.type, self.truncate_gradient):
             self.anchor = rows
         self.rows = rows
-        self.window = window(rows, self.size, self.type, count, self.anchor)
+        self.window = sliding_window(rows, self.size, self.type, count, self.anchor)
         self.states = self.window.states
         self.view = tuple(self.window.read(self.size - k) for k in self.lags)
 

@@ -20,7 +20,7 @@ from loopax.importer.legacy_scan.reads import heads, reads
 from loopax.ir import FitRows, ScanOuts
 from loopax.ir.shapes import lengths
 from loopax.ir.sizes import DimExpr, Dims, access_of, head, slice_of
-from loopax.ir.windows import Window
+from loopax.ir.windows import SlidingWindow
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Loop:
         self.next_states += nexts
         return at
 
-    def add_window(self, w: Window, written: dict[int, Any]) -> slice:
+    def add_window(self, w: SlidingWindow, written: dict[int, Any]) -> slice:
         return self.add_states(w.states, w.inits, w.move(written))
 
     def add_trace(self, y: Any) -> int:
@@ -73,7 +73,7 @@ def answer_sot(
     fgraph: FunctionGraph,
     loop: Loop,
     out: Any,
-    w: Window,
+    w: SlidingWindow,
     at: slice,
     y: Any,
     buffer: Any,
@@ -187,7 +187,7 @@ def answer_mit_mot(
     fgraph: FunctionGraph,
     loop: Loop,
     out: Any,
-    w: Window,
+    w: SlidingWindow,
     at: slice,
     leaving: Any,
     buffer: Any,

@@ -3,8 +3,8 @@
 A legacy Scan is written in terms of buffers: every recurrent output has one that holds its initial
 rows and, behind them, room for what the steps write. Here the buffers come apart again:
 
-    SIT-SOT, MIT-SOT   a `Window` of the last rows, plus a trace of the new one
-    MIT-MOT            a `Window`, a sequence of the rows that enter it, a trace of those that leave
+    SIT-SOT, MIT-SOT   a `SlidingWindow` of the last rows, plus a trace of the new one
+    MIT-MOT            a `SlidingWindow`, a sequence of the rows that enter it, a trace of those that leave
     NIT-SOT            a trace
     untraced SIT-SOT   a state
     until's condition  the flag ``stop``; the number of steps becomes a bound
@@ -19,7 +19,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 
 from loopax.base.errors import UnsupportedOpError, describe, source_line
 from loopax.importer.legacy_scan import buffers
@@ -27,8 +26,9 @@ from loopax.importer.legacy_scan.buffers import Answer, Loop
 from loopax.importer.legacy_scan.lengths import plain, rows_exactly
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.ops.calling_convention import Origin
+from loopax.ir.replace import replaced
 from loopax.ir.sizes import dims_of
-from loopax.ir.windows import may_be_cut, window
+from loopax.ir.windows import may_be_cut, sliding_window
 
 
 def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dict[Variable, Any]:
@@ -76,7 +76,7 @@ class _Importer:
         consts, operands = _unzip(loop.consts)
         body = BodyOuts(loop.next_states, loop.ys, loop.stop)
         # The taps are still roots of the step's graph: put the rows of the windows in their place.
-        flat = clone_replace(body.flat(), replace=self.taps, rebuild_strict=False)
+        flat = replaced(body.flat(), self.taps)
         n, stops = len(loop.states), loop.stop is not None
         nexts = [v.type.filter_variable(x) for (v, _), x in zip(loop.states, flat[:n], strict=True)]
         rows, sequences = _unzip(loop.rows)
@@ -129,7 +129,7 @@ class _Importer:
         loop = self.loop
         entering = variables[0].type()
         loop.rows.append((entering, rows_exactly(buffer[first + size :], loop.n_steps, loop.dims)))
-        w = window(buffer[first : first + size], size, entering.type, loop.i)
+        w = sliding_window(buffer[first : first + size], size, entering.type, loop.i)
         for tap, var in zip(ins, variables, strict=True):
             self.taps[var] = w.read(tap - low) if tap < high else entering
         written = {tap - low: value for tap, value in zip(outs, values, strict=True)}
@@ -169,7 +169,7 @@ class _Importer:
         if may_be_cut(size, row_type, op.truncate_gradient):
             anchor = row_type.clone(shape=(size, *row_type.shape))()
             loop.consts.append((anchor, start))
-        w = window(start, size, row_type, loop.i, anchor)
+        w = sliding_window(start, size, row_type, loop.i, anchor)
         for tap, var in zip(taps, variables, strict=True):
             self.taps[var] = w.read(size + tap)
         at = loop.add_window(w, {size: value})

@@ -7,11 +7,11 @@ from copy import copy
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import copy_origin
+from loopax.ir.batching.array_ops import batched_outputs
 from loopax.ir.ops.bounds import known_number
 
 
@@ -25,17 +25,17 @@ class Batch:
         ]
         self.ndim = max(extra, default=0)
         self.batched = [n > 0 for n in extra]
-        rows = [
-            pt.zeros([x.shape[k] for k in range(n)], dtype="bool")
-            for x, n in zip(inputs, extra, strict=True)
-            if n
-        ]
-        statics = [x.type.shape[:n] for x, n in zip(inputs, extra, strict=True) if n]
-        self.static = _broadcast_static(statics, self.ndim)
-        # Only the shape of these zeros is used: the batch's.
+        batches = [(x, n) for x, n in zip(inputs, extra, strict=True) if n]
+        self.static = _broadcast_static([x.type.shape[:n] for x, n in batches], self.ndim)
         self.shape = [
-            n if n is not None else d
-            for n, d in zip(self.static, _broadcast_shape(rows, self.ndim), strict=True)
+            next(
+                x.shape[k - self.ndim + n]
+                for x, n in batches
+                if k + n >= self.ndim and x.type.shape[k - self.ndim + n] != 1
+            )
+            if static is None
+            else static
+            for k, static in enumerate(self.static)
         ]
 
     def inside(self, batched: Any) -> Batch:
@@ -78,24 +78,19 @@ def _broadcast_static(
     return tuple(result)
 
 
-def _broadcast_shape(rows: Sequence[Any], ndim: int) -> list[Any]:
-    if not rows:
-        return []
-    broadcast = rows[0] if len(rows) == 1 else pt.broadcast_arrays(*rows)[0]
-    return [broadcast.shape[k] for k in range(ndim)]
-
-
 def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     """``outputs`` over batches of some of their ancestors, with the original names and lines."""
-    changed = {v: x for v, x in replace.items() if v is not x}
-    if not changed:
-        return list(outputs)
-    within = [v for node in toposort(outputs, blockers=[*changed]) for v in node.outputs]
-    batched: Any = vectorize_graph([*outputs, *within], replace=changed)
-    for original, v in zip(within, batched[len(outputs) :], strict=True):
-        if v.owner is not None and v is not original:
-            copy_origin(original, v)
-    return list(batched[: len(outputs)])
+    values = {v: x for v, x in replace.items() if v is not x}
+    replaced = set(values)
+    for node in toposort(outputs, blockers=[*values]):
+        if not any(v in values for v in node.inputs):
+            continue
+        results = batched_outputs(node, [values.get(v, v) for v in node.inputs])
+        for v, x in zip(node.outputs, results, strict=True):
+            if v not in replaced:
+                values[v] = x
+                copy_origin(v, x)
+    return [values.get(v, v) for v in outputs]
 
 
 def is_batched(out: Any, core: Any) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -36,11 +37,19 @@ def row_value(v: Any, ndim: int) -> Any:
     return _RowValues()(v, ndim)
 
 
-def shared_row(data: Any, ndim: int) -> Any:
-    """The row that an array repeats along its first ``ndim`` axes; None where there is no such row."""
+def shared_row(data: np.ndarray, ndim: int) -> Any:
+    """The row that an array repeats along its first ``ndim`` axes; None where there is no such row.
+
+    Equal is bit by bit: NaN is equal to itself, and -0.0 is not 0.0.
+    """
     n_rows = math.prod(data.shape[:ndim])
-    rows = data.reshape(n_rows, *data.shape[ndim:])
-    return rows[0] if n_rows and (rows == rows[:1]).all() else None
+    if not n_rows:
+        return None
+    rows = np.ascontiguousarray(data).reshape(n_rows, *data.shape[ndim:])
+    bits = rows.reshape(n_rows, -1)
+    bits = bits if data.dtype == object else bits.view(np.uint8)  # an object is a symbolic length
+    is_shared = (bits[0] == bits[-1]).all() and (bits == bits[0]).all()  # most differ at the ends
+    return rows[0] if is_shared else None
 
 
 class _RowValues:

@@ -15,7 +15,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import vectorize_graph
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, vectorized
@@ -30,7 +29,7 @@ def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[
         return list(op.make_node(*inputs).outputs)
     if isinstance(op, Jacobian):
         roots = [v.type() for v in node.inputs]
-        blocks: Any = vectorize_graph(op.expanded(roots), dict(zip(roots, inputs, strict=True)))
+        blocks = vectorized(op.expanded(roots), dict(zip(roots, inputs, strict=True)))
         return [
             _full(batch, results, v.type) for results, v in zip(blocks, node.outputs, strict=True)
         ]

@@ -22,8 +22,6 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Constant
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import make_slice
 from pytensor.typed_list import extend
 
@@ -34,6 +32,7 @@ from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.ops.trace import TraceType, stacked
+from loopax.ir.replace import replaced
 from loopax.ir.sequences import with_items
 from loopax.ir.shapes import lengths, symbolic_shape
 
@@ -252,12 +251,9 @@ def _part(
     body = scan.unfrozen()
     inner = scan.split_body_inputs(body.inputs)
     i, base = pt.lscalar("i"), pt.lscalar("base")
-    outs = body.outputs
-    if inner.i in set(ancestors(outs)):
-        outs = clone_replace(outs, {inner.i: i + base}, rebuild_strict=False)
     loop = scan.from_body(
         BodyArgs(i, inner.rows, inner.states, [*inner.consts, base]),
-        scan.split_body_outputs(outs),
+        scan.split_body_outputs(replaced(body.outputs, {inner.i: i + base})),
         scan.options,
     )
     part_args = ScanArgs(n, [_cut(x, rows) for x in args.sequences], args.states, list(args.consts))

@@ -19,10 +19,10 @@ from typing import Any
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
+from loopax.ir.batching.batch import vectorized
 from loopax.ir.derivatives.inner_gradients import is_float, is_null, zeros_for
 from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
@@ -153,9 +153,8 @@ def over_rows(outputs: Sequence[Any], seeds: dict[Any, Any]) -> list[Any]:
 
     Where an op cannot be batched, a loop over the rows computes it.
     """
-    batched: Any
     try:
-        batched = vectorize_graph(list(outputs), seeds)
+        batched = vectorized(outputs, seeds)
     except (NotImplementedError, TypeError):
         batched = _row_by_row(outputs, seeds)
     n = next(iter(seeds.values())).shape[0]

@@ -12,10 +12,9 @@ from typing import Any
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.pytensor import WithShapes
+from loopax.base.upstream.pytensor import WithShapes, vectorize_rules
 
 
 class _Identity(WithShapes, Op):
@@ -64,7 +63,7 @@ class Breakpoint(_Identity):
         return Apply(self, [x, condition], [x.type()])
 
 
-@_vectorize_node.register(_Identity)
+@vectorize_rules.register(_Identity)
 def _batched(op: _Identity, node: Apply, x: Any, *conditions: Any) -> Apply:
     if not isinstance(x.type, TensorType):
         raise NotImplementedError(f"{op} of a batch of {x.type}")

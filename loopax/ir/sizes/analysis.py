@@ -24,7 +24,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.typed_list import length as list_length
 
-from loopax.ir import Scan
+from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, counts_steps
 from loopax.ir.sizes.rules import length_rule, value_rule
 

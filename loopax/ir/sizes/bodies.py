@@ -22,7 +22,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.facts import Structure, facts_of
-from loopax.ir import Scan
+from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import DimExpr, EqualDims, Length
 from loopax.ir.sizes.rules import agreement_rule, length_rule

@@ -12,7 +12,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.facts.accesses import access_of
-from loopax.ir import Scan
+from loopax.ir.ops.scan import Scan
 
 
 class Length(NamedTuple):

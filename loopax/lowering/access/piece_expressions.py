@@ -17,9 +17,9 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
 from loopax.base.upstream.pytensor import joined_rows
+from loopax.ir.shapes import filled
 from loopax.ir.sizes import DimExpr, Dims, Length, Slice, Window
 from loopax.lowering.access.row_pieces import ONE, Fill, Piece, Row, Rows
-from loopax.lowering.analysis.equal_rows import filled
 
 _LARGE = 2**16  # elements of a constant that are compared
 

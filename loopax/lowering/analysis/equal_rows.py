@@ -8,20 +8,20 @@ Equal is bit by bit: NaN is equal to itself, and -0.0 is not 0.0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
-from loopax.ir.shapes import lengths
+from loopax.ir.batching.row_values import shared_row
+from loopax.ir.shapes import filled
 from loopax.ir.sizes import Dims, read_of
 
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
@@ -32,7 +32,8 @@ def row_of(x: Any, dims: Dims) -> Any:
     if not isinstance(x.type, DenseTensorType):
         return None
     if isinstance(x, Constant):
-        return _row_of_constant(x)
+        row = shared_row(x.data, 1)
+        return None if row is None else pt.constant(np.array(row))
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, Alloc):
         value, _, *shape = x.owner.inputs
@@ -45,16 +46,6 @@ def row_of(x: Any, dims: Dims) -> Any:
     if read is not None and not (read.is_row or read.rest) and _is_step(read.rows.step):
         return row_of(read.array, dims)
     return None
-
-
-def _row_of_constant(x: Any) -> Any:
-    data = np.ascontiguousarray(x.data)
-    if not len(data) or data[0].tobytes() != data[-1].tobytes():  # most differ here already
-        return None
-    if not data.size:
-        return pt.constant(data[0])
-    numbers = data.reshape(len(data), -1).view(np.uint8)
-    return pt.constant(np.array(data[0])) if (numbers == numbers[0]).all() else None
 
 
 def _is_step(step: Any) -> bool:
@@ -106,24 +97,3 @@ def _filled(like: Any, value: Any, dims: Dims) -> Any:
         static = x.type.shape[axis]
         shape.append(x.shape[axis] if static is None else pt.constant(static, dtype="int64"))
     return _spread(value, shape)
-
-
-def filled(value: Any, dims: Sequence[Any]) -> Any:
-    """``pt.alloc(value, *dims)`` without a search for lengths that are static and do not look so.
-
-    The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
-    """
-    value = pt.as_tensor(value)
-    sizes = [pt.as_tensor(n) for n in dims]
-    lengths = [
-        pt.constant(int(n.data), dtype="int64") if isinstance(n, Constant) else n.astype("int64")
-        for n in sizes
-    ]
-    static = [int(n.data) if isinstance(n, Constant) else None for n in lengths]
-    out = value.type.clone(shape=static)()
-    return Apply(pt.alloc, [value, *lengths], [out]).outputs[0]
-
-
-def repeated(x: Any, n: Any) -> Any:
-    """``n`` rows that are all ``x``."""
-    return filled(x, [n, *lengths(x)])

@@ -25,7 +25,11 @@ from loopax.lowering.open_loop import replace_outputs
 
 def drop_truncation(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    truncated = [node for node in graph.toposort() if _truncates(node.op)]
+    truncated = [
+        node
+        for node in graph.toposort()
+        if isinstance(node.op, Scan) and node.op.options.truncate_gradient >= 0
+    ]
     dims = unconditional_dims_of(graph) if truncated else None
     for node in truncated:
         op: Any = node.op
@@ -36,7 +40,3 @@ def drop_truncation(graph: FunctionGraph) -> None:
             outputs = dict(zip(node.outputs, plain, strict=True))
             replace_outputs(graph, outputs, "drop_truncation")
     map_bodies(graph, drop_truncation)
-
-
-def _truncates(op: object) -> bool:
-    return isinstance(op, Scan) and op.options.truncate_gradient >= 0

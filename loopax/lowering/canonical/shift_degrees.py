@@ -212,10 +212,6 @@ def _negative(node: Apply, degrees: Degrees) -> _Degree:
     return first if first.kind == "mul" else replace(first, d=-first.d)
 
 
-def _second(node: Apply, degrees: Degrees) -> _Degree | None:
-    return degrees[1]
-
-
 _ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
     ps.Add: _added(_all_plus),
     ps.Sub: _added(_first_plus),
@@ -232,7 +228,7 @@ _ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
     ps.ScalarMaximum: _same,
     ps.ScalarMinimum: _same,
     ps.Switch: _chosen,
-    ps.Second: _second,
+    ps.Second: lambda node, degrees: degrees[1],
     ps.Cast: _same,
     ps.Identity: _same,
 }
@@ -291,15 +287,11 @@ def _product(node: Apply, degrees: Degrees) -> _Degree:
     return replace(both[0], d=_total(node, both, _all_plus))
 
 
-def _first(node: Apply, degrees: Degrees) -> _Degree | None:
-    return degrees[0]
-
-
 _RULES: dict[Any, Callable[[Apply, Degrees], _Degree | None]] = {
     CAReduce: _reduced,
     DimShuffle: _laid_out,
     Softmax: _normalised,
     LogSoftmax: _normalised,
     Dot: _product,
-    CheckAndRaise: _first,
+    CheckAndRaise: lambda node, degrees: degrees[0],
 }

@@ -18,9 +18,9 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.checked_steps import checked
-from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.fission.push_out import conditions_of, rows_outside
 from loopax.lowering.fission.row_wise_body import RowWiseBody, entries, is_function
@@ -69,7 +69,7 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
     loop.drop_unread()
     outs = loop.bind()
     traces = dict(zip([y.inner for y in loop.ys], outs[len(loop.states) :], strict=True))
-    rows = body.computed([ports[p] for p in leave], outside | {v: traces[v] for v in cut}, n)
+    rows = body.computed([ports[p] for p in leave], outside | {v: traces[v] for v in cut})
     new = dict(
         zip([*(s.final for s in loop.states), *(y.trace for y in loop.ys)], outs, strict=True)
     )

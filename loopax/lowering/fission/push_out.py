@@ -42,9 +42,9 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
 from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.replace import replaced
+from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims, Length, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions
-from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, largest
@@ -137,7 +137,7 @@ def row_traces(
     traces = op.split_outputs(node.outputs).traces
     return {
         traces[k]: x if body.varies.get(y, False) else repeated(pt.as_tensor(x), n)
-        for k, y, x in zip(leave, ys, body.computed(ys, outside, n), strict=True)
+        for k, y, x in zip(leave, ys, body.computed(ys, outside), strict=True)
     }
 
 
@@ -169,7 +169,7 @@ def before_the_states(
         args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
     )
     new_rows = [v.type() for v in selected]
-    pushed = body.computed(selected, outside, n)
+    pushed = body.computed(selected, outside)
     loop.rows += [Input(r, x) for r, x in zip(new_rows, pushed, strict=True)]
     loop.set_outputs(replaced(outputs, dict(zip(selected, new_rows, strict=True))))
     loop.drop_unread()
@@ -192,7 +192,7 @@ def _with_rows_first(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
 
 def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
     """The terms of a sum or product that do not depend on its states; none where they are few."""
-    if node in body.rules or not is_elementwise(node, ps.Add, ps.Mul) or len(node.inputs) < 3:
+    if node in body.row_wise or not is_elementwise(node, ps.Add, ps.Mul) or len(node.inputs) < 3:
         return []
     first = [v for v in node.inputs if v.type == node.outputs[0].type and v in body]
     is_part = 1 < len(first) < len(node.inputs)
@@ -201,9 +201,9 @@ def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
 
 def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     """Variables that are worth computing for all rows, and that the rest of the body reads."""
-    others = [node for node in body.nodes if node not in body.rules]
+    others = [node for node in body.nodes if node not in body.row_wise]
     read = list(dict.fromkeys([*(v for node in others for v in node.inputs), *outputs]))
-    computed = [v for v in read if v.owner in body.rules and body.varies.get(v, False)]
+    computed = [v for v in read if v.owner in body.row_wise and body.varies.get(v, False)]
     dear = [v for v in computed if v in body.dear]
     if computed == dear or any(Bulk.of(v).rank for v in computed):
         return dear

@@ -2,105 +2,118 @@
 
     x[t] @ w  ->  x @ w          x[t].sum(0)  ->  x.sum(1)          x[t][2:]  ->  x[:, 2:]
 
-A rule says whether there is such a form, for given inputs that are rows and others that are the same for
-all rows, and how to make it. Only plain ops come out, those that a backend has a fast form of, and only
-from ops that cannot raise for the values in a row: what raises for one row must do so at its step. The
-rules are in `loopax.lowering.fission.row_wise_rules`.
+The form for all rows is the op over a batch, from `loopax.ir.batching`, and for a product one product, or
+elementwise operations and a sum. Only plain ops come out, which a backend has a fast form of, and only
+from ops that cannot raise for the values in a row: what raises for one row must do so at its step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import singledispatch
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
-from pytensor.tensor.subtensor import indices_from_subtensor
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.type import discrete_dtypes
 
+from loopax.base.upstream.pytensor import axis_of
 from loopax.facts import Errors, Structure, facts_of
 from loopax.facts.axes import shuffled
+from loopax.facts.shapes import entries_of
+from loopax.ir.batching.array_ops import batched_outputs
 from loopax.ir.effects import errors
 
 
-class RowWise(NamedTuple):
-    """How a node is computed for all rows: ``make(inputs, n)``, ``n`` being the number of rows.
-
-    ``varies`` tells whether the outputs differ from row to row, and so have a leading axis.
-    """
-
-    make: Callable[[list[Any], Any], list[Any]]
-    varies: bool = True
-
-
-def row_wise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    """How ``node`` is computed for all rows, given inputs that are rows where ``varies``; None: it is not.
+def is_row_wise(node: Apply, varies: Sequence[bool], known: bool) -> bool:
+    """Whether ``node`` has a plain form for all rows, with inputs that are rows where ``varies``.
 
     ``known`` is whether arrays have lengths that a backend knows; a product of stacks of matrices
     needs them.
     """
+    op, kinds = node.op, errors(node)
     if not any(varies):
         # It is computed though the loop takes no step: only shapes that never fit may raise then.
-        return None if errors(node) & ~Errors.SHAPE else as_it_is(node, varies=False)
-    return row_wise_rule(node.op, node, varies, known)
-
-
-@singledispatch
-def row_wise_rule(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    """How ``node`` is computed for all rows, where an input varies.
-
-    Without a rule it is the op behind one more leading axis, as its record says. `row_wise_rules` has rules
-    for ops whose record is not enough.
-    """
+        return not kinds & ~Errors.SHAPE
     facts = facts_of(op)
-    behind = facts.behind(node, 1)
-    if behind is None:
-        return None
+    match op:
+        case Dot():
+            is_float = node.outputs[0].type.dtype not in discrete_dtypes
+            return is_float and (known or _product_form(node, varies) is not None)
+        case Blockwise():
+            return known and isinstance(op.core_op, Dot)
+        case Subtensor() | IncSubtensor():
+            first = 1 if isinstance(op, Subtensor) else 2
+            return all(isinstance(v, Constant) for v in node.inputs[first:])
+        case SpecifyShape():
+            return not any(varies[1:])
+        case Reshape() | Alloc():
+            is_known = isinstance(op, Alloc) or entries_of(node.inputs[1]) is not None
+            return is_known and not any(varies[1:]) and Errors.LENGTH not in kinds
+        case Join():
+            return axis_of(node) is not None
+        case MakeVector():
+            return True
+    if facts.structure is Structure.SHAPE:
+        return True
+    has_form = facts.behind(node, 1) is not None
     if facts.structure is Structure.ELEMENTWISE:
-        return RowWise(lambda inputs, n: _outputs(behind, _aligned(inputs, varies)))
-    if len(node.inputs) > 1 or errors(node) & (Errors.INDEX | Errors.VALUE):
-        return None
-    return RowWise(lambda inputs, n: _outputs(behind, inputs))
+        return has_form
+    return has_form and len(node.inputs) == 1 and not kinds & (Errors.INDEX | Errors.VALUE)
 
 
-def _aligned(inputs: Sequence[Any], varies: Sequence[bool]) -> list[Any]:
-    return [x if f else one_row(x) for x, f in zip(inputs, varies, strict=True)]
+def outputs_of_rows(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of ``node`` for all rows; of its own type where all rows share it."""
+    if isinstance(node.op, DimShuffle):  # a shuffle of a shuffle is one
+        return [facts_of(node.op).behind(node, inputs[0].type.ndim - node.op.input_ndim)(*inputs)]
+    if not isinstance(node.op, Dot):
+        return batched_outputs(node, inputs)
+    varies = [x.type.ndim > v.type.ndim for v, x in zip(node.inputs, inputs, strict=True)]
+    form = _product_form(node, varies) if any(varies) else node.op
+    return [(form or Blockwise(node.op))(*inputs)]
 
 
-def _outputs(apply: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
-    result = apply(*inputs)
-    return list(result) if isinstance(result, list | tuple) else [result]
+# -- products ----------------------------------------------------------------------------------------
 
 
-def as_it_is(node: Apply, varies: bool = True) -> RowWise:
-    return RowWise(lambda inputs, n: list(node.op.make_node(*inputs).outputs), varies)
+def _product_form(node: Apply, varies: Sequence[bool]) -> Callable[[Any, Any], Any] | None:
+    """The products of all rows as a function of the factors; None where it takes stacks of matrices."""
+    a, b = node.inputs
+    (n_rows, n_terms), n_columns = a.type.shape, b.type.shape[1]
+    if all(varies):
+        return partial(_products, node) if 1 in (n_rows, n_terms, n_columns) else None
+    if varies[0]:
+        return _rows_times if n_rows == 1 else None
+    return _times_columns if n_columns == 1 else None
 
 
-# -- indices and shapes -----------------------------------------------------------------------------
+def _rows_times(a: Any, b: Any) -> Any:
+    """The product of rows ``a``, as matrices of one row, with ``b``: one product."""
+    return shuffled(Dot()(shuffled(a, [0, 2]), b), [0, "x", 1])
 
 
-def index_of(node: Apply, skipped: int = 1) -> list[Any] | None:
-    """The index of ``node``, in Python numbers; None where it is not a constant."""
-    op: Any = node.op
-    entries: list[Any] = node.inputs[skipped:]
-    if not all(isinstance(v, Constant) for v in entries):
-        return None
-    numbers: list[Any] = [int(v.data) for v in entries]
-    return list(indices_from_subtensor(numbers, op.idx_list))
+def _times_columns(a: Any, b: Any) -> Any:
+    return shuffled(Dot()(shuffled(b, [0, 1]), shuffled(a, [1, 0])), [0, 1, "x"])
 
 
-# -- rows --------------------------------------------------------------------------------------------
+def _products(node: Any, a: Any, b: Any) -> Any:
+    """The products of pairs of matrices, where one is a row or a column."""
+    (m, d), k = node.inputs[0].type.shape, node.inputs[1].type.shape[1]
+    if d == 1:
+        return a * b
+    if k == 1:
+        along = [0, 1] if m == 1 else [0, "x", 1]
+        a = shuffled(a, [0, 2]) if m == 1 else a
+        order = [0, "x", "x"] if m == 1 else [0, 1, "x"]
+        return shuffled(_summed(a * shuffled(b, along), -1), order)
+    return shuffled(_summed(shuffled(a, [0, 2, "x"]) * b, 1), [0, "x", 1])
 
 
-def one_row(x: Any) -> Any:
-    if isinstance(x, Constant):
-        return pt.constant(x.data[None], dtype=x.type.dtype)
-    return shuffled(x, ["x", *range(x.type.ndim)])
-
-
-def deepened(x: Any, varies: bool, core: Any, ndim: int) -> Any:
-    """``x`` with axes behind that of the rows, so that its rows broadcast to rank ``ndim``."""
-    if not varies:
-        return x
-    axes = range(1, core.type.ndim + 1)
-    return shuffled(x, [0, *["x"] * (ndim - core.type.ndim), *axes])
+def _summed(x: Any, axis: int) -> Any:
+    return pt.sum(x, axis=axis, dtype=x.type.dtype, acc_dtype=x.type.dtype)

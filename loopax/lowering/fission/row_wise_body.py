@@ -13,8 +13,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_dear_function
 from loopax.ir.ops.inner_graph_op import core_of
-from loopax.lowering.fission import row_wise_rules  # noqa: F401  (they register themselves)
-from loopax.lowering.fission.row_wise import RowWise, row_wise
+from loopax.lowering.fission.row_wise import is_row_wise, outputs_of_rows
 
 
 class Bulk(NamedTuple):
@@ -55,7 +54,7 @@ class RowWiseBody:
         self.varies |= {v: False for v in args.consts if isinstance(v.type, DenseTensorType)}
         self.read = {v: Bulk.of(v) for v in rows}  # of each that varies, the rows it follows from
         self.dear: set[Any] = set()
-        self.rules: dict[Apply, RowWise] = {}
+        self.row_wise: set[Apply] = set()
         for node in nodes:
             self._add(node)
 
@@ -66,10 +65,10 @@ class RowWiseBody:
         if not all(v in self for v in node.inputs):
             return
         varies = [self.varies.get(v, False) for v in node.inputs]
-        rule = row_wise(node, varies, self.known)
-        if rule is None:
+        if not is_row_wise(node, varies, self.known):
             return
-        if rule.varies:
+        result_varies = any(varies) and facts_of(node.op).structure is not Structure.SHAPE
+        if result_varies:
             varying = [v for v, f in zip(node.inputs, varies, strict=True) if f]
             read = largest([self.read[v] for v in varying])
             if not all(self._fits(node, v, read) for v in node.outputs):
@@ -77,8 +76,8 @@ class RowWiseBody:
             self.read.update(dict.fromkeys(node.outputs, read))
             if _is_dear(node) or any(v in self.dear for v in varying):
                 self.dear.update(node.outputs)
-        self.rules[node] = rule
-        self.varies.update(dict.fromkeys(node.outputs, rule.varies))
+        self.row_wise.add(node)
+        self.varies.update(dict.fromkeys(node.outputs, result_varies))
 
     def _fits(self, node: Apply, v: Any, read: Bulk) -> bool:
         if self.bulk is not None:
@@ -86,14 +85,14 @@ class RowWiseBody:
         bulk = Bulk.of(v)
         return bulk.fits(read) or (bulk.rank <= read.rank and _is_product(node.op))
 
-    def computed(self, wanted: Sequence[Any], outside: dict[Any, Any], n: Any) -> list[Any]:
+    def computed(self, wanted: Sequence[Any], outside: dict[Any, Any]) -> list[Any]:
         """``wanted`` for all rows, given what stands ``outside`` for rows and constants."""
         values = dict(outside)
         needed = set(toposort(wanted, blockers=[*values]))
         for node in self.nodes:
             if node in needed:
                 inputs = [values.get(v, v) for v in node.inputs]
-                values.update(zip(node.outputs, self.rules[node].make(inputs, n), strict=True))
+                values.update(zip(node.outputs, outputs_of_rows(node, inputs), strict=True))
         return [values.get(v, v) for v in wanted]
 
 

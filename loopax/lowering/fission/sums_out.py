@@ -20,7 +20,6 @@ In the literature: loop fission of a reduction.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.fission.push_out import rewrite_loops
+from loopax.lowering.fission.row_wise_body import entries
 from loopax.lowering.fission.split_loops import leaving
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, State, Y
@@ -73,17 +73,14 @@ def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any
     return new
 
 
-def _is_small(shape: tuple[int | None, ...]) -> bool:
-    return len(shape) < 2 and None not in shape and prod(shape) <= _MOST  # type: ignore[arg-type]
-
-
 def added_term(loop: OpenLoop, state: State) -> Any:
     """The term that each step adds to ``state``, where it does nothing else and nobody looks; else None."""
     kind = state.inner.type
     if (
         not isinstance(kind, DenseTensorType)
         or kind.dtype not in ("float32", "float64")
-        or not _is_small(kind.shape)
+        or kind.ndim > 1
+        or entries(state.inner) > _MOST
         or not (chain := _additions(state))
     ):
         return None

@@ -44,9 +44,8 @@ from loopax.ir.effects import Speculation, speculation
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
-from loopax.ir.shapes import trailing_shapes
+from loopax.ir.shapes import filled, trailing_shapes
 from loopax.ir.sizes import dims_of
-from loopax.lowering.analysis.equal_rows import filled
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.redundancy.merge_inputs import Numbers

@@ -38,9 +38,10 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.replace import replaced
+from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims, dims_of, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import is_checked
-from loopax.lowering.analysis.equal_rows import repeated, row_of
+from loopax.lowering.analysis.equal_rows import row_of
 from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 

@@ -66,6 +66,8 @@ def test_a_constant_is_if_its_rows_are_equal():
     assert row_value(same, 1).data.tolist() == [1, 2]
     assert row_value(different, 1) is None
     assert row_value(pt.constant(np.zeros((0, 2))), 1) is None  # nothing says
+    assert row_value(pt.constant([[0.0], [-0.0]]), 1) is None  # 1 / x tells them apart
+    assert np.isnan(row_value(pt.constant([[np.nan], [np.nan]]), 1).data)
 
 
 @pytest.mark.parametrize(

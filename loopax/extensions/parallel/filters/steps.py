@@ -7,11 +7,11 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.scan import scan
+from loopax.ir.batching.batch import vectorized
 
 
 def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence[bool]) -> Any:
@@ -22,7 +22,7 @@ def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence
     ]
     outs = [pt.as_tensor(v) for v in step(*dummies)]
     rows = {d: x for d, x, e in zip(dummies, args, each, strict=True) if e}
-    return vectorize_graph(outs, rows)
+    return vectorized(outs, rows)
 
 
 def one_by_one(

@@ -6,9 +6,9 @@ from typing import Any
 
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.null_type import NullType
-from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.ir.batching.batch import vectorized
 from loopax.ir.derivatives.rules.elementwise import summed
 from loopax.ir.derivatives.rules.registry import (
     Fault,
@@ -38,7 +38,7 @@ def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     return [
         g
         if isinstance(g.type, DisconnectedType | NullType)
-        else summed(vectorize_graph(g, batch), x)
+        else summed(vectorized([g], batch)[0], x)
         for x, g in zip(inputs, in_cotangents, strict=True)
     ]
 
