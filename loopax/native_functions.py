@@ -10,7 +10,8 @@ from loopax.frontend import from_jaxpr
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.jax_backend.callable.forms import LOOPS
 from loopax.kernels.native_call.function import NativeFunction
-from loopax.kernels.native_call.native_parts import Plan, Reader, register_reader
+from loopax.kernels.native_call.native_parts import Plan
+from loopax.kernels.native_call.part_kernels import Reader, register_reader
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loops = Literal["auto", "native", "xla"]

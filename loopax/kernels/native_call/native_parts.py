@@ -8,20 +8,18 @@ the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun, low_jaxpr, part_of
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, jaxpr_as_fun, low_jaxpr, part_of
 from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
-from loopax.kernels.kernel import Kernel, Policy
 from loopax.kernels.measurement import Times, conditions, is_possible, measured
 from loopax.kernels.native_call.equations import (
     has_loop,
@@ -32,41 +30,7 @@ from loopax.kernels.native_call.equations import (
     outermost_loops,
     outputs_of,
 )
-from loopax.kernels.primitive import bind
-
-# Lines of a native source for one loop, at 5 to 10 ms of Numba each: the most with small arrays in locals,
-# and the most of any program with "auto". JAX's own function is compiled after half a second, and a user
-# who wants its Hessian once should not wait longer. Two loops, such as those of a value and its gradient,
-# may take twice as many, and so may more.
-_LONGEST, _MOST_LINES = 300, 450
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A reader of a jaxpr's equations into the IR.
-
-    Parameters
-    ----------
-    read
-        From equations, and the IR's variables for those of a jaxpr, to these and all that the
-        equations compute.
-    type_of
-        The type of a value of a jaxpr in the IR.
-    refused
-        The exception of both where there is no rule; its message names the primitive.
-    """
-
-    read: Callable[[Iterable[Any], Mapping[Any, Variable]], dict[Any, Variable]]
-    type_of: Callable[[Any], Any]
-    refused: type[Exception]
-
-
-_readers: list[Reader] = []
-
-
-def register_reader(reader: Reader) -> None:
-    """Register the reader of jaxprs: the frontend's, which this folder does not import."""
-    _readers[:] = [reader]
+from loopax.kernels.native_call.part_kernels import kernel_call, no_code, part_kernel, reader
 
 
 @dataclass(eq=False)
@@ -92,10 +56,6 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._replaced: dict[Any, Any] = {}
-
-    @property
-    def reader(self) -> Reader:
-        return _readers[0]
 
     def say(self, loop: Any, remark: str) -> None:
         """Add a remark on the form of a loop."""
@@ -194,13 +154,14 @@ class _Parts:
 
     def _read(self, eqn: Any, values: Mapping[Any, Variable]) -> dict[Any, Variable] | None:
         """The IR's variables for an equation's inputs and outputs; None where it cannot be read."""
-        reader = self.plan.reader
+        jaxpr_reader = reader()
         try:
             inputs = {
-                v: values[v] if v in values else reader.type_of(v.aval)() for v in inputs_of([eqn])
+                v: values[v] if v in values else jaxpr_reader.type_of(v.aval)()
+                for v in inputs_of([eqn])
             }
-            return reader.read([eqn], inputs)
-        except reader.refused as refused:
+            return jaxpr_reader.read([eqn], inputs)
+        except jaxpr_reader.refused as refused:
             why = f"there is no native form of {refused}"
         except Exception as error:  # a function that JAX runs is never refused
             why = f"it cannot be read, {type(error).__name__}: {error}"
@@ -219,8 +180,8 @@ class _Parts:
         is_close = self.is_measured and cost.is_close(1)
         kernel, obstacle = None, f"about {cost.in_words()}"
         if self.plan.loops == "native" or cost.saved(1) > 0 or is_close:
-            kernel = self._part_kernel(part, values)
-            obstacle = _no_code(kernel)
+            kernel = part_kernel(part, values, self.plan.loops == "auto")
+            obstacle = no_code(kernel)
         self.choices += [
             _Choice(
                 in_words(loop), obstacle is None, obstacle or f"about {cost.in_words()}", is_close
@@ -230,35 +191,9 @@ class _Parts:
         ]
         if kernel is None or obstacle is not None:
             return None
-        # A call, as keys are arrays in a kernel.
-        avals = [v.aval for v in inputs]
-        call_jaxpr = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, outputs)))(*avals)
-        (equation,) = call_jaxpr.jaxpr.eqns
         source = next(filter(has_loop, run)).source_info  # with the user's named scopes
-        return equation.replace(invars=inputs, outvars=outputs, source_info=source)
-
-    def _part_kernel(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
-        shapes = [self.plan.reader.type_of(v.aval).shape for v in part.outvars]
-        size = min(2, sum(map(has_loop, part.eqns)))
-        name = "_".join(eqn.primitive.name for eqn in part.eqns if has_loop(eqn))
-
-        def in_jax(*args: Any) -> list[Any]:
-            outs = jax.core.eval_jaxpr(part, (), *map(_as_declared, args, part.invars))
-            return [_as_array(x) for x in outs]
-
-        return Kernel(
-            [values[v] for v in part.invars],
-            [values[v] for v in part.outvars],
-            in_jax,
-            lambda inputs: shapes,
-            name,
-            Policy(
-                checks="ignore",
-                most_lines=size * _MOST_LINES if self.plan.loops == "auto" else float("inf"),
-                longest=size * _LONGEST,
-            ),
-            canonical=True,
-        )
+        equation = kernel_call(kernel, inputs, outputs)
+        return equation.replace(source_info=source)
 
     def _with_inner_kernels(self, eqn: Any) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""
@@ -288,34 +223,6 @@ def _times(native: Any, jaxpr: Any) -> Times | None:
         return Fact(content_key("times", parts, jax.jit(in_jax).lower(*jaxpr.in_avals).as_text()))
 
     return measured(fact, jaxpr_as_fun(native), in_jax, jaxpr.in_avals)
-
-
-def _no_code(kernel: Kernel) -> str | None:
-    """Why there is no native code; None where there is."""
-    try:
-        return kernel.no_code
-    except Exception as error:
-        # PyTensor evaluates constants, and fails: 3.0 at an integer that does not fit into another type.
-        return f"there is no native code, {type(error).__name__}: {error}"
-
-
-def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: Any) -> list[Any]:
-    outs = bind(kernel, [_as_array(x) for x in args])
-    return [_as_declared(x, v) for x, v in zip(outs, outputs, strict=True)]
-
-
-def _as_array(x: Any) -> Any:
-    """A random key as the integers that it holds."""
-    return jax.random.key_data(x) if _is_key(jax.typeof(x)) else x
-
-
-def _as_declared(x: Any, v: Var) -> Any:
-    """The value of ``v`` for a result of `_as_array`: its inverse."""
-    return jax.random.wrap_key_data(x, impl="threefry2x32") if _is_key(v.aval) else x
-
-
-def _is_key(aval: Any) -> bool:
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
 # Other parameters of these say what their jaxpr means to a transformation: it stays as it is.

@@ -1,0 +1,120 @@
+"""A part of a jaxpr as a kernel, and its call in the part's place.
+
+The part is read into the IR by the frontend's reader, which registers itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from pytensor.graph.basic import Variable
+
+from loopax.base.upstream.jax import Jaxpr, Var
+from loopax.kernels.kernel import Kernel, Policy
+from loopax.kernels.native_call.equations import has_loop
+from loopax.kernels.primitive import bind
+
+# Lines of a native source for one loop, at 5 to 10 ms of Numba each: the most with small arrays in locals,
+# and the most of any program with "auto". JAX's own function is compiled after half a second, and a user
+# who wants its Hessian once should not wait longer. Two loops, such as those of a value and its gradient,
+# may take twice as many, and so may more.
+_LONGEST, _MOST_LINES = 300, 450
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of a jaxpr's equations into the IR.
+
+    Parameters
+    ----------
+    read
+        From equations, and the IR's variables for those of a jaxpr, to these and all that the
+        equations compute.
+    type_of
+        The type of a value of a jaxpr in the IR.
+    refused
+        The exception of both where there is no rule; its message names the primitive.
+    """
+
+    read: Callable[[Iterable[Any], Mapping[Any, Variable]], dict[Any, Variable]]
+    type_of: Callable[[Any], Any]
+    refused: type[Exception]
+
+
+_readers: list[Reader] = []
+
+
+def reader() -> Reader:
+    return _readers[0]
+
+
+def register_reader(reader: Reader) -> None:
+    """Register the reader of jaxprs: the frontend's, which this folder does not import."""
+    _readers[:] = [reader]
+
+
+def part_kernel(part: Jaxpr, values: Mapping[Any, Variable], is_limited: bool) -> Kernel:
+    """The kernel of a part, whose inputs and outputs have these values in the IR.
+
+    ``is_limited``: whether a source that takes long to compile is refused.
+    """
+    shapes = [reader().type_of(v.aval).shape for v in part.outvars]
+    size = min(2, sum(map(has_loop, part.eqns)))
+
+    def in_jax(*args: Any) -> list[Any]:
+        outs = jax.core.eval_jaxpr(part, (), *map(_as_declared, args, part.invars))
+        return [_as_array(x) for x in outs]
+
+    return Kernel(
+        [values[v] for v in part.invars],
+        [values[v] for v in part.outvars],
+        in_jax,
+        lambda inputs: shapes,
+        "_".join(eqn.primitive.name for eqn in part.eqns if has_loop(eqn)),
+        Policy(
+            checks="ignore",
+            most_lines=size * _MOST_LINES if is_limited else float("inf"),
+            longest=size * _LONGEST,
+        ),
+        canonical=True,
+    )
+
+
+def no_code(kernel: Kernel) -> str | None:
+    """Why there is no native code; None where there is."""
+    try:
+        return kernel.no_code
+    except Exception as error:
+        # PyTensor evaluates constants, and fails: 3.0 at an integer that does not fit into another type.
+        return f"there is no native code, {type(error).__name__}: {error}"
+
+
+def kernel_call(kernel: Kernel, inputs: Sequence[Var], outputs: Sequence[Var]) -> Any:
+    """The equation that computes ``outputs`` by a kernel: a call, as keys are arrays in a kernel."""
+    avals = [v.aval for v in inputs]
+    call_jaxpr = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, outputs)))(*avals)
+    (equation,) = call_jaxpr.jaxpr.eqns
+    return equation.replace(invars=inputs, outvars=outputs)
+
+
+def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: Any) -> list[Any]:
+    outs = bind(kernel, [_as_array(x) for x in args])
+    return [_as_declared(x, v) for x, v in zip(outs, outputs, strict=True)]
+
+
+def _as_array(x: Any) -> Any:
+    """A random key as the integers that it holds."""
+    return jax.random.key_data(x) if _is_key(jax.typeof(x)) else x
+
+
+def _as_declared(x: Any, v: Var) -> Any:
+    """The value of ``v`` for a result of `_as_array`: its inverse."""
+    return jax.random.wrap_key_data(x, impl="threefry2x32") if _is_key(v.aval) else x
+
+
+def _is_key(aval: Any) -> bool:
+    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
