@@ -166,7 +166,11 @@ XS = np.array([1.0, 2.0])
     [
         ((), {}, r"power was called without x, a. Its signature is power\(x, a\)"),
         ((XS,), {}, "power was called without a"),
-        ((XS, 1.0, 2.0), {}, r"power takes 2 inputs, but 3 were passed. Its signature is power\(x, a\)"),
+        (
+            (XS, 1.0, 2.0),
+            {},
+            r"power takes 2 inputs, but 3 were passed. Its signature is power\(x, a\)",
+        ),
         ((XS,), {"b": 1.0}, r"has no input named 'b'.* Its signature is power\(x, a\)"),
         ((), {"xx": XS, "a": 1.0}, "has no input named 'xx'. Did you mean 'x'?"),
         ((XS, 1.0), {"a": 1.0}, "Input 'a' of power was passed twice, by position and by name"),

@@ -157,7 +157,9 @@ def test_words_and_pickles(densities, point, backend):
 def test_what_is_no_model(model):
     for function in (loopax.pymc.logp, loopax.pymc.sample, loopax.pymc.nutpie_model):
         name = rf"loopax\.pymc\.{function.__name__}"
-        with pytest.raises(TypeError, match=rf"There is no model{name}\(model\), .*`with model:`"):
+        with pytest.raises(
+            TypeError, match=rf"There is no model.*{name}\(model\), .*`with model:`"
+        ):
             function()
         with pytest.raises(
             TypeError, match=rf"{name} takes a PyMC model first, got 'm' of type str"

@@ -71,9 +71,7 @@ def test_what_is_no_key():
         LoopTypeError, match="must be a jax.random key or a NumPy Generator, but 3 of"
     ):
         f(3)
-    with pytest.raises(
-        LoopTypeError, match=r"got float64, shape \(3,\).*jax.random.key\(seed\)"
-    ):
+    with pytest.raises(LoopTypeError, match=r"got float64, shape \(3,\).*jax.random.key\(seed\)"):
         f(XS)
 
 
