@@ -5,6 +5,7 @@ fastest turn counts. A page whose packages are not installed is left out.
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import count
@@ -24,7 +25,8 @@ from loopax.demo import interleaved_medians
 from tests.documents.test_documents import blocks_of, needs, run_document
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
-SECONDS = 2.0  # for all turns of one comparison
+SECONDS = 4.0  # for all turns of one comparison
+TURN = 0.02  # seconds
 Comparison = tuple[str, dict[str, Callable[[], Any]]]
 ready = jax.block_until_ready
 
@@ -223,16 +225,21 @@ def missing(path: Path) -> list[str]:
 def fastest(calls: dict[str, Callable[[], Any]]) -> list[float]:
     """Seconds of each call, in its fastest turn: other programs on the machine only ever slow a turn.
 
-    A call that takes seconds has three turns.
+    In a turn the calls run for some 20 ms one after another, as an optimizer makes them. A call that
+    takes seconds has three turns.
     """
+    repeats = []
     for call in calls.values():
         call()
-    once = sum(interleaved_medians(calls.values(), rounds=1, repeats=1))
-    repeats = int(np.clip(SECONDS / once / 100, 1, 20))
+        (once,) = interleaved_medians([call], rounds=1, repeats=1)
+        repeats.append(int(np.clip(TURN / once, 1, 1000)))
     seconds = [float("inf")] * len(calls)
-    for _ in range(int(np.clip(SECONDS / (once * repeats), 3, 100))):
-        turn = interleaved_medians(calls.values(), rounds=1, repeats=repeats)
-        seconds = [min(pair) for pair in zip(seconds, turn, strict=True)]
+    rounds, began = 0, time.perf_counter()
+    while rounds < 3 or time.perf_counter() - began < SECONDS:
+        for k, call in enumerate(calls.values()):
+            (turn,) = interleaved_medians([call], rounds=1, repeats=repeats[k])
+            seconds[k] = min(seconds[k], turn)
+        rounds += 1
     return seconds
 
 

@@ -180,6 +180,13 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
         nutpie is not installed.
     TypeError
         There is no model.
+
+    Examples
+    --------
+    Compile once, and sample with other data::
+
+        compiled = loopax.pymc.nutpie_model(model)
+        trace = nutpie.sample(compiled.with_data(x=x), draws=1000)
     """
     model = model_given_or_in_context(model, "nutpie_model")
     _refuse_sampler("nutpie")

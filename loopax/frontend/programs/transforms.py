@@ -122,7 +122,7 @@ def _first(x: Any, axis: int, name: str) -> Any:
         )
     if not -ndim <= axis < ndim:
         raise LoopTypeError(
-            f"vmap over axis {axis} of {name}, which is {x.type} and has only {ndim} axes."
+            f"vmap over axis {axis} of {name}, which is {x.type} of rank {ndim}: it has no such axis."
         )
     return pt.moveaxis(x, axis, 0)
 

@@ -444,7 +444,7 @@ def test_exceptions_of_a_step_pass_through():
         (x, True, "length of scan must be .*, got True"),
         (x, -1, "length of scan must be .*, got -1"),
         (x, a, "length of scan must be .*, got 'a' of type Scalar"),
-        (x, x, "length of scan is 'x' of type Vector"),
+        (x, x, "length of scan must be .*, got 'x' of type Vector"),
         (a, None, r"xs is 'a' of type Scalar.*leading axis.*captures it automatically"),
         ([1, 2], None, r"xs\[0\] is .*np.array\(...\) of it is one sequence"),
     ],
