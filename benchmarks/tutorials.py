@@ -1,7 +1,7 @@
 """``python -m benchmarks.tutorials [PAGE ...]``: the times in docs/tutorials.
 
 Each page runs first, as it does for a reader; then the calls of a comparison are timed in turns, and the
-fastest turn counts. A page whose packages are not installed is left out.
+fastest call counts. A page whose packages are not installed is left out.
 """
 
 import sys
@@ -21,7 +21,6 @@ import pytensor.tensor as pt
 import loopax
 from examples.gallery.__main__ import machine
 from examples.gallery.beside import pytensor_scan
-from loopax.demo import interleaved_medians
 from tests.documents.test_documents import blocks_of, needs, run_document
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
@@ -223,22 +222,21 @@ def missing(path: Path) -> list[str]:
 
 
 def fastest(calls: dict[str, Callable[[], Any]]) -> list[float]:
-    """Seconds of each call, in its fastest turn: other programs on the machine only ever slow a turn.
+    """Seconds of the fastest call of each: other programs on the machine only ever slow a call.
 
     In a turn the calls run for some 20 ms one after another, as an optimizer makes them. A call that
     takes seconds has three turns.
     """
-    repeats = []
     for call in calls.values():
         call()
-        (once,) = interleaved_medians([call], rounds=1, repeats=1)
-        repeats.append(int(np.clip(TURN / once, 1, 1000)))
     seconds = [float("inf")] * len(calls)
     rounds, began = 0, time.perf_counter()
     while rounds < 3 or time.perf_counter() - began < SECONDS:
         for k, call in enumerate(calls.values()):
-            (turn,) = interleaved_medians([call], rounds=1, repeats=repeats[k])
-            seconds[k] = min(seconds[k], turn)
+            end = time.perf_counter() + TURN
+            while (start := time.perf_counter()) < end:
+                call()
+                seconds[k] = min(seconds[k], time.perf_counter() - start)
         rounds += 1
     return seconds
 
