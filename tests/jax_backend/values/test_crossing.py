@@ -68,7 +68,7 @@ def test_what_is_no_key():
     ):
         f(jax.random.split(KEY))
     with pytest.raises(
-        LoopTypeError, match="must be a jax.random key or a NumPy Generator, but 3 of"
+        LoopTypeError, match="must be a jax.random key or a NumPy Generator, got 3 of"
     ):
         f(3)
     with pytest.raises(LoopTypeError, match=r"got float64, shape \(3,\).*jax.random.key\(seed\)"):
@@ -219,7 +219,7 @@ def test_slices():
     given = np.stack([XS, 2 * XS, 3 * XS])
     for piece in (slice(1, None), slice(None, None, -1), slice(0, 2)):
         np.testing.assert_allclose(np.asarray(f(given, piece)), given[piece])
-    with pytest.raises(LoopTypeError, match="must be a slice, but 3 of type int"):
+    with pytest.raises(LoopTypeError, match="must be a slice, got 3 of type int"):
         f(given, 3)
     with pytest.raises(LoopTypeError, match="parts of a slice must be integers that are known"):
         jax.jit(lambda rows, n: f(rows, slice(0, n)))(given, 2)

@@ -138,7 +138,9 @@ def test_pickles_are_not_read(place):
 def test_what_is_no_checkpoint(tmp_path, place):
     (tmp_path / "photos").mkdir(mode=0o700)
     (tmp_path / "photos" / "cat.png").touch()
-    with pytest.raises(CheckpointError, match=r"no checkpoint: it has no run.json, but 'cat.png'"):
+    with pytest.raises(
+        CheckpointError, match=r"not a checkpoint: it has no run.json, but 'cat.png'"
+    ):
         write(tmp_path / "photos")
     assert os.listdir(tmp_path / "photos") == ["cat.png"]
     with pytest.raises(CheckpointError, match="not a folder that loopax can write to"):
