@@ -182,7 +182,7 @@ def test_an_unsigned_integer_beyond_the_signed_ones(mirror):
         ("x", ["a"], "must be float64"),
         ("x", [1.0, [2.0]], "rows of unequal lengths"),
         ("x", None, "must be float64"),
-        ("x", x, "is the PyTensor variable x: a jaxified function takes arrays"),
+        ("x", x, "is the PyTensor variable x, but a jaxified function takes arrays"),
         ("x", np.ma.masked_array(XS, [0, 1, 0]), "is a masked array.*x.filled"),
         ("x", scipy.sparse.csr_matrix(np.eye(2)), "must be float64 of rank 1"),
         ("s", XS, r"Input 's' \(argument 1\) must be float64 of rank 0"),
@@ -290,9 +290,9 @@ def test_lists_matrices_slices_and_none():
         ),
         ((mine, np.eye(3), slice(1), None, XS), "must be a csr matrix of float64.*csr_matrix"),
         ((mine, given * 1j, slice(1), None, XS), "must be a csr matrix of float64.*complex128"),
-        ((mine, given, 1, None, XS), "must be a slice, but 1 of type int"),
+        ((mine, given, 1, None, XS), "must be a slice, got 1 of type int"),
         ((mine, given, slice(1.5), None, XS), "the parts of a slice must be integers or None"),
-        ((mine, given, slice(1), 0, XS), "must be None, but 0"),
+        ((mine, given, slice(1), 0, XS), "must be None, got 0"),
         ((mine, matrix, slice(1), None, XS), "is the PyTensor variable Sparse"),
     ]
     for args, match in cases:
