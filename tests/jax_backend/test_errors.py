@@ -218,7 +218,7 @@ def test_a_wrong_rank_or_dtype(convert, value, found):
         (pt.dvector("x", shape=(3,)), np.ones(2), r"must be .*shape \(3\), but .*shape \(2,\)"),
         (pt.dvector("x", shape=(3,)), jnp.ones(2), r"must be .*shape \(3\), but .*shape \(2,\)"),
         (pt.drow("r"), jnp.ones((2, 2)), r"must be .*shape \(1, \?\), but .*shape \(2, 2\)"),
-        (pt.dvector("x"), X, "is the PyTensor variable x: a jaxified function takes arrays"),
+        (pt.dvector("x"), X, "is the PyTensor variable x, but a jaxified function takes arrays"),
         (pt.dvector(), np.ones(()), "^Argument 0 must be float64 of rank 1"),
     ],
     ids=str,
@@ -434,7 +434,7 @@ def test_negative_steps_and_short_sequences():
     f = jaxify([X, N], scan(lambda x, s: s + x, X, outputs_info=pt.zeros(()), n_steps=N))
     with pytest.raises(ValueError, match="takes 4 steps, but its sequence 0 has 3 rows. Slice the"):
         f(np.ones(3), 4)
-    with pytest.raises(ValueError, match="was asked for -2 steps: a loop takes 0 or more"):
+    with pytest.raises(ValueError, match="got -2 steps, but a loop takes 0 or more"):
         f(np.ones(3), -2)
     assert f(np.ones(3), 2).tolist() == [1, 2]
 

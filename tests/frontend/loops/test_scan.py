@@ -519,7 +519,7 @@ def test_filter_of_a_list():
     ("pred", "xs", "match"),
     [
         (lambda r: r, x, r"predicate of filter returns is Scalar\(float64"),
-        (lambda r: r[0] > 0, loopax.lead(x, [0, 1]), "xs is a lead, and filter returns rows of xs"),
+        (lambda r: r[0] > 0, loopax.lead(x, [0, 1]), "xs is a lead, but filter returns rows of xs"),
         (lambda r: r > 0, None, "filter has neither xs nor length"),
     ],
 )
