@@ -50,9 +50,9 @@ def as_function(f: Any, name: str) -> Any:
     """
     if not callable(f) or isinstance(f, Variable):
         raise TypeError(
-            f"loopax.{name} takes a function, and gives one; got {f!r} of type {type(f).__name__}. The "
-            "gradient of a variable is pytensor.grad(y, x); a function of variables is one of Python: "
-            f"loopax.{name}(lambda x: (x**2).sum())(x)."
+            f"loopax.{name} takes a function and returns a function; got {f!r} of type "
+            f"{type(f).__name__}. Differentiate a variable with pytensor.grad(y, x), or write a Python "
+            f"function of variables: loopax.{name}(lambda x: (x**2).sum())(x)."
         )
     return getattr(f, "of_point", f)
 
@@ -112,8 +112,8 @@ def program_of(f: Any) -> Any:
     if program.updates:
         names = ", ".join(program.shared_names[k] for k in program.updates)
         raise StatefulFunctionError(
-            f"{program.name} updates the shared variables {names}, so it has neither a derivative nor a "
-            "batch. Make a function of the outputs alone: jaxify([x], y)."
+            f"{program.name} updates the shared variables {names}, so it has no derivative and takes "
+            "no batch. Make a function of the outputs alone: jaxify([x], y)."
         )
     return program
 

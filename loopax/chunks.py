@@ -41,7 +41,10 @@ class InChunks(BackendFunction):
         leaves = [x if a is None else np.asarray(x) for x, a in zip(leaves, axes, strict=True)]
         lengths = {x.shape[a] for x, a in zip(leaves, axes, strict=True) if a is not None}
         if len(lengths) != 1:
-            raise LoopTypeError(f"vmap over axes of different lengths: {sorted(lengths)}.")
+            raise LoopTypeError(
+                f"vmap over axes of different lengths: {sorted(lengths)}. All mapped axes must have "
+                "one length; in_axes=None passes an argument whole to every row."
+            )
         n = lengths.pop()
         found, out_tree = [], None
         for begin in range(0, max(n, 1), self._size):

@@ -106,8 +106,9 @@ def _as_function(fn: Any) -> Any:
     if callable(fn) and not isinstance(fn, Variable):
         return jaxify(fn)
     raise TypeError(
-        f"diagnose takes a function that jaxify returns, or one of PyTensor variables; got {fn!r} of type "
-        f"{type(fn).__name__}. Of inputs and outputs: diagnose(jaxify([x], y), value)."
+        "diagnose takes a function that jaxify returned, or a function of PyTensor variables; got "
+        f"{fn!r} of type {type(fn).__name__}. If you have inputs and outputs, write "
+        "diagnose(jaxify([x], y), value)."
     )
 
 
@@ -137,6 +138,6 @@ def _diagnose_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Di
                 break
         return Diagnosis.first_of(fn.__name__, diagnoses)
     raise TypeError(
-        f"diagnose does not look into {name} of a function. Diagnose the function itself: "
+        f"diagnose cannot look into {name} of a function. Diagnose the function itself: "
         "loopax.diagnose(f, *args), with grad=True for its gradient."
     )

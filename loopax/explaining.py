@@ -115,10 +115,9 @@ def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
     ]
     if needed:
         raise TypeError(
-            "The program of a Python function follows from the types of its arguments. Pass the "
+            "The program of a Python function depends on the types of its arguments. Pass the "
             f"arguments of a call to explain, for {', '.join(needed)}: explain(f, np.ones(3)). Only "
-            "their structure, dtype and "
-            "rank matter."
+            "their structure, dtype and rank matter."
         )
 
 

@@ -43,9 +43,9 @@ def unwrapped(fn: Any) -> Any:
         if hasattr(fn, "lower"):  # jax.jit
             return unwrapped(inner)
         raise TypeError(
-            f"{fn!r} was made by a JAX transformation, which hides the original function. Diagnose that "
-            "function: loopax.diagnose(f, *args, grad=True) looks at gradients, and "
-            "loopax.diagnose(loopax.vmap(f), *args) at batches."
+            f"{fn!r} was made by a JAX transformation, which hides the original function. Diagnose "
+            "that function: loopax.diagnose(f, *args, grad=True) for gradients, and "
+            "loopax.diagnose(loopax.vmap(f), *args) for batches."
         )
     return fn
 

@@ -79,21 +79,21 @@ class JaxDecorator(Protocol):
     def __call__(self, fn: Callable[P, Any], /) -> JaxTracedFunction[P]: ...
 
 
-# What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
+# Options of `pytensor.function`, `jax.jit` and earlier transpilers, and how to write them here.
 _IN_PLACE_OF = {
-    "mode": "what compiles the program is backend='jax' or 'numba'. To stay with PyTensor's functions: "
+    "mode": "choose the compiler with backend='jax' or 'numba'. To stay with PyTensor's functions, use "
     "pytensor.function(inputs, outputs, mode='LOOPAX'), or 'LOOPAX_NUMBA'",
-    "linker": "what compiles the program is backend='jax' or 'numba'",
-    "jacobian": "without the transformations' Jacobian it is loopax.pymc.logp(model, jacobian=False)",
+    "linker": "choose the compiler with backend='jax' or 'numba'",
+    "jacobian": "to leave out the transformations' Jacobians, use loopax.pymc.logp(model, jacobian=False)",
     "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
     "output": "it is called outputs: jaxify([x, y], outputs)",
     "model": "a PyMC model comes first, without a name: jaxify(model)",
     "donate_argnums": "it is called donate: jaxify([x, y], z, donate=0)",
     "donate_argnames": "it is called donate: jaxify([x, y], z, donate='x')",
     "static_argnums": "arguments of a Python function are static by name, static_argnames='mode', and "
-    "inputs whose values make a shape are found at the first call",
-    "on_unused_input": "an input that is not used is let through",
-    "allow_input_downcast": "values that would lose something are refused: convert them, x.astype(...)",
+    "loopax finds inputs whose values make a shape at the first call",
+    "on_unused_input": "jaxify accepts unused inputs",
+    "allow_input_downcast": "jaxify refuses values that would lose digits: convert them, x.astype(...)",
 }
 
 
@@ -110,13 +110,13 @@ def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Do
     asked = frontend.donated_arguments(donate, inputs)
     if asked and not backend_named(backend).donates:
         raise ValueError(
-            f"donate={donate!r} goes with backend={DEFAULT!r}: with backend={backend!r} a call leaves its "
-            "arguments as they are, and their memory is freed with your last reference to it. Leave "
-            "donate out."
+            f"donate={donate!r} works only with backend={DEFAULT!r}: with backend={backend!r} a call "
+            "leaves its arguments unchanged, and Python frees their memory after your last reference. "
+            "Leave donate out."
         )
     if asked and not jit:
         raise ValueError(
-            f"donate={donate!r} goes with jit=True: only a compiled program takes the memory of its "
-            "arguments. Under your own jax.jit: jax.jit(f, donate_argnums=...)."
+            f"donate={donate!r} works only with jit=True: only a compiled program can reuse the memory "
+            "of its arguments. Under your own jax.jit, write jax.jit(f, donate_argnums=...)."
         )
     return asked

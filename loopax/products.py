@@ -197,7 +197,7 @@ def _types(kinds: Any, names: Any, arguments: Any, name: str) -> list[tuple[Any,
     primals, rest = arguments
     if len(primals) != len(kinds):
         raise LoopTypeError(
-            f"{name} has {len(primals)} primals, and the function takes {len(kinds)}."
+            f"{name} has {len(primals)} primals, but the function takes {len(kinds)}."
         )
     found = list(zip(kinds, names, strict=True))
     if name == "vjp":

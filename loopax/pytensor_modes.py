@@ -163,8 +163,8 @@ class LinkedProgram:
             return
         warnings.warn(
             f"{self.graph.name or 'A function'} was compiled by backend={self._backend.name!r} in the "
-            "process from which this one was forked, and a fork does not copy the threads that it needs. "
-            f"Here it is compiled by backend={other!r}. To keep the backend, start processes by "
+            "parent process, and a fork does not copy the threads that it needs. This process "
+            f"compiles it by backend={other!r}. To keep the backend, start processes with "
             "multiprocessing.get_context('forkserver'), in PyMC with pm.sample(mp_ctx='forkserver').",
             stacklevel=4,
         )

@@ -65,7 +65,7 @@ def vmap(
     """
     f = as_function(f, "vmap")
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        raise ValueError(f"batch_size is how many rows are computed at once, got {batch_size!r}")
+        raise ValueError(f"batch_size must be a number of rows from 1 on, got {batch_size!r}")
     if isinstance(f, BackendFunction):
         axes = {"in_axes": in_axes, "out_axes": out_axes}
         if batch_size is None:
@@ -76,8 +76,8 @@ def vmap(
         return InChunks(by_backend(f, vmap, **axes), **axes, **chunks)
     if batch_size is not None:
         raise ValueError(
-            "batch_size is for a function that runs. Of a function of variables all rows are one program: "
-            "loopax.vmap(loopax.jaxify(f), batch_size=1000) runs it in batches."
+            "batch_size applies to a function that runs. A function of variables computes all rows as "
+            "one program: loopax.vmap(loopax.jaxify(f), batch_size=1000) runs it in batches."
         )
     return transforms.vmap(with_lazy_branches(f), in_axes, out_axes)
 

@@ -219,16 +219,16 @@ def jaxify(
         if fn is not _NOTHING:  # which then binds what is made of its function
             return type(fn)(decorator(fn.__func__))
         if not (outputs is updates is givens is None):
-            raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
+            raise TypeError("Pass the inputs first, then the outputs: jaxify([x, y], outputs).")
         return decorator
     donated = donated_inputs(fn, donate, backend, jit)
     if is_pymc_model(fn):
         others = outputs is updates is givens is name is None and not static_argnames
         if not others or broadcasting != "strict" or donated:
             raise TypeError(
-                "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
-                "givens, donate, static_argnames, broadcasting or name. For other variables: "
-                "jaxify(model.value_vars, outputs)."
+                "jaxify(model) returns the log-density of a PyMC model, and takes no outputs, "
+                "updates, givens, donate, static_argnames, broadcasting or name. For other variables, "
+                "write jaxify(model.value_vars, outputs)."
             )
         options = {"jit": jit, "on_missing": on_missing, **choices}
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
@@ -245,16 +245,17 @@ def jaxify(
         return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have
     if static_argnames:
         raise TypeError(
-            f"static_argnames={static_argnames!r} goes with a Python function, which sees values: inputs "
-            "of a graph whose values make a shape are found at the first call. Leave it out."
+            f"static_argnames={static_argnames!r} works only with a Python function, which sees "
+            "values. In a graph, loopax finds inputs whose values make a shape at the first call. "
+            "Leave it out."
         )
     if broadcasting == "numpy":
         pytrees = not is_graph and frontend.has_pytrees(fn)
         if is_graph or pytrees or outputs is None or not (updates is givens is None):
             raise TypeError(
-                "broadcasting='numpy' goes with inputs and outputs, jaxify([x, y], outputs), without "
-                "pytrees of inputs, updates and givens: a compiled function and a graph are rewritten for "
-                "the types that they have. Declare an axis with pt.specify_broadcastable(x, axis)."
+                "broadcasting='numpy' works only with inputs and outputs, jaxify([x, y], outputs), "
+                "without pytrees of inputs, updates and givens: a compiled function and a graph keep "
+                "their own types. Declare an axis with pt.specify_broadcastable(x, axis)."
             )
         declared_lengths = frontend.with_declared_lengths(fn, outputs, name)
         frontend.arguments_of(declared_lengths, donated)
@@ -307,8 +308,8 @@ def _read(fn: Any, outputs: Any, updates: Any, givens: Any, name: str | None) ->
     if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):
         if outputs is not None or updates is not None or givens is not None:
             raise TypeError(
-                "outputs, updates and givens go with a list of input variables: jaxify([x], y). "
-                f"A {type(fn).__name__} has its own."
+                "outputs, updates and givens need a list of input variables: jaxify([x], y). A "
+                f"{type(fn).__name__} has its own."
             )
         program = (
             frontend.read_function(fn) if isinstance(fn, Function) else frontend.read_graph(fn)
@@ -317,9 +318,10 @@ def _read(fn: Any, outputs: Any, updates: Any, givens: Any, name: str | None) ->
         return program
     if outputs is None and updates is None:
         raise TypeError(
-            f"jaxify takes a list of inputs followed by outputs, a function, a compiled "
-            f"pytensor.function, a FunctionGraph or a PyMC model; got {fn!r} of type {type(fn).__name__} "
-            "without outputs. For the variable y as a function of x: jaxify([x], y)."
+            "jaxify takes a list of inputs followed by outputs, a function, a compiled "
+            f"pytensor.function, a FunctionGraph or a PyMC model; got {fn!r} of type "
+            f"{type(fn).__name__} without outputs. For the variable y as a function of x, write "
+            "jaxify([x], y)."
         )
     # A function of updates alone returns [], as PyTensor's does.
     outputs = [] if outputs is None else outputs

@@ -58,7 +58,9 @@ def watched(f: Callable[..., Any], last: int | None = None) -> Any:
     (array([1.3 , 2.04]), array([1, 2]))
     """
     if last is not None and not (isinstance(last, int) and not isinstance(last, bool) and last > 0):
-        raise LoopTypeError(f"last is {last!r}: it is a number of rows from 1 on, or None for all.")
+        raise LoopTypeError(
+            f"last must be a number of rows from 1 on, or None for all rows, got {last!r}."
+        )
     f = getattr(f, "of_point", f)
     if isinstance(f, TracedFunction):
         build = replace(f.build, expose=Exposing(last))  # type: ignore[type-var]
@@ -114,7 +116,7 @@ def _refuse_unlike(items: list[Exposed]) -> None:
         other = first.setdefault(item.name, item)
         if len(other.steps) != len(item.steps) or other.value.type.ndim != item.value.type.ndim:
             raise LoopTypeError(
-                f"{item.name!r} is the name of two watched values, with {len(other.steps)} and "
+                f"Two watched values have the name {item.name!r}, with {len(other.steps)} and "
                 f"{len(item.steps)} loops around them, and {other.value.type.ndim - 1} and "
-                f"{item.value.type.ndim - 1} axes. Give them two names."
+                f"{item.value.type.ndim - 1} axes. Use two names."
             )

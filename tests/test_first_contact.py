@@ -85,7 +85,7 @@ def test_static_lengths_that_do_not_fit():
 def test_a_point_by_position(backend):
     f = jaxify([X, N], (X * N).sum(), backend=backend)
     point = {"x": np.ones(2), "n": 3}
-    with pytest.raises(MissingInputError, match=r"gives them by name as program\(\*\*values\)"):
+    with pytest.raises(MissingInputError, match=r"To pass a dict, write program\(\*\*values\)"):
         f(point)
     assert f(**point) == 6
 
@@ -271,7 +271,7 @@ def test_functions_and_variables_mixed_up():
     [
         ({"mode": "JAX"}, "backend='jax' or 'numba'.*mode='LOOPAX'"),
         ({"inputs": [X]}, r"jaxify\(\[x, y\], outputs\)"),
-        ({"static_argnums": 0}, "found at the first call"),
+        ({"static_argnums": 0}, "at the first call"),
         (
             {"speed": 3},
             "no option 'speed': it has outputs, .*loops, parallel, optimize, .*broadcasting, name",

@@ -97,7 +97,7 @@ def test_of_what_jaxify_returns(make, backend):
         (lambda: jvp(jaxify([x], x, backend="numba"), X, X), "takes primals as a tuple"),
         (
             lambda: jvp(jaxify([x], x, backend="numba"), (X, X), (X, X)),
-            "2 primals, and the function takes 1",
+            "2 primals, but the function takes 1",
         ),
         (lambda: jvp(jaxify([x], x), (X,), (X, X)), "1 primals and 2 tangents"),
     ],

@@ -322,12 +322,12 @@ def test_with_checks():
 
 
 def test_refusals():
-    with pytest.raises(LoopTypeError, match="takes a name second"):
+    with pytest.raises(LoopTypeError, match="takes the name as its second argument"):
         watch(x, 3)
     with pytest.raises(LoopTypeError, match="outside the steps"):
         breakpoint_if(x > 0)
-    with pytest.raises(LoopTypeError, match="last is 0"):
+    with pytest.raises(LoopTypeError, match="last must be .*, got 0"):
         watched(jaxify([x], x), last=0)
     y = loopax.map(lambda v: watch(v * 2.0, "v"), xs).sum() + watch(x, "v")
-    with pytest.raises(LoopTypeError, match="Give them two names"):
+    with pytest.raises(LoopTypeError, match="Use two names"):
         watched(jaxify([x, xs], y))

@@ -37,7 +37,9 @@ class Config:
                     f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
                 )
             if not (value is None or isinstance(value, bool)):
-                raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
+                raise ValueError(
+                    f"loopax.config.{name} must be True, False or None, got {value!r}."
+                )
             super().__setattr__(name, value)
 
 

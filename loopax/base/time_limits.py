@@ -93,7 +93,7 @@ def _check() -> None:
         raise _StillStopped
     limits = _deadlines.get(threading.get_ident())
     if limits and time.monotonic() > min(limits):
-        raise TimeLimitExceeded("A block of loopax.time_limit has taken longer than it may.")
+        raise TimeLimitExceeded("The time limit of a loopax.time_limit block ran out.")
 
 
 class _StillStopped(Exception):

@@ -126,8 +126,8 @@ def _limit() -> float:
         megabytes = -1.0
     if not megabytes >= 0:
         raise ValueError(
-            "LOOPAX_CACHE_MB, the megabytes that loopax may keep on disk, must be a number such as "
-            f"1024, without a unit. It is {setting!r}."
+            "LOOPAX_CACHE_MB must be a number of megabytes without a unit, such as 1024, but it is "
+            f"{setting!r}. loopax keeps at most this much on disk."
         )
     return megabytes * 2**20
 

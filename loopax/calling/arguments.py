@@ -41,10 +41,10 @@ class Arguments:
         for v in [spec.variable for spec in [*program.inputs, *program.shared]]:  # type: ignore[attr-defined]
             if not crosses(v.type):
                 raise UnsupportedOpError(
-                    f"Input {v} has the type {v.type}, which does not cross to "
-                    f"{target}: inputs and shared variables must be tensors, sparse matrices, random "
-                    "generators, slices, None, or typed lists of these. Take out of it what the program "
-                    "computes with, and make that an input."
+                    f"Input {v} has the type {v.type}, which does not cross to {target}: inputs and "
+                    "shared variables must be tensors, sparse matrices, random generators, slices, "
+                    "None, or typed lists of these. Extract the values that the program computes "
+                    "with, and make them inputs."
                 )
         for v in program.graph.outputs:
             if not crosses(v.type) or isinstance(v.type, SliceType):
@@ -74,8 +74,8 @@ class Arguments:
         """
         if len(args) > len(self.inputs):
             raise MissingInputError(
-                f"{self.name} takes {len(self.inputs)} inputs, but {len(args)} were given. It is "
-                f"{self.name}{self.signature}."
+                f"{self.name} takes {len(self.inputs)} inputs, but {len(args)} were passed. Its "
+                f"signature is {self.name}{self.signature}."
             )
         values = [*args, *[_MISSING] * (len(self.inputs) - len(args))]
         for name, value in kwargs.items():
@@ -84,22 +84,25 @@ class Arguments:
                 near = difflib.get_close_matches(name, self.positions, n=1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise MissingInputError(
-                    f"{self.name} has no input named {name!r}.{hint} It is {self.name}{self.signature}."
+                    f"{self.name} has no input named {name!r}.{hint} Its signature is "
+                    f"{self.name}{self.signature}."
                 )
             if k < len(args):
                 raise MissingInputError(
-                    f"Input {name!r} of {self.name} is given twice, by position and by name."
+                    f"Input {name!r} of {self.name} was passed twice, by position and by name. Pass it "
+                    "once."
                 )
             values[k] = value
         if len(args) == 1 < len(self.inputs) and isinstance(args[0], Mapping) and not kwargs:
             raise MissingInputError(
-                f"{self.name} takes its inputs by position or by name; a dict gives them by name as "
-                f"{self.name}(**values). It is {self.name}{self.signature}."
+                f"{self.name} takes its inputs by position or by name. To pass a dict, write "
+                f"{self.name}(**values). Its signature is {self.name}{self.signature}."
             )
         missing = [self.names[k] for k, x in enumerate(values) if x is _MISSING]
         if missing:
             raise MissingInputError(
-                f"{self.name} was called without {', '.join(missing)}. It is {self.name}{self.signature}."
+                f"{self.name} was called without {', '.join(missing)}. Its signature is "
+                f"{self.name}{self.signature}."
             )
         return tuple(values)
 

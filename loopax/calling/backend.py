@@ -42,9 +42,9 @@ class BackendFunction:
         def __getattr__(self, name: str) -> Any:
             if name in ("owner", "type"):  # attributes of variables
                 raise AttributeError(
-                    f"{self!r} is a function, not a PyTensor variable: it has no {name!r}. Its "
-                    "gradient is loopax.grad(f), and jax.grad(f) in JAX; the gradient of a variable is "
-                    "pytensor.grad(y, x)."
+                    f"{self!r} is a function, not a PyTensor variable: it has no {name!r}. "
+                    "Differentiate a function with loopax.grad(f), or jax.grad(f) in JAX, and a "
+                    "variable with pytensor.grad(y, x)."
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -139,7 +139,7 @@ class Backend:
         if self.no_jit is None:
             return {"jit": jit, **chosen}
         if jit is not True:
-            raise ValueError(f"jit={jit!r} goes with backend={DEFAULT!r}. {self.no_jit}")
+            raise ValueError(f"jit={jit!r} works only with backend={DEFAULT!r}. {self.no_jit}")
         return chosen
 
     def __reduce__(self) -> Any:

@@ -108,8 +108,9 @@ class SharedContext(Mapping[str, Any]):
                 plain = context.crossing.stored(x, declared, current)
             except Exception as error:  # a tracer of JAX, a batch
                 raise StatefulFunctionError(
-                    f"The value of {name!r} in the context, {context._kind(x)}, is not one value that is "
-                    "known now, so that it stays with its backend."
+                    f"The value of {name!r} in the context, {context._kind(x)}, is not a single known "
+                    "value, so it cannot move to another backend. Convert the context outside of "
+                    "transformations, and a batch one context at a time."
                 ) from error
             values.append(cls.crossing.accept_copy(plain, declared, f"The value of {name!r}"))
         return cls(context._layout, values)
@@ -224,8 +225,9 @@ class SharedContext(Mapping[str, Any]):
             names = zip(program.shared_names, positions, strict=True)
             raise StatefulFunctionError(
                 f"The context has no value for {', '.join(n for n, k in names if k is None)}, which "
-                f"{program.name} needs: it has {self._layout.listed()}. Make one with init_context() of "
-                "this function, or one for several functions with loopax.SharedContext.of(f, g)."
+                f"{program.name} needs: it has {self._layout.listed()}. Make a context with "
+                "init_context() of this function, or one for several functions with "
+                "loopax.SharedContext.of(f, g)."
             )
         return positions  # type: ignore[return-value]
 
@@ -270,9 +272,10 @@ def _shared(variable: Any) -> Shared:
     """The entry of a shared variable, with the type of a plain tensor where axes are named."""
     if not isinstance(variable, SharedVariable):
         raise TypeError(
-            "A context has values of shared variables, as pytensor.shared(value, name='w') makes them; got "
-            f"{variable!r} of type {type(variable).__name__}. Give a dict from them to values, "
-            "SharedContext({w: value}), or what jaxify returned, SharedContext.of(f)."
+            "A context holds values of shared variables, which pytensor.shared(value, name='w') "
+            f"makes; got {variable!r} of type {type(variable).__name__}. Pass a dict of variables and "
+            "values, SharedContext({w: value}), or a function that jaxify returned, "
+            "SharedContext.of(f)."
         )
     return Shared(without_names(variable).type(name=variable.name), variable.container.storage)
 

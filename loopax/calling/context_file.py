@@ -29,8 +29,8 @@ def refuse_names(names: Iterable[str], expected: Iterable[str]) -> None:
     """Raise where a file has other names than the context expects."""
     if {*names} != {*expected}:
         raise LoopTypeError(
-            f"The file has the values {sorted(names)}, but the context has {sorted(expected)}: "
-            "restore into a context of the function that the saved one was made for."
+            f"The file has the values {sorted(names)}, but the context has {sorted(expected)}. Restore "
+            "into a context of the function that saved the file."
         )
 
 
@@ -38,7 +38,7 @@ def refuse_data(name: str, dtype: Any, ndim: int, data: np.ndarray) -> None:
     """Raise where ``data`` from a file has not the given dtype and rank."""
     if data.dtype != dtype or data.ndim != ndim:
         raise LoopTypeError(
-            f"The value of {name!r} must be {dtype} of rank {ndim}, but the file has "
-            f"{data.dtype} of rank {data.ndim}, shape {data.shape}: restore into a context of the form "
-            "that was saved, a batch into a batch."
+            f"The value of {name!r} must be {dtype} of rank {ndim}, but the file has {data.dtype} of "
+            f"rank {data.ndim}, shape {data.shape}. Restore into a context of the same form as the "
+            "saved one: a batch into a batch."
         )

@@ -36,8 +36,8 @@ class ProgramFunction(BackendFunction):
         refuse_arguments(self, args, kwargs)
         if self.program.as_read is None:
             raise TypeError(
-                f"{self!r} was not made by jaxify and has only the program after the passes. Explain the "
-                "original program: explain([x], y)."
+                f"{self!r} was not made by jaxify and holds only the program after the passes. Explain "
+                "the original program: explain([x], y)."
             )
         return FunctionGraph(*self.program.as_read, clone=True)
 
@@ -78,9 +78,9 @@ class ProgramFunction(BackendFunction):
         if self.program.updates:
             names = ", ".join(self.program.shared_names[k] for k in self.program.updates)
             raise StatefulFunctionError(
-                f"{self.program.name} updates the shared variables {names}: a pure function cannot. Use "
-                f"ctx, out = f.apply(ctx, ...), from ctx = f.init_context(), or an object that keeps them: "
-                "f.stateful()."
+                f"{self.program.name} updates the shared variables {names}: a pure function cannot. "
+                "Write ctx, out = f.apply(ctx, ...), starting with ctx = f.init_context(), or let "
+                "f.stateful() keep the values."
             )
 
     def _own_context(self, context: Any) -> Any:
@@ -89,9 +89,10 @@ class ProgramFunction(BackendFunction):
             return context
         if not isinstance(context, SharedContext):
             raise StatefulFunctionError(
-                f"The first argument of {self.program.name}.apply is a {self.context_class.__name__}, made "
-                f"by init_context(); got {context!r} of type {type(context).__name__}. Write ctx, out = "
-                "f.apply(f.init_context(), ...), and give the ctx that comes back to the next call."
+                f"The first argument of {self.program.name}.apply must be a "
+                f"{self.context_class.__name__}, which init_context() makes; got {context!r} of type "
+                f"{type(context).__name__}. Write ctx, out = f.apply(f.init_context(), ...), and pass "
+                "the returned ctx to the next call."
             )
         return context.to(self.backend_name)
 
@@ -103,6 +104,6 @@ def refuse_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """Raise where arguments are passed to a function whose program depends on none."""
     if args or kwargs:
         raise TypeError(
-            f"A {type(function).__name__} has its own inputs and outputs, and the passes do not depend "
-            "on arguments: explain(f)."
+            f"explain takes no arguments for a {type(function).__name__}: its inputs and outputs are "
+            "fixed, and the passes do not depend on values. Write explain(f)."
         )

@@ -204,12 +204,12 @@ class _Reader:
         except Exception as error:
             kind, owner = type(x), class_of(self.instance).__name__
             raise LoopTypeError(
-                f"{owner}.{self.method} is traced with what its instance holds, which is compared at "
-                "each call, so that none is answered by an old trace. In the attribute "
-                f"{self._attribute!r} there is {x!r} of type {kind.__module__}.{kind.__qualname__}, which "
-                f"cannot be compared: {error}. Keep it out of the instance, or jaxify a function that is "
-                f"traced once, whatever changes: jaxify(lambda x: model.{self.method}(x)), of a method "
-                "without jaxify."
+                f"A trace of {owner}.{self.method} is valid only while the attributes of its instance "
+                "stay the same, so loopax compares them at each call. The attribute "
+                f"{self._attribute!r} holds {x!r} of type {kind.__module__}.{kind.__qualname__}, which "
+                f"cannot be compared: {error}. Keep it out of the instance, or trace the method once, "
+                f"whatever changes: jaxify(lambda x: model.{self.method}(x)), without jaxify on the "
+                "method."
             ) from None
 
     def _is_new(self, x: Any) -> int | None:

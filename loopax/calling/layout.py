@@ -82,14 +82,14 @@ class Layout:
             raise KeyError(f"The context has no value named {key!r}: it has {self.listed()}.")
         if not isinstance(key, SharedVariable):
             raise TypeError(
-                f"A value in a context is found by name or by shared variable, not by {key!r} of type "
+                f"Look up a value in a context by name or by shared variable, not by {key!r} of type "
                 f"{type(key).__name__}."
             )
         position = self._position(Shared(key, key.container.storage))
         if position is None:
             raise KeyError(
-                f"The context has no value of the shared variable {key}: it has {self.listed()}. A "
-                "function that reads or updates the variable makes one: jf.init_context()."
+                f"The context has no value of the shared variable {key}: it has {self.listed()}. Make "
+                "a context with jf.init_context() of a function that reads or updates the variable."
             )
         return position
 

@@ -37,9 +37,9 @@ class TracesByState:
                 if self._n_states == _MANY_STATES:
                     warnings.warn(
                         f"{method} of a {class_of(instance).__name__} has been traced {_MANY_STATES} "
-                        f"times, for {self._changed(state)} had changed between its calls. Make the part "
-                        "that changes an argument of the method, or a pytensor.shared, which is read at "
-                        "every call.",
+                        f"times, because {self._changed(state)} changed between its calls. Make the "
+                        "part that changes an argument of the method, or a pytensor.shared, which is "
+                        "read at every call.",
                         stacklevel=5,
                     )
                 state.keep()

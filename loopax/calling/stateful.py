@@ -52,8 +52,8 @@ class StatefulFunction:
             next_context, out = function.apply(self._now(program), *args, **kwargs)
             if not next_context.is_concrete():
                 raise StatefulFunctionError(
-                    f"{self.__name__} keeps its values from call to call, which a transformation of JAX "
-                    "would turn into tracers. Use the pure form: ctx, out = f.apply(ctx, ...)."
+                    f"{self.__name__} keeps its values between calls, and a transformation of JAX "
+                    "would turn them into tracers. Use the pure form: ctx, out = f.apply(ctx, ...)."
                 )
             if self._live:
                 _write(program, next_context)
@@ -76,12 +76,12 @@ class StatefulFunction:
         if self._live:
             raise StatefulFunctionError(
                 f"{self.__name__} is live: the shared variables hold its values. Set them with "
-                "variable.set_value(...), or use stateful() without live=True."
+                "variable.set_value(...), or call stateful() without live=True."
             )
         if not isinstance(context, SharedContext):
             kind = self._function.context_class.__name__
             raise StatefulFunctionError(
-                f"The context of {self.__name__} is a {kind}, such as f.init_context() makes; got "
+                f"The context of {self.__name__} must be a {kind}, such as f.init_context(); got "
                 f"{context!r} of type {type(context).__name__}."
             )
         context = context.to(self._function.backend_name)

@@ -31,8 +31,8 @@ def refuse_variable(x: Any, label: str) -> None:
     """Raise where ``x`` is a PyTensor variable. ``label`` says whose value it is."""
     if isinstance(x, Variable):
         raise LoopTypeError(
-            f"{label} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
-            "graph, call the PyTensor function that it was made from."
+            f"{label} is the PyTensor variable {x}, but a jaxified function takes arrays. To use it in "
+            "a graph, call the original PyTensor function."
         )
 
 
@@ -99,7 +99,7 @@ def accept_slice(x: Any, label: str, requirement: str = "integers or None") -> s
     """
     if not isinstance(x, slice):
         raise LoopTypeError(
-            f"{label} must be a slice, but {x!r} of type {type(x).__name__} was given."
+            f"{label} must be a slice, got {x!r} of type {type(x).__name__}. Pass slice(start, stop)."
         )
     try:
         bounds = [None if k is None else operator.index(k) for k in (x.start, x.stop, x.step)]
@@ -113,15 +113,16 @@ def accept_slice(x: Any, label: str, requirement: str = "integers or None") -> s
 def accept_none(x: Any, label: str) -> None:
     """Raise `LoopTypeError` where ``x`` is not None."""
     if x is not None:
-        raise LoopTypeError(f"{label} must be None, but {x!r} was given.")
+        raise LoopTypeError(f"{label} must be None, got {x!r}.")
 
 
 def refuse_rows(x: Any, expected: Any, label: str) -> None:
     """Raise `LoopTypeError` where ``x`` has no rows that a typed list could have."""
     if not isinstance(x, list | tuple) and not np.ndim(x):
         raise LoopTypeError(
-            f"{label} must be {described(expected)}, but {type(x).__name__} was given. Give the rows as "
-            "[first, second], or as an array with one row after the other along its leading axis."
+            f"{label} must be {described(expected)}, got a {type(x).__name__}. Pass the rows as a "
+            "list, [first, second], or as an array with one row after the other along its leading "
+            "axis."
         )
 
 

@@ -222,8 +222,7 @@ def require_extra():
     missing = [name for name in ("scipy", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         raise DemoError(
-            f"needs {' and '.join(missing)}, which the extra `demo` brings:\n"
-            "    pip install 'loopax[demo]'"
+            f"needs {' and '.join(missing)}, from the extra `demo`:\n    pip install 'loopax[demo]'"
         )
 
 
@@ -234,8 +233,8 @@ def check_writable(output):
     formats = Figure().canvas.get_supported_filetypes()
     if output.suffix.lower().removeprefix(".") not in formats:
         raise DemoError(
-            f"cannot tell the picture's format from {str(output)!r}: "
-            "let --output end in .png, .pdf or .svg"
+            f"cannot tell the format of the picture from {str(output)!r}: let --output end in .png, "
+            ".pdf or .svg"
         )
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

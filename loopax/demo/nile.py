@@ -125,7 +125,7 @@ def maximise(log_likelihood, flow):
         options={"gtol": 1e-6},
     )
     if not found.success:
-        raise ArithmeticError(f"the likelihood's maximum was not found: {found.message}")
+        raise ArithmeticError(f"the search for the likelihood's maximum failed: {found.message}")
     covariance = np.linalg.inv(hessian(found.x))
     variances = np.exp(found.x)
     standard_errors = variances * np.sqrt(np.diag(covariance))

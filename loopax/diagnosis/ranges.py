@@ -33,8 +33,8 @@ def first_outside(
     if missing:
         listed = ", ".join(sorted(set(_names_within(frame, names)))) or "none"
         raise ValueError(
-            f"within names {', '.join(sorted(missing))}, and the program has no such variable. Give a "
-            f"variable a name where it is made, h.name = 'h'. Names there are: {listed}."
+            f"within names {', '.join(sorted(missing))}, but the program has no such variable. Name a "
+            f"variable where you make it, h.name = 'h'. The program has these names: {listed}."
         )
     return next(_outside(runner, frame, within, names), None)
 

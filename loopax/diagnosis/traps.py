@@ -18,14 +18,14 @@ class Trap(NamedTuple):
 
 
 _BRANCH = (
-    "Both arguments of a switch are differentiated. Give the one that is not taken a value at which it "
-    "has a derivative: pt.sqrt(pt.switch(x > 0, x, 1.0)) inside of pt.switch(x > 0, ..., 0)."
+    "A gradient passes through both arguments of a switch. Give the argument that is not taken a value at "
+    "which it has a derivative: pt.sqrt(pt.switch(x > 0, x, 1.0)) inside of pt.switch(x > 0, ..., 0)."
 )
 _FLOOR = (
     "Keep the argument away from 0, pt.maximum(x, 1e-12), or write a form that has no pole there."
 )
 _LOGS = (
-    "Work with logarithms all the way, pt.logsumexp and sums in the place of products, or scale the "
+    "Work with logarithms all the way, with pt.logsumexp and with sums in place of products, or scale the "
     "numbers at each step."
 )
 
@@ -104,7 +104,7 @@ def _sqrt(result: Any, x: Any) -> Trap | None:
     if x < 0:
         return Trap(
             f"the square root of a negative number, {number_in_words(x)}, is nan.",
-            "A difference that should not be negative may be so by rounding: pt.sqrt(pt.maximum(x, 0)).",
+            "Rounding can make a difference negative: pt.sqrt(pt.maximum(x, 0)).",
         )
     return None
 
@@ -112,7 +112,7 @@ def _sqrt(result: Any, x: Any) -> Trap | None:
 def _divide(result: Any, x: Any, y: Any) -> Trap | None:
     if y == 0 and x == 0:
         return Trap(
-            "0 / 0 is nan.", "Decide what it is there: pt.switch(pt.eq(y, 0), ..., x / safe_y)."
+            "0 / 0 is nan.", "Define the value at 0: pt.switch(pt.eq(y, 0), ..., x / safe_y)."
         )
     if y == 0:
         return Trap(f"{number_in_words(x)} / 0 is infinite.", _FLOOR)
@@ -123,7 +123,7 @@ def _power(result: Any, x: Any, y: Any) -> Trap | None:
     if x < 0 and y != int(y):
         return Trap(
             f"a negative number, {number_in_words(x)}, has no power {number_in_words(y)}.",
-            "abs(x) ** y with the sign in front, or a base that is never negative.",
+            "Write abs(x) ** y with the sign in front, or use a base that is never negative.",
         )
     if x == 0 and y < 0:
         return Trap("0 to a negative power is infinite.", _FLOOR)
@@ -145,7 +145,7 @@ def _infinities(result: Any, *numbers: Any) -> Trap | None:
     if any(np.isinf(x) for x in numbers) and any(x == 0 for x in numbers):
         return Trap(
             "0 * inf is nan.",
-            "Where one factor is 0, leave the other out: pt.switch(pt.eq(x, 0), 0, x * pt.log(safe_x)).",
+            "If one factor is 0, leave the other out: pt.switch(pt.eq(x, 0), 0, x * pt.log(safe_x)).",
         )
     return None
 
@@ -163,7 +163,7 @@ def _overflow(result: Any, *numbers: Any) -> Trap | None:
     dtype = np.asarray(result).dtype
     return Trap(
         f"the result overflows: it is above {np.finfo(dtype).max:.3g}, the largest {dtype}.",
-        "Values that grow without bound come from a recurrence or a step size that is not stable.",
+        "An unstable recurrence or a step size that is too large lets values grow without bound.",
     )
 
 
@@ -173,7 +173,7 @@ def _outside(low: float, high: float) -> Callable[..., Trap | None]:
             return None
         return Trap(
             f"{number_in_words(x)} is outside of [{low:g}, {high:g}], where the function is defined.",
-            f"pt.clip(x, {low:g}, {high:g}) where rounding alone takes it there.",
+            f"If only rounding takes it there, use pt.clip(x, {low:g}, {high:g}).",
         )
 
     return rule
@@ -185,7 +185,7 @@ def _chosen(result: Any, condition: Any, *_: Any) -> Trap | None:
     return Trap(
         f"the condition is {bool(condition)}, for which the program has {number_in_words(result)}: the "
         "value is out of its domain.",
-        "Give it a value inside of it, or another prior or support.",
+        "Pass a value inside it, or choose another prior or support.",
     )
 
 

@@ -17,40 +17,42 @@ from loopax.frontend.numpy_functions import numpy_protocols
 F = TypeVar("F", bound=Callable[..., Any])
 
 _JAX = (
-    "JAX's functions take arrays, and this is a variable. Write the function in PyTensor, pt.sin(x) for "
-    "jnp.sin(x); or make a function of variables of one that is written in JAX: "
+    "JAX's functions take arrays, but this is a variable. Write the function in PyTensor, pt.sin(x) "
+    "for jnp.sin(x), or turn the JAX function into a function of variables: "
     "loopax.from_jax(jnp.sin)(x)."
 )
 _JAX_ARRAY = (
-    "A variable and an array of JAX do not go together. Convert the array, np.asarray(a); or make it an "
+    "A variable and a JAX array cannot be combined. Convert the array, np.asarray(a), or make it an "
     "argument of the function, or a sequence or state of the loop."
 )
 _NUMPY = (
-    "NumPy's functions take arrays, and this is a variable, of which NumPy knows nothing: np.dot(x, y) "
-    "would even multiply the elements. Write pt.sum(x) for np.sum(x), pt.where for np.where, x @ y."
+    "NumPy's functions take arrays, but this is a variable, which NumPy does not understand: "
+    "np.dot(x, y) would even multiply the elements. Write pt.sum(x) for np.sum(x), pt.where for "
+    "np.where, x @ y for np.dot(x, y)."
 )
 
 # Parts of an exception's text, with the fix for the code that raised it.
 _FIXES = {
     "cannot be converted to Python boolean": (
-        "A Python `if`, `while`, `and`, `or` or `not` needs a number now, and a variable has one only when "
-        "the program runs. Choose values by pt.switch(x > 0, a, b); run one of two branches by "
-        "loopax.cond(x > 0, lambda x: a, lambda x: b, x); join conditions by & and |; loop by "
-        "loopax.while_loop. A number that is to be known is an argument of the function around it."
+        "A Python `if`, `while`, `and`, `or` or `not` needs a number now, but a variable has one only when "
+        "the program runs. Choose values with pt.switch(x > 0, a, b); run one of two branches with "
+        "loopax.cond(x > 0, lambda x: a, lambda x: b, x); join conditions with & and |; loop with "
+        "loopax.while_loop. If the number is known beforehand, make it an argument of the enclosing "
+        "Python function."
     ),
     "cannot be converted to Python float": (
-        "float(x) needs a number now, and a variable has one only when the program runs. Cast by "
+        "float(x) needs a number now, but a variable has one only when the program runs. Cast with "
         "x.astype('float64')."
     ),
     "cannot be converted to Python integer": (
-        "int(x) and range(x) need a number now, and a variable has one only when the program runs. Cast by "
-        "x.astype('int64'). A number of steps may be a variable: loopax.fori_loop(0, n, body, init)."
+        "int(x) and range(x) need a number now, but a variable has one only when the program runs. Cast "
+        "with x.astype('int64'). A number of steps may be a variable: loopax.fori_loop(0, n, body, init)."
     ),
-    "has no len()": "The length of a variable is one itself, x.shape[0].",
+    "has no len()": "The length of a variable is itself a variable, x.shape[0].",
     "cannot be determined": (
-        "Python goes through a variable where its type says how many rows it has, "
-        "pt.vector('x', shape=(3,)). Through all there are when the program runs: "
-        "loopax.scan(step, init, x), loopax.map(f, x)."
+        "Python can iterate over a variable only if its type has the number of rows, "
+        "pt.vector('x', shape=(3,)). To iterate over all rows when the program runs, use "
+        "loopax.scan(step, init, x) or loopax.map(f, x)."
     ),
     "_tensor_py_operators": _NUMPY,  # called by np.sum
     "setting an array element with a sequence": _NUMPY,  # from np.where
@@ -124,7 +126,8 @@ def refuse_no_function(argument: Any, call: str, role: str, fix: str) -> None:
     """Raise where ``argument``, the ``role`` in ``call``, is not callable; ``fix`` ends the message."""
     if not callable(argument) or isinstance(argument, Variable):
         raise LoopTypeError(
-            f"{role} of {call} is a function, got {argument!r} of type {type(argument).__name__}. {fix}"
+            f"{role} of {call} must be a function, got {argument!r} of type {type(argument).__name__}. "
+            f"{fix}"
         )
 
 

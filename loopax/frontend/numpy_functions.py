@@ -93,9 +93,9 @@ def _is_pytensor(frame: Any) -> bool:
 
 def _no_meaning(name: str) -> LoopTypeError:
     return LoopTypeError(
-        f"np.{name} takes arrays, and one of its arguments is a PyTensor variable, whose numbers are known "
-        "only when the program runs. Use PyTensor functions, for example pt.sum(x) or x[::-1]; or "
-        f"JAX's, if it has the function: loopax.from_jax(jnp.{name})(x)."
+        f"np.{name} takes arrays, but one of its arguments is a PyTensor variable, whose numbers are known "
+        "only when the program runs. Use PyTensor functions, for example pt.sum(x) or x[::-1], or "
+        f"JAX's, if JAX has the function: loopax.from_jax(jnp.{name})(x)."
     )
 
 

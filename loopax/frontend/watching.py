@@ -58,7 +58,9 @@ def watch(value: T, name: str) -> T:
     (array([1., 3., 6.]), array([0, 1, 2]))
     """
     if not isinstance(name, str):
-        raise LoopTypeError(f"watch takes a name second, watch(x, 'x'), got {name!r}.")
+        raise LoopTypeError(
+            f"watch takes the name as its second argument, watch(x, 'x'), got {name!r}."
+        )
     leaves, tree = flatten(value)
     named = [f"{name}{path}" for path in leaf_names(value)]
     return tree.build([_watched(x, n) for x, n in zip(leaves, named, strict=True)])  # type: ignore[no-any-return]
@@ -114,8 +116,9 @@ def breakpoint_if(condition: Any, value: Any = None) -> Any:
         return Breakpoint()(as_variable(value, "value"), flag)
     if not _open.stack:
         raise LoopTypeError(
-            "breakpoint_if is called outside the steps and branches of loopax, so it belongs to no "
-            "program. Give it a value with which the program continues, s = breakpoint_if(s > 100, s)."
+            "breakpoint_if was called outside the steps and branches of loopax, so no program "
+            "contains it. Pass it a value with which the program continues, s = breakpoint_if(s > "
+            "100, s)."
         )
     _open.stack[-1].append(flag)
     return None
@@ -152,7 +155,10 @@ def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> lis
         return results
     tensor_positions = [k for k, v in enumerate(results) if isinstance(v.type, DenseTensorType)]
     if not tensor_positions:
-        raise LoopTypeError("breakpoint_if is called where no tensor is returned.")
+        raise LoopTypeError(
+            "breakpoint_if was called in a step or branch that returns no tensor. Return one with it, "
+            "such as a counter."
+        )
     v: Any = results[tensor_positions[0]]
     for condition in conditions:
         v = Breakpoint()(v, condition)

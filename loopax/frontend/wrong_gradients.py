@@ -40,9 +40,10 @@ def warn_of_wrong_gradients(nodes: Collection[Apply]) -> None:
         gradient = next(_gradients(node, fault.position, nodes), None)
         if gradient is not None:
             warnings.warn(
-                f"The gradient of {node.op}, which PyTensor has made, is wrong: {fault.clause}.\n"
-                f"  op: {source_line(node.outputs[0])}\n  gradient: {_line_of_gradient(gradient)}\n"
-                "loopax's own is right: write loopax.grad(f) of a function f of variables in the place of "
+                f"PyTensor's gradient of {node.op} is wrong: {fault.clause}.\n"
+                f"  op: {source_line(node.outputs[0])}\n"
+                f"  gradient: {_line_of_gradient(gradient)}\n"
+                "loopax's own is right: write loopax.grad(f) of a function f of variables in place of "
                 "pytensor.grad(cost, x), or jax.grad(jaxify([x], cost)).",
                 WrongGradientWarning,
                 stacklevel=level_of_the_user(),

@@ -210,7 +210,7 @@ def refuse_wide_and_tall(node: Apply) -> None:
     rows, columns = a.type.shape[-2:]
     if None not in (rows, columns) and rows != columns:
         raise ValueError(
-            f"{core} of {describe(a)}, which is not square: PyTensor declares wrong shapes for it. "
-            "Add zeros to an m x n matrix: with k = max(m, n) the first rows and columns of the factors "
-            "pt.linalg.lu(pt.zeros((k, k))[:m, :n].set(a)) are its own."
+            f"{core} of {describe(a)}, which is not square: PyTensor declares wrong shapes for it. Pad "
+            "an m x n matrix with zeros: with k = max(m, n), its factors are the first rows and "
+            "columns of pt.linalg.lu(pt.zeros((k, k))[:m, :n].set(a))."
         )

@@ -15,7 +15,7 @@ try:
 except ImportError as error:
     raise ImportError(_NEEDS) from error
 if int(pymc.__version__.partition(".")[0]) < 6:
-    raise ImportError(f"{_NEEDS} Here is PyMC {pymc.__version__}.")
+    raise ImportError(f"{_NEEDS} PyMC {pymc.__version__} is installed.")
 
 from loopax.pymc.checkpoints.folder import CheckpointError  # noqa: E402
 from loopax.pymc.diagnosing import ModelDiagnosis, diagnose  # noqa: E402

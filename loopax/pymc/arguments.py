@@ -54,7 +54,7 @@ def one_name(ours: str, value: Any, default: Any, theirs: str, options: dict[str
         return value
     if value is not default:
         raise TypeError(
-            f"{ours!r} and {theirs!r} are two names of one argument: give sample(model, "
+            f"{ours!r} and {theirs!r} are two names for one argument: pass sample(model, "
             f"{theirs}={options[theirs]!r}) alone."
         )
     return options.pop(theirs)

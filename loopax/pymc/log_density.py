@@ -103,8 +103,8 @@ class LogDensity:
         size = sum(int(np.prod(s)) for s in self._shapes)
         if np.shape(vector) != (size,):
             raise LoopTypeError(
-                f"A point of {self!r} is a vector of {size} values, one variable after the other, as "
-                f"f.flatten(point) makes it; got one of shape {np.shape(vector)}."
+                f"A point of {self!r} must be a vector of {size} values, one variable after the other, "
+                f"as f.flatten(point) returns it; got one of shape {np.shape(vector)}."
             )
         parts = zip(self._variables, self._split(vector), self._shapes, strict=True)
         return {v.name: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
@@ -127,8 +127,8 @@ class LogDensity:
         if len(extra) > 1 or min(extra, default=0) < 0:
             shapes = {n: np.shape(x) for n, x in zip(self.names, values, strict=True)}
             raise LoopTypeError(
-                f"Draws have equal leading axes, before the axes of each variable; got {shapes}, while a "
-                f"point has {dict(zip(self.names, self._shapes, strict=True))}."
+                "All draws must have the same leading axes before the axes of each variable; got "
+                f"{shapes}, while a point has {dict(zip(self.names, self._shapes, strict=True))}."
             )
         n = extra.pop() if extra else 0
         if n == 0:
@@ -182,8 +182,8 @@ class LogDensity:
             return dict(point[0])
         named = ", ".join(f"{n!r}: ..." for n in self.names)
         raise TypeError(
-            f"The log-density takes a point, by name: f({{{named}}}), such as f(f.initial_point()). It "
-            "takes one vector as f.ravel(f.flatten(point))."
+            f"The log-density takes a point, by name: f({{{named}}}), such as f(f.initial_point()). To "
+            "pass one vector, write f.ravel(f.flatten(point))."
         )
 
     def _values(self, point: Mapping[str, Any]) -> list[Any]:
@@ -191,8 +191,9 @@ class LogDensity:
         items = self._named((point,), {})
         if missing := [n for n in self.names if n not in items]:
             raise MissingInputError(
-                f"A point has a value for each of {', '.join(self.names)}; {', '.join(missing)} is not "
-                f"among {', '.join(items)}. These are on the unconstrained space: f.initial_point() is one."
+                f"A point needs a value for each of {', '.join(self.names)}, but {', '.join(missing)} "
+                f"is not among {', '.join(items)}. The values are unconstrained: f.initial_point() "
+                "returns a complete point."
             )
         return [items[n] for n in self.names]
 
@@ -275,13 +276,14 @@ def model_given_or_in_context(model: Any, caller: str) -> Any:
             return pm.modelcontext(None)
         except TypeError as error:
             raise TypeError(
-                f"There is no model: loopax.pymc.{caller}(model), or call it in the block that is opened "
-                "by `with model:`."
+                f"There is no model. Pass one, loopax.pymc.{caller}(model), or call it in a `with "
+                "model:` block."
             ) from error
     if not hasattr(model, "value_vars"):
         raise TypeError(
-            f"loopax.pymc.{caller} takes a PyMC model first, got {model!r} of type {type(model).__name__}. "
-            "For variables that are in no model: loopax.jaxify([x, y], outputs)."
+            f"loopax.pymc.{caller} takes a PyMC model first, got {model!r} of type "
+            f"{type(model).__name__}. For variables outside a model, use loopax.jaxify([x, y], "
+            "outputs)."
         )
     return model
 

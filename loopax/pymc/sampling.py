@@ -124,16 +124,16 @@ def sample(
     _refuse_sampler(sampler)
     if sampler != "pymc" and other_steps:
         raise ValueError(
-            f"sampler={sampler!r} draws by NUTS alone, and PyMC has another step for "
+            f"sampler={sampler!r} draws only with NUTS, but PyMC has another step for "
             f"{', '.join(other_steps)}. PyMC's own sampler has both: loopax.pymc.sample(model, "
-            "sampler='pymc'). Discrete variables can be summed out as well: pymc_extras.marginalize."
+            "sampler='pymc'). You can also sum discrete variables out: pymc_extras.marginalize."
         )
     chosen = backend or ("jax" if sampler in _OF_JAX else "numba")
     mode = _mode(chosen)
     if sampler == "nutpie" and chosen != "numba":
         raise ValueError(
-            f"nutpie calls native code: sampler='nutpie' goes with backend='numba', got {chosen!r}. For "
-            "JAX take sampler='numpyro' or 'blackjax'."
+            "nutpie calls native code: sampler='nutpie' works only with backend='numba', got "
+            f"{chosen!r}. In JAX, use sampler='numpyro' or 'blackjax'."
         )
     options = {**options, "draws": draws, "tune": tune, "chains": chains, "random_seed": seed}
     options |= {"progressbar": progress, "nuts_sampler": sampler}
@@ -180,6 +180,13 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
         nutpie is not installed.
     TypeError
         There is no model.
+
+    Examples
+    --------
+    Compile once, and sample with other data::
+
+        compiled = loopax.pymc.nutpie_model(model)
+        trace = nutpie.sample(compiled.with_data(x=x), draws=1000)
     """
     model = model_given_or_in_context(model, "nutpie_model")
     _refuse_sampler("nutpie")
@@ -278,5 +285,5 @@ def _refuse_sampler(sampler: str) -> None:
     if sampler != "pymc" and not find_spec(sampler):
         raise ImportError(
             f"sampler={sampler!r} needs the package {sampler}, which is not installed: pip install "
-            f"{sampler}. PyMC's own sampler needs nothing more: sampler='pymc'."
+            f"{sampler}. PyMC's own sampler needs no other package: sampler='pymc'."
         )

@@ -28,7 +28,8 @@ def start_checked(model: Any, starts: Any) -> Iterator[None]:
         except pm.SamplingError as table:
             raise table from None
         raise pm.SamplingError(
-            "nutpie finds no start: the log-density is finite at the model's initial point,\n"
-            f"{start},\nbut it or its gradient is not at any point that nutpie tried near there. Give "
-            "one that is well inside the model's domain, sample(model, initvals={...})."
+            "nutpie found no start: the log-density is finite at the model's initial point,\n"
+            f"{start},\n"
+            "but it or its gradient is not finite at any point that nutpie tried near there. Pass a "
+            "start well inside the model's domain, sample(model, initvals={...})."
         ) from None

@@ -316,7 +316,7 @@ def test_options():
     assert repr(loopax.config) == "Config(progress=None)"
     with pytest.raises(AttributeError, match=r"loopax.config has no 'progres'. It has progress"):
         loopax.config.progres = True
-    with pytest.raises(ValueError, match="progress is True, False or None, got 'yes'"):
+    with pytest.raises(ValueError, match="progress must be True, False or None, got 'yes'"):
         loopax.config.progress = "yes"
     with pytest.raises(ValueError, match="got 1"):
         loopax.config.progress = 1

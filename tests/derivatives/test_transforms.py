@@ -120,11 +120,11 @@ def test_progress_on_stderr(capfd):
 
 
 def test_what_batches_cannot_be():
-    with pytest.raises(ValueError, match="how many rows are computed at once, got 0"):
+    with pytest.raises(ValueError, match="a number of rows from 1 on, got 0"):
         vmap(jaxify([x], x.sum()), batch_size=0)
     with pytest.raises(ValueError, match=r"loopax.vmap\(loopax.jaxify\(f\), batch_size=1000\)"):
         vmap(lambda x: x, batch_size=2)
-    with pytest.raises(ValueError, match="no out_axes is None"):
+    with pytest.raises(ValueError, match="out_axes cannot be None"):
         vmap(jaxify([x], x.sum()), 0, None, batch_size=2)(ROWS)
     with pytest.raises(LoopTypeError, match="out_axes is None for a result that differs"):
         vmap(jaxify([x], x.sum(), backend="numba"), 0, None, batch_size=2)
@@ -222,7 +222,7 @@ def test_closures_are_the_same_for_all_rows():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: vmap(rolled, (0,))(s, x), r"in_axes for 1 arguments, and 2 are given"),
+        (lambda: vmap(rolled, (0,))(s, x), r"in_axes for 1 arguments, but 2 were passed"),
         (lambda: vmap(rolled, (None, None))(s, x), "no axis to map over"),
         (lambda: vmap(rolled, None)(s, x), "no axis to map over"),
         (lambda: vmap(rolled)(s, m), r"axis 0 of args\[0\].*of rank 0"),
@@ -232,7 +232,10 @@ def test_closures_are_the_same_for_all_rows():
         (lambda: vmap(rolled, 0.5)(s, m), r"in_axes has 0.5 for args\[0\]"),
         (lambda: vmap(rolled, (None, (0, 0)))(s, m), "in_axes is .* not a prefix of"),
         (lambda: vmap(rolled, (None, 0), (0, 0, 0))(s, m), "out_axes is .* not a prefix of"),
-        (lambda: vmap(rolled, (None, 0), (0, 3))(s, m), r"out_axes has 3 for a result of rank 2"),
+        (
+            lambda: vmap(rolled, (None, 0), (0, 3))(s, m),
+            r"out_axes has 3, but the result has 2 axes",
+        ),
         (
             lambda: vmap(rolled, (None, 0), (0, 1.5))(s, m),
             r"out_axes has 1.5 for result\[1\]\['y'\]",
@@ -356,8 +359,8 @@ def test_integers_have_no_gradient(integer):
         (lambda: grad(cost, "x")(s, x), "argnums has 'x'"),
         (lambda: grad(lambda: s)(), "there are 0 arguments"),
         (lambda: grad(lambda a: a * 2)(x), r"returned Vector.*\.sum\(\).*has_aux=True"),
-        (lambda: grad(lambda a: (a, a))(s), "one float scalar; it returned"),
-        (lambda: grad(lambda a: 1.0)(s), "it returned 1.0"),
+        (lambda: grad(lambda a: (a, a))(s), "one float scalar, but this one returned"),
+        (lambda: grad(lambda a: 1.0)(s), "this one returned 1.0"),
         (lambda: grad(lambda a: a.astype("int64"))(s), r"int64.*has no gradient.*y.astype"),
         (lambda: grad(lambda a: a, has_aux=True)(s), r"returns \(value, aux\)"),
         (lambda: grad(lambda a: (a, a, a), has_aux=True)(s), r"returns \(value, aux\)"),
@@ -522,9 +525,9 @@ def test_a_batch_that_is_summed_and_differentiated():
     ("call", "match"),
     [
         (lambda f, d: grad(f, 2), "argnums has 2, but there are 2 arguments"),
-        (lambda f, d: grad(d), r"one float scalar; it returned \{'cost'"),
+        (lambda f, d: grad(d), r"one float scalar, but this one returned \{'cost'"),
         (lambda f, d: grad(f, has_aux=True), r"returns \(value, aux\)"),
-        (lambda f, d: vmap(f, (0,)), "in_axes for 1 arguments, and 2 are given"),
+        (lambda f, d: vmap(f, (0,)), "in_axes for 1 arguments, but 2 were passed"),
         (lambda f, d: vmap(f, (0, 2)), r"axis 2 of args\[1\].*of rank 2"),
         (lambda f, d: vmap(f, (0, -3)), r"axis -3 of args\[1\].*of rank 2"),
         (lambda f, d: vmap(f, None), "no axis to map over"),

@@ -62,9 +62,21 @@ def blocks_of(text: str) -> list[Block]:
     return found
 
 
-def needs_pymc(block: Block) -> bool:
-    """Whether it imports PyMC, which not every Python has. Where the first does, the others use it."""
-    return "import pymc" in block.code
+# Packages that a block may import although not every installation has them. Where one is missing, the
+# blocks that import it are left out; if the first block of a page does, so is the page.
+OPTIONAL = {
+    "pymc": "PyMC 6 needs Python 3.12; it is in the pymc extra",
+    "numpyro": "NumPyro is in the extra samplers",
+    "blackjax": "BlackJAX is in the extra samplers",
+    "statsmodels": "its page compares with statsmodels, which no extra has",
+    "stan": "its page compares with Stan, which no extra has",
+}
+OPTIONAL_IMPORT = re.compile(rf"^(?:import|from) ({'|'.join(OPTIONAL)})\b", re.MULTILINE)
+
+
+def needs(block: Block) -> list[str]:
+    """The packages of `OPTIONAL` that it imports."""
+    return OPTIONAL_IMPORT.findall(block.code)
 
 
 def run_document(path: Path) -> None:
@@ -72,7 +84,7 @@ def run_document(path: Path) -> None:
     module = types.ModuleType("document")
     sys.modules[module.__name__] = module
     for block in blocks_of(path.read_text(encoding="utf-8")):
-        if needs_pymc(block) and not find_spec("pymc"):
+        if not all(map(find_spec, needs(block))):
             continue
         if block.language == "python":
             # The empty lines give tracebacks, and what quotes source lines, the document's own.
@@ -89,7 +101,14 @@ def run_document(path: Path) -> None:
 
 
 # Code that is much like that of others: README.md and docs/pymc.md sample, state.md replicates.
-SLOW = {"index.md", "scaling_out.md", "from_jax_lax.md", "from_pymc.md"}
+SLOW = {
+    "index.md",
+    "scaling_out.md",
+    "from_jax_lax.md",
+    "from_pymc.md",
+    "from_stan.md",
+    "from_statsmodels.md",
+}
 
 
 def cases() -> list[Any]:
@@ -97,7 +116,7 @@ def cases() -> list[Any]:
     found = []
     for path in DOCUMENTS:
         marks = [pytest.mark.slow] * (path.name in SLOW)
-        if any(map(needs_pymc, blocks_of(path.read_text(encoding="utf-8")))):
+        if any("pymc" in needs(block) for block in blocks_of(path.read_text(encoding="utf-8"))):
             marks.append(pytest.mark.both_stacks)
         found.append(pytest.param(path, marks=marks))
     return found
@@ -198,8 +217,8 @@ def test_code_blocks_run(
     blocks = blocks_of(text)
     if not blocks:
         return
-    if needs_pymc(blocks[0]):
-        pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
+    for package in needs(blocks[0]):
+        pytest.importorskip(package, reason=OPTIONAL[package])
     # As a user has it, where loops may be native code; in `make test` only if that is what is shown.
     if pytestconfig.option.markexpr != "not slow" or "loopax_kernel" in text:
         monkeypatch.delenv("LOOPAX_LOOPS")

@@ -1,5 +1,7 @@
 """The documentation as a site: what it is made of is there, and its links hold; `make docs` builds it."""
 
+import importlib
+import inspect
 import json
 import os
 import re
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import loopax
 from examples.gallery import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +65,35 @@ def test_a_broken_link_is_seen() -> None:
 def test_every_page_is_in_the_navigation_once() -> None:
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert sorted(NAV) == sorted(there | MADE)
+
+
+CHEAT_SHEET = re.compile(r"^\| `([\w.]+)` \| (.*) \|$", re.MULTILINE)
+DOCUMENTED = re.compile(r"^::: loopax\.(pymc\.|)(?:.*\.)?(\w+)$", re.MULTILINE)
+PUBLIC = [loopax, *([importlib.import_module("loopax.pymc")] if find_spec("pymc") else [])]
+
+
+def test_each_public_name_is_in_the_reference_once() -> None:
+    """In the cheat sheet, with the first paragraph of its docstring, and on the page of its family."""
+    sheet = (DOCS / "api.md").read_text(encoding="utf-8")
+    rows = dict(CHEAT_SHEET.findall(sheet))
+    pages = sorted((DOCS / "api").glob("*.md"))
+    names = [
+        "".join(parts)
+        for path in pages
+        for parts in DOCUMENTED.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert sorted(names) == sorted(rows)
+    for module in PUBLIC:
+        for name in module.__all__:
+            value = getattr(module, name)
+            if name.startswith("__") or inspect.ismodule(value):
+                continue
+            is_record = not (inspect.isclass(value) or inspect.isroutine(value))
+            documented = type(value) if is_record else value
+            first = inspect.getdoc(documented).partition("\n\n")[0]
+            prefix = module.__name__.removeprefix("loopax").lstrip(".")
+            row = rows[".".join(filter(None, (prefix, documented.__name__)))]
+            assert row == first.replace("\n", " ").replace("``", "`"), name
 
 
 def test_the_readme_is_short_and_says_what_to_run() -> None:
@@ -163,9 +195,13 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
-    assert {"gallery/garch.html", "api.html"} <= {d["location"] for d in index["docs"]}
-    api = re.sub(r"<[^>]+>", "", (tmp_path / "api.html").read_text(encoding="utf-8"))
-    assert "jaxify" in api and "_NOTHING" not in api and "**unknown" not in api
+    assert {"gallery/garch.html", "api/loops.html"} <= {d["location"] for d in index["docs"]}
+    pages = {
+        page.stem: page.read_text(encoding="utf-8") for page in (tmp_path / "api").glob("*.html")
+    }
+    api = {name: re.sub(r"<[^>]+>", "", text) for name, text in pages.items()}
+    assert "jaxify" in api["programs"] and "scan" in api["loops"]
+    assert not [n for n, text in api.items() if "_NOTHING" in text or "**unknown" in text]
     loaded = re.compile(r'<(?:script|img|link|iframe)[^>]+(?:src|href)="(https?:)?//')
     for built in tmp_path.rglob("*.html"):
         assert not loaded.search(built.read_text(encoding="utf-8")), built.name

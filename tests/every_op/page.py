@@ -94,10 +94,15 @@ def tables(names: Collection[str] = (), known: Any = None) -> dict[str, dict[str
 # -- as text -----------------------------------------------------------------------------------------
 
 
+def _is_exception(row: Row) -> bool:
+    return not set(row.values()) <= {"yes", "-"}
+
+
 def _lines(rows: Mapping[str, Row]) -> Iterator[str]:
+    """The table of a family: exceptions first, since they are what a reader looks for."""
     yield f"| op | {HEADINGS} |"
     yield "|---" * (len(COLUMNS) + 1) + "|"
-    for name in sorted(rows, key=str.lower):
+    for name in sorted(rows, key=lambda name: (not _is_exception(rows[name]), name.lower())):
         yield f"| `{name}` | {' | '.join(rows[name][c] for c in COLUMNS)} |"
 
 

@@ -248,7 +248,7 @@ def test_inputs_have_the_types_of_the_body(xs, s0, c):
 def test_negative_n_steps():
     inputs, outputs = bound()
     graph = FunctionGraph(inputs, outputs, clone=True)
-    with pytest.raises(ValueError, match="asked for -1 steps: a loop takes 0 or more"):
+    with pytest.raises(ValueError, match="got -1 steps, but a loop takes 0 or more"):
         evaluate(graph, *values(-1, rows=0))
 
 

@@ -362,7 +362,7 @@ def test_choices_that_cannot_be_made():
     assert np.isnan(few).all()  # two different ones of one that is possible
     counts = ptr.PermutationRV(signature="()->(x)", dtype="int64")
     two = counts.make_node(RNG, None, pt.as_tensor(np.array([2, 3]))).outputs[1]
-    with pytest.raises(ValueError, match=r"permutations of \[2, 3\] items make no array"):
+    with pytest.raises(ValueError, match=r"permutations of \[2, 3\] items do not form an array"):
         drawn(two)
 
 
@@ -457,7 +457,7 @@ def test_a_users_sampler_is_taken_before_ours():
     f = jaxify([RNG], draw(Mine(), 1.0, 2.0, size=(2, 3)), on_missing="raise")
     np.testing.assert_array_equal(f(KEY), np.full((2, 3), 14.0))
     wrong = (5,)
-    with pytest.raises(LoopTypeError, match=r"The sampler of .* gave an array of shape \(5,\)"):
+    with pytest.raises(LoopTypeError, match=r"The sampler of .* returned an array of shape \(5,\)"):
         jaxify([RNG], draw(Mine(), 1.0, 2.0, size=(2, 3)))(KEY)
 
 

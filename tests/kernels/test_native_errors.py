@@ -26,5 +26,5 @@ def test_an_index_out_of_range_in_a_loop():
 def test_shapes_that_do_not_fit():
     x, y = pt.dvectors("x", "y")
     f = jaxify([x, y], scan(lambda c, r: (c + r[0] * r[1], None), 0.0, (x, y))[0], loops="native")
-    with pytest.raises(ValueError, match="Slice the sequence, or lower n_steps"):
+    with pytest.raises(ValueError, match="Slice the sequence, or lower the number of steps"):
         f(np.arange(3.0), np.arange(4.0))

@@ -79,7 +79,7 @@ def test_constrain_keeps_leading_axes(densities, point, backend):
         "twice": (2, 3, 2),
     }
     np.testing.assert_allclose(many["twice"], 2 * draws["slopes"])
-    with pytest.raises(LoopTypeError, match="equal leading axes"):
+    with pytest.raises(LoopTypeError, match="the same leading axes"):
         f.constrain({**draws, "scale_log__": np.zeros(3)})
 
 
@@ -158,7 +158,7 @@ def test_what_is_no_model(model):
     for function in (loopax.pymc.logp, loopax.pymc.sample, loopax.pymc.nutpie_model):
         name = rf"loopax\.pymc\.{function.__name__}"
         with pytest.raises(
-            TypeError, match=rf"There is no model: {name}\(model\), .*`with model:`"
+            TypeError, match=rf"There is no model.*{name}\(model\), .*`with model:`"
         ):
             function()
         with pytest.raises(

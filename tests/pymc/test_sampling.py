@@ -126,7 +126,7 @@ def test_refusals(model, monkeypatch):
         ("progressbar", "progress", False),
         ("nuts_sampler", "sampler", "pymc"),
     ):
-        with pytest.raises(TypeError, match=f"'{ours}' and '{theirs}' are two names of one"):
+        with pytest.raises(TypeError, match=f"'{ours}' and '{theirs}' are two names for one"):
             loopax.pymc.sample(model, **{theirs: value, ours: value})
     monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: None)
     for sampler in ("nutpie", "numpyro", "blackjax"):
@@ -135,7 +135,7 @@ def test_refusals(model, monkeypatch):
     with pytest.raises(ImportError, match="pip install nutpie"):
         loopax.pymc.nutpie_model(model)
     monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
-    with pytest.raises(ValueError, match="goes with backend='numba'"):
+    with pytest.raises(ValueError, match="works only with backend='numba'"):
         loopax.pymc.sample(model, "nutpie", backend="jax")
 
 
@@ -214,6 +214,6 @@ def test_a_start_that_nutpie_refuses(monkeypatch, finite):
     monkeypatch.setattr(pm, "sample", sample)
     monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
     monkeypatch.setattr("loopax.pymc.sampling.installed", lambda *_, **__: nullcontext())
-    said = r"(?s)finds no start.*initvals=" if finite else r"(?s)Starting values.*'y': .*-inf"
+    said = r"(?s)found no start.*initvals=" if finite else r"(?s)Starting values.*'y': .*-inf"
     with pytest.raises(pm.SamplingError, match=said):
         loopax.pymc.sample(model, "nutpie")

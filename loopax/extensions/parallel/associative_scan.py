@@ -77,9 +77,9 @@ class AssociativeScan(Call):
         for k, (v, t) in enumerate(zip(both, kinds, strict=True)):
             if v.type.dtype != t.dtype or v.type.ndim != t.ndim:
                 raise LoopTypeError(
-                    f"combine of {name} takes elements whose part {k} is of type {t}, and gives one of "
-                    f"type {v.type}. It must return the type that it takes, so that it can be applied "
-                    "again."
+                    f"combine of {name} takes elements whose part {k} is of type {t}, but returns one "
+                    f"of type {v.type}. It must return the type that it takes, because its results are "
+                    "combined again."
                 )
         nexts = [t.filter_variable(v) for v, t in zip(both, kinds, strict=True)]
         graph = freeze(FunctionGraph([*first, *second], nexts, clone=True))

@@ -34,9 +34,9 @@ def sparse_blocks_at(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> li
         if None in v.type.shape:
             name = at.names[at.roots.index(v)]
             raise UnknownLengths(
-                f"The structure of a sparse derivative follows from the lengths of {name}, which is "
-                f"{v.type}. Give them, pt.tensor('x', shape=(200,), dtype='float64') or "
-                "pt.specify_shape(x, (200,)); or differentiate what jaxify makes of the function, "
+                f"The structure of a sparse derivative depends on the lengths of {name}, which is "
+                f"{v.type}. Declare them, pt.tensor('x', shape=(200,), dtype='float64') or "
+                "pt.specify_shape(x, (200,)); or differentiate the result of jaxify, "
                 "loopax.jacobian(jaxify(f), sparse=True), which looks at the arguments of each call."
             )
     return sparse_blocks(_plan(at, outs, is_symmetric), at.wrt, outs)
@@ -60,9 +60,9 @@ def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
         unknown = [v for v in outs if None in v.type.shape]
         if unknown and not is_symmetric:
             raise UnknownLengths(
-                f"The structure of a sparse derivative follows from the lengths of its result, "
-                f"{unknown[0].type}, which cannot be told here: {error}. Give them, "
-                "pt.specify_shape(y, (200,)), or ask for a dense one."
+                "The structure of a sparse derivative depends on the lengths of its result, "
+                f"{unknown[0].type}, which loopax cannot tell here: {error}. Declare them, "
+                "pt.specify_shape(y, (200,)), or ask for a dense derivative."
             ) from error
         rows = columns if is_symmetric else [prod(v.type.shape) for v in outs]
         pattern = sparse.csr_matrix(np.ones((sum(rows), sum(columns)), dtype=bool))

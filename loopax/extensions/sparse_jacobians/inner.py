@@ -96,15 +96,15 @@ def _either(a: Known, b: Known) -> Known:
 
 def _loop(scan: Scan, operands: Sequence[Known]) -> list[Known]:
     if scan.stops:
-        raise UnknownStructure(f"{scan}, which stops after a number of steps that is not known")
+        raise UnknownStructure(f"{scan}, which stops after an unknown number of steps")
     args = scan.split_inputs(operands)
     if args.n_steps.value is None:
-        raise UnknownStructure(f"{scan}, of which the number of steps is not known")
+        raise UnknownStructure(f"{scan}, whose number of steps is unknown")
     n, nodes = int(args.n_steps.value), scan.fgraph.toposort()
     if n * len(nodes) > _MANY:
-        raise UnknownStructure(f"{scan}, which takes too many steps to go through one by one")
+        raise UnknownStructure(f"{scan}, which takes too many steps to examine one by one")
     if not all(isinstance(v.type, DenseTensorType) for v in scan.outs.ys):
-        raise UnknownStructure(f"{scan}, which makes rows that are not tensors")
+        raise UnknownStructure(f"{scan}, whose rows are not tensors")
     states, rows = list(args.states), []
     sequences = [_rows(x, n) for x in args.sequences]
     order = range(n)

@@ -36,9 +36,7 @@ class Known(NamedTuple):
         Raises `UnknownStructure` if a length is unknown.
         """
         if any(n is None for n in self.shape):
-            raise UnknownStructure(
-                f"an array of shape {self.shape}, of which a length is not known"
-            )
+            raise UnknownStructure(f"an array of shape {self.shape}, with an unknown length")
         return tuple(int(n) for n in self.shape if n is not None)
 
     @property

@@ -83,5 +83,5 @@ def _known_of(env: Mapping[Any, Known], v: Any) -> Known:
 
 def _size(v: Any) -> int:
     if any(n is None for n in v.type.shape):
-        raise UnknownStructure(f"{v} of shape {v.type.shape}: a length is not known")
+        raise UnknownStructure(f"{v} of shape {v.type.shape}: a length is unknown")
     return prod(v.type.shape)

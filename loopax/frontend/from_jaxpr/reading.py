@@ -74,7 +74,7 @@ def tensor_type(aval: Any) -> TensorType:
     if dtype not in _DTYPES:
         raise NotImportable(f"values of type {dtype}")
     if not all(isinstance(n, int | np.integer) for n in shape):
-        raise NotImportable("a length that is a symbol")
+        raise NotImportable("a symbolic length")
     return TensorType(dtype, tuple(int(n) for n in shape))
 
 
@@ -148,7 +148,7 @@ def constant(value: Any, aval: Any) -> Variable:
     """A constant of a jaxpr in the IR."""
     declared_type = tensor_type(aval)
     if str(getattr(value, "dtype", "")).startswith("key"):
-        raise NotImportable("a random key that is a constant")
+        raise NotImportable("a constant random key")
     return pt.constant(np.asarray(value, dtype=declared_type.dtype))
 
 

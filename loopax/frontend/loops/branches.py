@@ -132,7 +132,8 @@ def _same_structure(results: list[Any], then: Tree, otherwise: Tree, label: str)
             f"The branches of {label} return different structures.\n"
             f"  true_fn:  {then.treedef}, with {', '.join(names[0]) or 'no leaf'}\n"
             f"  false_fn: {otherwise.treedef}, with {', '.join(names[1]) or 'no leaf'}\n"
-            "Let both return the same one: where a branch has nothing to say, zeros of the right shape."
+            "Both must return the same structure: if a branch has no value for a leaf, return zeros "
+            "of the right shape."
         )
 
 
@@ -147,10 +148,12 @@ def _joined(a: Variable, b: Variable, path: str, label: str) -> tuple[Variable, 
         if dtype is not None:
             return fitted(a, s.clone(dtype=dtype)), fitted(b, t.clone(dtype=dtype))
     raise LoopTypeError(
-        f"The branches of {label} return different types: {path} is {s} in true_fn and {t} in false_fn.\n"
-        f"  true_fn:  {describe(a)}\n  false_fn: {describe(b)}\n"
-        "Let both return the same rank and dtype, for instance with result.astype('float64'), or "
-        "pt.zeros(shape) in the place of 0."
+        f"The branches of {label} return different types: {path} is {s} in true_fn and {t} in "
+        "false_fn.\n"
+        f"  true_fn:  {describe(a)}\n"
+        f"  false_fn: {describe(b)}\n"
+        "Both must return the same rank and dtype: use result.astype('float64'), for example, or "
+        "pt.zeros(shape) in place of 0."
     )
 
 

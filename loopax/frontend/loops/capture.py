@@ -128,13 +128,16 @@ def refuse_hidden_draws(outs: Iterable[Variable], since: int, label: str) -> Non
             if isinstance(v.type, RandomType) and getattr(v, "default_update", None) is not None:
                 raise StatefulFunctionError(
                     f"The step of {label} draws from a shared generator with a default update, in "
-                    f"{describe(node.outputs[-1])}. Such a generator (RandomStream makes them) moves on "
-                    "between two calls of a function, not between two steps of a loop, so that each "
-                    "step would make the same draw. Carry the generator:\n\n"
-                    "    rng = pytensor.shared(np.random.default_rng(1))\n\n"
+                    f"{describe(node.outputs[-1])}. Such a generator (RandomStream makes them) is "
+                    "updated between two calls of a function, not between two steps of a loop, so "
+                    "every step would make the same draw. Carry the generator:\n"
+                    "\n"
+                    "    rng = pytensor.shared(np.random.default_rng(1))\n"
+                    "\n"
                     "    def step(rng, x):\n"
                     "        rng, eps = pt.random.normal(rng=rng, return_next_rng=True)\n"
-                    "        return rng, x + eps\n\n"
+                    "        return rng, x + eps\n"
+                    "\n"
                     "    rng_after, ys = scan(step, rng, xs)"
                 )
 
@@ -144,7 +147,8 @@ def refuse_captures(outer: Sequence[Variable], label: str) -> None:
     if outer:
         lines = "\n".join(f"  - {describe(v)}" for v in outer)
         raise LoopaxError(
-            f"The step of {label} is strict, but it uses variables that are not given to it:\n{lines}\n"
+            f"The step of {label} has strict=True, but it uses variables that are not passed to it:\n"
+            f"{lines}\n"
             "Pass them through the carry or through xs, or leave out strict=True: a step captures "
             "variables automatically."
         )

@@ -163,12 +163,12 @@ def carry_leaves(result: Any, names: Sequence[str], tree: Tree, label: str) -> l
             f"  - {name} was not there" for name in result_names if name not in expected_names
         ]
         raise LoopTypeError(
-            f"The step of {label} returns a carry of another structure than it got.\n"
+            f"The step of {label} returns a carry of another structure than it received.\n"
             + "".join(f"{line}\n" for line in lines)
             + f"  in:  {_structure(tree)}\n  out: {_structure(result_tree)}\n"
-            "A step returns (carry, y), or (carry, y, stop), and this carry has the structure of "
-            "the initial one, which is the carry of the next step. (A lag is one leaf: the step gets "
-            "its past values and returns one new one.)"
+            "A step returns (carry, y), or (carry, y, stop), and its carry must have the structure of "
+            "the initial one, because the next step receives it. (A lag is one leaf: the step gets "
+            "its past values and returns one new value.)"
         )
     return [as_variable(x, name) for x, name in zip(leaves, names, strict=True)]
 
@@ -188,8 +188,8 @@ def joined(slot: Any, result: Variable, label: str) -> Any:
         if slot_type.ndim != result_type.ndim:
             reason = (
                 f"The rank is {slot_type.ndim} going in and {result_type.ndim} coming out, and no rule "
-                "says where an axis would have to be added. Start from an array of the result's shape, for "
-                "instance pt.zeros(shape), or return a value of the initial one's rank."
+                "says where to add an axis. Start from an array of the result's shape, for example "
+                "pt.zeros(shape), or return a value that has the rank of the initial one."
             )
         else:
             dtype, reason = _joined_dtype(slot, result)

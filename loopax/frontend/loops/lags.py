@@ -129,8 +129,8 @@ def _offsets(argument: Any, least: int, name: str, label: str) -> tuple[int, ...
         offsets, are_integers = (), False
     if not offsets or not are_integers:
         raise LoopTypeError(
-            f"{name}(..., {argument!r}): it takes a list of integers from {least} on, each for "
-            f"{label}, for instance {name}(x, [{least}, {least + 1}])."
+            f"{name}(..., {argument!r}): pass a list of integers from {least} on, each for {label}, "
+            f"for example {name}(x, [{least}, {least + 1}])."
         )
     return offsets
 
@@ -148,15 +148,15 @@ class Lagged:
         self.init: Any = as_variable(marked.x0, path)
         if not isinstance(self.init.type, TensorType) or self.init.type.ndim == 0:
             raise LoopTypeError(
-                f"{path} is a lag of {describe(self.init)}: it takes a tensor with a leading axis, the "
-                f"{self.size} values before the first step."
+                f"{path} is a lag of {describe(self.init)}, but lag takes a tensor with a leading "
+                f"axis, the {self.size} values before the first step."
             )
         rows = self.init.type.shape[0]
         if rows not in (None, self.size):
             raise LoopTypeError(
-                f"{path} is lag(x0, {[*self.lags]}), which looks back {self.size} steps, but x0 has {rows} "
-                f"rows ({describe(self.init)}). Give it x0[-{self.size}:], the values before the first "
-                "step, the oldest first."
+                f"{path} is lag(x0, {[*self.lags]}), which looks back {self.size} steps, but x0 has "
+                f"{rows} rows ({describe(self.init)}). Pass x0[-{self.size}:], the values before the "
+                "first step, oldest first."
             )
         self.type: Any = self.init.type.clone(shape=self.init.type.shape[1:])
 

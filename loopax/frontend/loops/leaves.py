@@ -29,7 +29,7 @@ def as_variable(x: Any, path: str) -> Variable:
         return _constant(np.asarray(x), path)
     if isinstance(x, int):
         if not -(2**63) <= x < 2**63:
-            raise LoopTypeError(f"{path} is the number {x}, which no int64 holds.")
+            raise LoopTypeError(f"{path} is the number {x}, which does not fit into int64.")
         return _constant(np.asarray(x, "int64"), path)
     if isinstance(x, float):
         return _constant(np.asarray(x, config.floatX), path)
@@ -37,15 +37,15 @@ def as_variable(x: Any, path: str) -> Variable:
         return _constant(np.asarray(x, np.result_type(config.floatX, np.complex64)), path)
     if isinstance(x, np.random.Generator):
         raise LoopTypeError(
-            f"{path} is a NumPy generator. It is used up by drawing from it, so a graph cannot hold it "
-            "as a constant. Make it an input, rng = pt.random.type.random_generator_type('rng'), or a "
+            f"{path} is a NumPy generator. Drawing changes it, so a graph cannot hold it as a "
+            "constant. Make it an input, rng = pt.random.type.random_generator_type('rng'), or a "
             "shared variable, rng = pytensor.shared(generator)."
         )
     if is_traced(x):
         raise LoopTypeError(
-            f"{path} is traced by JAX, and a loop of loopax is a graph of PyTensor variables. Make a "
-            "function of the graph first, by the decorator @loopax.jaxify on the function that has the "
-            "loop; jax.jit, jax.grad and jax.vmap take that."
+            f"{path} is traced by JAX, but a loop of loopax is a graph of PyTensor variables. Decorate "
+            "the function that has the loop with @loopax.jaxify, and pass the result to jax.jit, "
+            "jax.grad or jax.vmap."
         )
     if hasattr(x, "__array__"):
         return _constant(np.asarray(x), path)
@@ -53,9 +53,9 @@ def as_variable(x: Any, path: str) -> Variable:
         return as_symbolic(x)  # other types of PyTensor's: sparse matrices
     except (NotImplementedError, TypeError):
         raise LoopTypeError(
-            f"{path} is {x!r} of type {type(x).__name__}: a leaf is a PyTensor variable, an array or a "
-            "number. Anything else, for example a name or a flag, belongs in the closure of the step, "
-            "or in a field that is declared static, jax.tree_util.register_dataclass(..., "
+            f"{path} is {x!r} of type {type(x).__name__}, but a leaf must be a PyTensor variable, an "
+            "array or a number. Put anything else, such as a name or a flag, in the closure of the "
+            "step, or in a field that is declared static, jax.tree_util.register_dataclass(..., "
             "meta_fields=[...])."
         ) from None
 
@@ -69,7 +69,10 @@ def variables_of(tree: Any, label: str) -> tuple[list[Any], list[str], Tree]:
 
 def _constant(x: np.ndarray, path: str) -> Variable:
     if x.dtype.kind not in "biufc":
-        raise LoopTypeError(f"{path} is an array of dtype {x.dtype}: a loop carries numbers.")
+        raise LoopTypeError(
+            f"{path} is an array of dtype {x.dtype}, but a loop carries numbers. Convert it, "
+            "x.astype('float64')."
+        )
     return pt.constant(x)
 
 
@@ -82,8 +85,8 @@ def as_flag(x: Any, label: str, *, from_step: bool = True) -> Variable:
     """``x``, which must be a bool scalar, and not a Python bool in a flag ``from_step``."""
     if from_step and isinstance(x, bool):
         raise LoopTypeError(
-            f"{label} is the Python bool {x}, the same at every step. `==` and `!=` of PyTensor variables "
-            "compare the objects, not their values: write pt.eq(a, b), pt.neq(a, b)."
+            f"{label} is the Python bool {x}, the same at every step. `==` and `!=` compare PyTensor "
+            "variables as objects, not by value: write pt.eq(a, b), pt.neq(a, b)."
         )
     if isinstance(x, bool | np.bool_):
         return pt.constant(np.asarray(x))
@@ -94,8 +97,8 @@ def as_flag(x: Any, label: str, *, from_step: bool = True) -> Variable:
     else:
         description = f"{x!r} of type {type(x).__name__}"
     raise LoopTypeError(
-        f"{label} is {description}, where a bool scalar is needed: compare, as in x > 0 or pt.eq(n, "
-        "3), and reduce a tensor of flags with .any() or .all()."
+        f"{label} is {description}, but must be a bool scalar: compare, as in x > 0 or pt.eq(n, 3), "
+        "and reduce a tensor of flags with .any() or .all()."
     )
 
 

@@ -71,7 +71,7 @@ def make_options(
         return isinstance(x, int) and not isinstance(x, bool)
 
     if not (whole(unroll) and unroll >= 1):
-        raise ValueError(f"unroll is {unroll!r}: it is a number of steps from 1 on.")
+        raise ValueError(f"unroll must be a number of steps from 1 on, got {unroll!r}.")
     if isinstance(checkpoint, list | tuple):
         levels = checkpoint = tuple(checkpoint)
     else:
@@ -79,13 +79,13 @@ def make_options(
     whole_levels = all(whole(k) and k >= 1 for k in levels)
     if checkpoint == () or not whole_levels or [*levels] != sorted({*levels}, reverse=True):
         raise ValueError(
-            f'checkpoint is {checkpoint!r}: it is None, "sqrt", or a number of steps from 1 on; for '
-            "several levels a tuple of numbers, the largest first, as in (10_000, 100)."
+            f'checkpoint must be None, "sqrt", or a number of steps from 1 on, got {checkpoint!r}. For '
+            "several levels pass a tuple of numbers, the largest first, as in (10_000, 100)."
         )
     if not (whole(truncate_gradient) and (truncate_gradient >= 1 or truncate_gradient == -1)):
         raise ValueError(
-            f"truncate_gradient is {truncate_gradient!r}: it is a number of steps from 1 on, or -1 "
-            "for all of them. pytensor.gradient.disconnected_grad cuts a gradient everywhere."
+            "truncate_gradient must be a number of steps from 1 on, or -1 for all of them, got "
+            f"{truncate_gradient!r}. pytensor.gradient.disconnected_grad cuts a gradient everywhere."
         )
     return ScanOptions(name, bool(reverse), unroll, checkpoint, truncate_gradient)
 

@@ -47,7 +47,7 @@ class Rows:
                 static_lengths = [("length", length), *static_lengths]
         elif not self.leaves:
             raise LoopTypeError(
-                f"{self.label} has neither xs nor length, so the number of steps is unknown: give it xs, "
+                f"{self.label} has neither xs nor length, so the number of steps is unknown. Pass xs, "
                 "sequences with a leading axis, or length, a number of steps."
             )
         if len({n for _, n in static_lengths}) > 1:
@@ -59,8 +59,8 @@ class Rows:
             ]
             raise LoopTypeError(
                 f"{self.label} is given different numbers of steps:\n" + "\n".join(lines) + "\n"
-                "All sequences have one row for each step: slice the longer ones, xs[:n]. (A lead takes "
-                "as many rows more as it looks ahead.)"
+                "All sequences must have one row for each step: slice the longer ones, xs[:n]. (A lead "
+                "needs as many extra rows as it looks ahead.)"
             )
         if length is not None:
             return length
@@ -70,7 +70,9 @@ class Rows:
         """``n_steps`` with a check, at run time, that lists that are indexed have as many rows."""
         for leaf in self.leaves:
             if leaf.indexed and leaf.steps is not n_steps:
-                message = f"{leaf.name} of {self.label} has another number of rows than the loop has steps."
+                message = (
+                    f"{leaf.name} of {self.label} must have one row for each step of the loop."
+                )
                 n_steps = Checked(AssertionError, message)(n_steps, pt.eq(n_steps, leaf.steps))
         return n_steps
 
@@ -87,7 +89,8 @@ class Rows:
                 continue
             rows = list_length(x) if isinstance(x.type, TypedListType) else x.shape[0]
             message = (
-                f"{self.label} takes a row of each sequence a step; one has another number of rows."
+                f"{self.label} takes one row of each sequence at each step, but one sequence has a "
+                "different number of rows."
             )
             n_steps = Checked(ValueError, message)(n_steps, pt.eq(n_steps, rows))
         return n_steps
@@ -138,10 +141,10 @@ class _Leaf:
         self.indexed = is_list and isinstance(self.x.type.ttype, TensorType)
         if not is_list and not (isinstance(self.x.type, TensorType) and self.x.type.ndim):
             raise LoopTypeError(
-                f"{name} is {describe(self.x)}: {label} takes one row of it at each step, so it must be a "
-                "tensor with a leading axis, or a typed list. (A Python list is a tree of sequences: "
-                "np.array(...) of it is one sequence. A value that every step needs as a whole can be "
-                "used in the step: it is captured automatically.)"
+                f"{name} is {describe(self.x)}, but {label} takes one row of it at each step, so it "
+                "must be a tensor with a leading axis, or a typed list. (A Python list is a tree of "
+                "sequences: np.array(...) of it is one sequence. If every step needs the whole value, "
+                "use it in the step: loopax captures it automatically.)"
             )
         n = None if is_list else self.x.type.shape[0]
         ahead = max(self.offsets)
@@ -179,5 +182,6 @@ def _as_length(length: Any, label: str) -> Any:
         return int(length)
     description = describe(length) if isinstance(length, Variable) else repr(length)
     raise LoopTypeError(
-        f"length of {label} is {description}: it is an integer from 0 on, or an integer scalar variable."
+        f"length of {label} must be an integer from 0 on, or an integer scalar variable, got "
+        f"{description}."
     )

@@ -22,11 +22,11 @@ from loopax.ir.ops.calling_convention import UNBOUNDED, Checkpoint, Newton, Scan
 _IN_PLACE_OF = {
     "fn": "the step comes first, and takes (carry, x): scan(step, init, xs)",
     "sequences": "they are called xs: scan(step, init, xs)",
-    "outputs_info": "the carry before the first step is called init: scan(step, init, xs)",
-    "non_sequences": "a step captures by itself what it reads: scan(step, init, xs)",
+    "outputs_info": "the carry before the first step is init: scan(step, init, xs)",
+    "non_sequences": "a step captures variables automatically: scan(step, init, xs)",
     "n_steps": "it is called length: scan(step, init, length=n)",
     "go_backwards": "it is called reverse: scan(step, init, xs, reverse=True)",
-    "return_updates": "a step carries its generators, and there are no updates",
+    "return_updates": "there are no updates, because a step carries its generators",
 }
 
 
@@ -204,26 +204,27 @@ def _method(
     if parallel is None:
         if settings:
             raise ValueError(
-                f"{' and '.join(settings)} go with Newton's method: scan(..., parallel='newton')."
+                f"{' and '.join(settings)} apply only to Newton's method: scan(..., "
+                "parallel='newton')."
             )
         return None
     if parallel != "newton":
         raise ValueError(
-            f"parallel is {parallel!r}: of a loop it is 'newton', or None. Whether affine recurrences run "
-            "in parallel is an option of the program, jaxify(..., parallel=True)."
+            f"parallel must be 'newton' or None for a loop, got {parallel!r}. Whether affine "
+            "recurrences run in parallel is an option of the program, jaxify(..., parallel=True)."
         )
     required("parallel", "parallel='newton'", "steps one by one, parallel=None")
     method = Newton(**settings)
     if tol is not None and not (isinstance(tol, float | int) and tol > 0):
-        raise ValueError(f"tol is {tol!r}: it is a number above 0.")
+        raise ValueError(f"tol must be a number above 0, got {tol!r}.")
     if not (isinstance(method.max_iters, int) and method.max_iters >= 1):
-        raise ValueError(f"max_iters is {max_iters!r}: it is a number of iterations from 1 on.")
+        raise ValueError(f"max_iters must be a number of iterations from 1 on, got {max_iters!r}.")
     if method.otherwise not in ("raise", "sequential"):
-        raise ValueError(f"otherwise is {otherwise!r}: it is 'raise' or 'sequential'.")
+        raise ValueError(f"otherwise must be 'raise' or 'sequential', got {otherwise!r}.")
     if options.checkpoint is not None:
         raise ValueError(
-            "parallel='newton' takes all steps at once, and checkpoint is about the states of a loop that "
-            "takes them one by one. Leave one of them out."
+            "parallel='newton' takes all steps at once, but checkpoint stores the states of a loop "
+            "that takes them one by one. Leave one of them out."
         )
     return method
 
@@ -232,16 +233,16 @@ def _refuse_in_parallel(result: Result, label: str) -> None:
     """Raise where a loop cannot take all steps at once."""
     if result.stopped is not None:
         raise LoopTypeError(
-            f"{label} has parallel='newton' and a step that returns a stop flag: the number of steps is "
-            "not known before they are taken. Leave the flag out, and give the number of steps, or "
-            "leave out parallel."
+            f"{label} has parallel='newton', but its step returns a stop flag, so the number of steps "
+            "is not known in advance. Leave out the flag and pass the number of steps, or leave out "
+            "parallel."
         )
     leaves, _ = flatten(result.final)
     for leaf, name in zip(leaves, leaf_names(result.final), strict=True):
         if not isinstance(leaf.type, DenseTensorType):
             raise LoopTypeError(
-                f"{label} has parallel='newton', and carry{name} is not an array but {describe(leaf)}: "
-                "it cannot be known before the steps are taken. Compute values that are not arrays, for "
+                f"{label} has parallel='newton', but carry{name} is {describe(leaf)}, not an array: it "
+                "cannot be known before the steps are taken. Compute values that are not arrays, for "
                 "example random draws, in a separate loop, and pass its rows to this one as xs."
             )
 
@@ -258,7 +259,9 @@ def _unpacked(result: Any, label: str) -> Emitted:
         description = f"{result!r} of type {type(result).__name__}"
     raise LoopTypeError(
         f"The step of {label} returns {description}. A step returns a tuple, (carry, y) or (carry, y, "
-        "stop):\n\n    def step(carry, x):\n"
+        "stop):\n"
+        "\n"
+        "    def step(carry, x):\n"
         "        new = carry + x\n"
-        "        return new, new  # or new, None, where nothing is collected"
+        "        return new, new  # or new, None, if nothing is collected"
     )

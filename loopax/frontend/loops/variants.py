@@ -183,7 +183,7 @@ def filter(
     for leaf in rows.leaves:
         if leaf.marked:
             raise LoopTypeError(
-                f"{leaf.name} is a lead, and {label} returns rows of xs: take the rows first, "
+                f"{leaf.name} is a lead, but {label} returns rows of xs. Take the rows first, "
                 "map(lambda x: x, lead(xs, [0, 1])), and filter the result."
             )
 
@@ -294,7 +294,7 @@ def _bound(x: Any, path: str, label: str) -> Any:
         or v.type.dtype not in pt.type.integer_dtypes
     ):
         raise LoopTypeError(
-            f"{path} of {label} is {describe(v)}: it is an integer, or an integer scalar variable."
+            f"{path} of {label} must be an integer or an integer scalar variable, got {describe(v)}."
         )
     return pt.cast(v, "int64") if isinstance(x, Variable) else int(x)
 
@@ -303,7 +303,9 @@ def _max_steps(x: Any, label: str) -> Any:
     """A bound on the number of steps, from 0 on where it is known."""
     limit = _bound(x, "max_steps", label)
     if isinstance(limit, int) and limit < 0:
-        raise LoopTypeError(f"max_steps of {label} is {limit}: it is a number of steps from 0 on.")
+        raise LoopTypeError(
+            f"max_steps of {label} must be a number of steps from 0 on, got {limit}."
+        )
     return limit
 
 

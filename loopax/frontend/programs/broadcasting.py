@@ -38,8 +38,8 @@ def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callab
             return tree.build(clone_replace(leaves, replacements, rebuild_strict=False))
         except (TypeError, ValueError) as error:
             raise LoopTypeError(
-                f"An op cannot take an axis that has length 1 in this call: {error}. The step of a loop "
-                "has its own types: declare what it reads where you write the loop, with "
+                f"An op cannot take an axis that has length 1 in this call: {error}. The step of a "
+                "loop has its own types: declare the axis where you write the loop, with "
                 "pt.specify_broadcastable(x, axis)."
             ) from error
 
@@ -54,12 +54,14 @@ def _as_input(v: Any, x: Any) -> Any:
         return v.type.filter_variable(x)
     x = as_tensor_variable(x)  # a list arrives as a tuple of elements
     if getattr(x.type, "ndim", None) != v.type.ndim:
-        raise LoopTypeError(f"{describe(v)} has {v.type.ndim} axes; the argument is a {x.type}.")
+        raise LoopTypeError(
+            f"{describe(v)} has {v.type.ndim} axes, but the argument is a {x.type}."
+        )
     exact = np.can_cast(x.type.dtype, v.type.dtype)
     if not exact and (x.type.ndim or not np.can_cast(x.type.dtype, v.type.dtype, "same_kind")):
         raise LoopTypeError(
-            f"The argument for {describe(v)} is of {x.type.dtype}, which may lose something as "
-            f"{v.type.dtype}: convert it, x.astype({v.type.dtype!r})."
+            f"The argument for {describe(v)} is of {x.type.dtype}, and converting it to {v.type.dtype} "
+            f"may lose digits. Convert it yourself, x.astype({v.type.dtype!r})."
         )
     shape = [a if b is None else b for a, b in zip(x.type.shape, v.type.shape, strict=True)]
     return v.type.clone(shape=shape).filter_variable(x.astype(v.type.dtype))

@@ -130,8 +130,9 @@ def vjp(
         values, structure = flatten(cotangents)
         if structure != tree:
             raise LoopTypeError(
-                f"The cotangent has another structure than the result of {name_of(f)}: {cotangents!r} for "
-                f"{returned!r}. Give one of the result's structure, shapes and dtypes."
+                f"The cotangent has another structure than the result of {name_of(f)}: {cotangents!r} "
+                f"for {returned!r}. Pass a cotangent with the structure, shapes and dtypes of the "
+                "result."
             )
         directions = _checked(values, outs, [f"cotangent {k}" for k in range(len(outs))])
         if lazy:
@@ -158,8 +159,8 @@ def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
     for name, values in (("primals", primals), ("tangents", tangents)):
         if not isinstance(values, list | tuple):
             raise LoopTypeError(
-                f"{label} takes {name} as a tuple with one entry for each argument; got {values!r}. "
-                f"For one argument: {label}(f, (x,), (t,))."
+                f"{label} takes {name} as a tuple with one entry for each argument, got {values!r}. "
+                f"For one argument, write {label}(f, (x,), (t,))."
             )
 
 
@@ -168,8 +169,8 @@ def _with_tangents(primals: Any, tangents: Any, label: str) -> tuple[Symbols, li
     refuse_no_tuples(primals, tangents, label)
     if len(primals) != len(tangents):
         raise LoopTypeError(
-            f"{label} has {len(primals)} primals and {len(tangents)} tangents: there is one for each, None "
-            "for an argument that is constant."
+            f"{label} has {len(primals)} primals and {len(tangents)} tangents. Pass one tangent for "
+            "each primal, None for a constant argument."
         )
     moving = [k for k, t in enumerate(tangents) if t is not None]
     call = Symbols.of(tuple(primals), {}, moving, label)
@@ -192,7 +193,7 @@ def _checked(values: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -
         x = as_variable(x, name)
         if getattr(x.type, "ndim", None) != v.type.ndim:
             raise LoopTypeError(
-                f"{name} is {x.type}, and its argument is {v.type}: both must have the same shape and "
+                f"{name} is {x.type}, but its argument is {v.type}: both must have the same shape and "
                 "dtype."
             )
         variables.append(v.type.filter_variable(x.astype(v.type.dtype)))

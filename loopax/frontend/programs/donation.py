@@ -34,7 +34,7 @@ def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
             positions = [k for k, v in enumerate(variables) if v is entry]
             if not positions:
                 raise MissingInputError(
-                    f"donate has the variable {entry}, which is not an entry of the inputs. It takes "
+                    f"donate has the variable {entry}, which is not an entry of the inputs. Pass "
                     "entries of that list, their names or their numbers: jaxify([x, y], z, donate=x)."
                 )
             arguments += positions
@@ -42,8 +42,8 @@ def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
             arguments.append(entry)
         else:
             raise TypeError(
-                f"donate takes inputs, their names or their numbers, one or several, got {entry!r} of type "
-                f"{type(entry).__name__}: jaxify([x, y], z, donate=('x', 1))."
+                f"donate takes inputs, their names or their numbers, one or several; got {entry!r} of "
+                f"type {type(entry).__name__}. Write jaxify([x, y], z, donate=('x', 1))."
             )
     return tuple(arguments)
 
@@ -110,7 +110,7 @@ def _numbers(arguments: Sequence[Any], names: Sequence[str | None], label: str) 
             twice = ", more than once" if x in names else ""
             raise MissingInputError(
                 f"donate has {x!r}, which is not an input of {label}{twice}. By name and number the "
-                f"inputs are {listed}. Shared variables are donated with their context: "
+                f"inputs are {listed}. To donate shared variables, donate their context: "
                 "jax.jit(f.apply, donate_argnums=0)."
             )
         numbers.add(names.index(x) if isinstance(x, str) else x % len(names))

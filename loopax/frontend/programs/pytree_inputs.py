@@ -103,8 +103,8 @@ class PytreeInputs:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.updates:
             raise StatefulFunctionError(
-                f"{self.__name__} updates shared variables, so it has neither a derivative nor a batch. "
-                "Make a function of the outputs alone: jaxify(inputs, y)."
+                f"{self.__name__} updates shared variables, so it has no derivative and takes no "
+                "batch. Make a function of the outputs alone: jaxify(inputs, y)."
             )
         variables, _ = self._flat
         replaced = {

@@ -171,8 +171,9 @@ def _checked(v: Any) -> Any:
     variable = v.variable if isinstance(v, In) else v
     if _is_shared(variable):
         raise TypeError(
-            f"The shared variable {variable} is listed as an input: it is read at every call. Leave it "
-            "out; to pass its value instead, replace it: jaxify([x], y, givens={shared: x})."
+            f"The shared variable {variable} is listed as an input, but a program reads it at every "
+            "call. Leave it out; to pass its value instead, replace it: jaxify([x], y, "
+            "givens={shared: x})."
         )
     if isinstance(variable, Variable) and not isinstance(variable, Constant):
         return v

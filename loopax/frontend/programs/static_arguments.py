@@ -87,8 +87,8 @@ def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
     label = f"The argument {name!r} of {name_of(fn)} is static"
     if is_traced(x):
         raise LoopTypeError(
-            f"{label}, and only a tracer arrives for it. Make it static where the trace is made: "
-            f"jax.jit(f, static_argnames={name!r}), or functools.partial(f, {name}=...)."
+            f"{label}, but a tracer was passed. Make it static where the trace is made: jax.jit(f, "
+            f"static_argnames={name!r}), or functools.partial(f, {name}=...)."
         )
     if isinstance(x, Variable):
         raise LoopTypeError(f"{label}: it takes a value, a word or a number, not the variable {x}.")
@@ -96,8 +96,9 @@ def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
         identity(x)
     except TypeError:
         raise LoopTypeError(
-            f"{label}, one trace for each of its values, but {x!r} of type {type(x).__name__} has no hash "
-            "to find it by. Give a tuple for a list; an array goes without static_argnames."
+            f"{label}, with one trace for each of its values, but {x!r} of type {type(x).__name__} has "
+            "no hash by which to find the trace. Pass a tuple in place of a list, and leave arrays "
+            "out of static_argnames."
         ) from None
     return Fixed(x)
 

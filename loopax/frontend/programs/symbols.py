@@ -53,8 +53,8 @@ class Symbols:
             if not (isinstance(k, int) and -len(args) <= k < len(args)):
                 positions = ", ".join(f"{j}" for j in range(len(args)))
                 raise LoopTypeError(
-                    f"argnums has {k!r}, but there are {len(args)} arguments. It takes their positions, "
-                    f"{positions}."
+                    f"argnums has {k!r}, but there are {len(args)} arguments. argnums takes their "
+                    f"positions, {positions}."
                 )
         chosen = [flatten(symbols[k]) for k in ([argnums] if single else list(argnums))]
         instance = cls(leaves, names, roots, symbols, by_name, chosen, single)
@@ -90,13 +90,14 @@ class Symbols:
         if not isinstance(value, Variable) or getattr(value.type, "ndim", None) != 0:
             description = value.type if isinstance(value, Variable) else repr(value)
             raise LoopTypeError(
-                f"grad takes a function that returns one float scalar; it returned {description}. "
-                "Reduce it, (y ** 2).sum() for instance, or return the rest as aux, with has_aux=True."
+                "grad takes a function that returns one float scalar, but this one returned "
+                f"{description}. Reduce the result, (y ** 2).sum() for example, or return the rest as "
+                "aux, with has_aux=True."
             )
         if not is_float(value):
             raise LoopTypeError(
-                f"grad takes a function that returns one float scalar; it returned {value.type}, which "
-                "has no gradient. Convert it, y.astype('float64')."
+                "grad takes a function that returns one float scalar, but this one returned "
+                f"{value.type}, which has no gradient. Convert it, y.astype('float64')."
             )
         leaves, tree = flatten(aux)
         return value, [as_variable(x, "aux") for x in leaves], tree

@@ -87,9 +87,9 @@ def _leaf_type(x: Any, k: int, tree: Any) -> Type:
     dtype = np.dtype(dtype) if not hasattr(dtype, "name") else dtype
     if getattr(dtype, "kind", "O") not in "biufc":
         raise LoopTypeError(
-            f"Argument {leaf_names(tree)[k]} is {x!r} of type {type(x).__name__}: a function traced "
-            "by jaxify takes arrays and numbers, sparse matrices, generators and slices, alone or in "
-            "tuples, lists and dicts."
+            f"Argument {leaf_names(tree)[k]} is {x!r} of type {type(x).__name__}, but a function "
+            "traced by jaxify takes arrays, numbers, sparse matrices, generators and slices, alone or "
+            "in tuples, lists and dicts."
         )
     return TensorType(str(dtype), tuple(1 if n == 1 else None for n in shape))
 

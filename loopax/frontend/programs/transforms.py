@@ -33,8 +33,8 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         leaves, names, tree = arguments(args, kwargs)
         if isinstance(in_axes, list | tuple) and len(in_axes) != len(args):
             raise LoopTypeError(
-                f"vmap has in_axes for {len(in_axes)} arguments, and {len(args)} are given: one axis (or "
-                "None) for each of them, or one number for all."
+                f"vmap has in_axes for {len(in_axes)} arguments, but {len(args)} were passed. Pass one "
+                "axis (or None) for each of them, or one number for all."
             )
         axes = match_prefix(
             tuple(in_axes) if isinstance(in_axes, list) else in_axes, args, "in_axes"
@@ -42,7 +42,10 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         axes += [0] * (len(leaves) - len(axes))  # keyword arguments, as in JAX
         _check_axes(axes, names, "in_axes")
         if all(a is None for a in axes):
-            raise LoopTypeError("vmap has no axis to map over: in_axes is None for every argument.")
+            raise LoopTypeError(
+                "vmap has no axis to map over: in_axes is None for every argument. Pass an axis for "
+                "at least one of them, in_axes=(0, None)."
+            )
         batches = [
             x if a is None else _first(x, a, name)
             for x, a, name in zip(leaves, axes, names, strict=True)
@@ -94,7 +97,7 @@ def _check_axes(axes: Sequence[Any], names: Sequence[str], label: str) -> None:
     for axis, name in zip(axes, names, strict=True):
         if not (axis is None or isinstance(axis, int | np.integer)):
             raise LoopTypeError(
-                f"{label} has {axis!r} for {name}: an axis is a number, 0 for the first, or None."
+                f"{label} has {axis!r} for {name}, but an axis is a number, 0 for the first, or None."
             )
 
 
@@ -104,8 +107,8 @@ def _check_lengths(mapped: dict[str, Any]) -> None:
     if len({*lengths.values()}) > 1:
         listed = ", ".join(f"{length} of {name}" for name, length in lengths.items())
         raise LoopTypeError(
-            f"vmap over axes of different lengths: {listed}. Nothing is broadcast: give an argument that "
-            "is the same for all rows None in in_axes."
+            f"vmap over axes of different lengths: {listed}. vmap does not broadcast: pass None in "
+            "in_axes for an argument that is the same for all rows."
         )
 
 
@@ -114,10 +117,13 @@ def _first(x: Any, axis: int, name: str) -> Any:
     ndim = getattr(x.type, "ndim", None)
     if ndim is None:
         raise LoopTypeError(
-            f"vmap over {name}, which is {x.type}: only tensors have axes. Give it None in in_axes."
+            f"vmap over {name}, which is {x.type}: only tensors have axes. Pass None for it in "
+            "in_axes."
         )
     if not -ndim <= axis < ndim:
-        raise LoopTypeError(f"vmap over axis {axis} of {name}, which is {x.type} of rank {ndim}.")
+        raise LoopTypeError(
+            f"vmap over axis {axis} of {name}, which is {x.type} of rank {ndim}: it has no such axis."
+        )
     return pt.moveaxis(x, axis, 0)
 
 
@@ -128,7 +134,7 @@ def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
         if mapped:
             raise LoopTypeError(
                 f"out_axes is None for a result that differs from row to row ({row}, {row.type}). "
-                "Give it an axis, 0 for instance."
+                "Choose an axis for it, 0 for example."
             )
         return batch
     if not mapped:
@@ -137,6 +143,6 @@ def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
         batch = pt.broadcast_to(batch, (size, *(batch.shape[k] for k in range(batch.type.ndim))))
     if not -batch.type.ndim <= axis < batch.type.ndim:
         raise LoopTypeError(
-            f"out_axes has {axis} for a result of rank {batch.type.ndim}, the new axis included."
+            f"out_axes has {axis}, but the result has {batch.type.ndim} axes, the new axis included."
         )
     return pt.moveaxis(batch, 0, axis)

@@ -123,8 +123,8 @@ class _Importer:
         if first < 0 or min(ins) > 0:
             raise UnsupportedOpError(
                 f"{self.op} has MIT-MOT taps {tuple(ins)} in and {tuple(outs)} out, for "
-                f"{describe(out)}: rows outside of its buffer. `pytensor.grad` makes no such loop; "
-                "use its result, or write the recurrence with `outputs_info`."
+                f"{describe(out)}, which read rows outside of its buffer. `pytensor.grad` makes no "
+                "such loop: use its result, or write the recurrence with `outputs_info`."
             )
         loop = self.loop
         entering = variables[0].type()

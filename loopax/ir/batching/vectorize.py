@@ -94,8 +94,9 @@ def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any])
 def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
     if not isinstance(core, TensorType):
         raise NotImplementedError(
-            f"A condition with a value for each row of a batch chooses between two values of type {core}, "
-            "which have no rows. Take it out of the branches, or make the condition one for all rows."
+            "A condition with a value for each row of a batch chooses between two values of type "
+            f"{core}, which have no rows. Move these values out of the branches, or use one condition "
+            "for all rows."
         )
     mask = pt.expand_dims(
         batch.full(condition, TensorType("bool", ())),

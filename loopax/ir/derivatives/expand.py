@@ -59,9 +59,9 @@ def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
     if scan.stops:
         if is_unbounded(scan.split_inputs(inputs).n_steps):
             raise NotImplementedError(
-                f"{scan} has no bound on its number of steps, so the states that reverse mode needs "
-                "cannot be stored. Give it one, while_loop(cond, body, init, max_steps=1000), or use "
-                "forward mode (pushforward, jax.jvp)."
+                f"{scan} has no bound on its number of steps, so reverse mode cannot store its states. "
+                "Bound it, while_loop(cond, body, init, max_steps=1000), or use forward mode "
+                "(pushforward, jax.jvp)."
             )
         return lambda args: masked(scan, args)
     if scan.options.truncate_gradient >= 0:

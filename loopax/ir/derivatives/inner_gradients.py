@@ -102,8 +102,8 @@ def as_derivative_of(v: Any, g: Any) -> Any:
         return None
     if g.type.dtype.startswith("complex") and not v.type.dtype.startswith("complex"):
         raise NotImplementedError(
-            f"PyTensor has no derivative of {describe(v)}, real numbers made of complex ones. JAX has: "
-            'differentiate what jaxify(..., loops="xla") returns.'
+            f"PyTensor has no derivative of {describe(v)}, real numbers made of complex ones. JAX has "
+            'one: differentiate the function that jaxify(..., loops="xla") returns.'
         )
     return v.type.filter_variable(g if g.type.dtype == v.type.dtype else g.astype(v.type.dtype))
 

@@ -49,8 +49,8 @@ def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:
     shapes = list(dict.fromkeys(np.shape(row) for row in rows))
     if len(shapes) > 1:
         raise LoopTypeError(
-            f"The rows of a trace of {scan} have the shapes {shapes}: they cannot be stacked. Pad them to "
-            "one length."
+            f"The rows of a trace of {scan} have the shapes {shapes} and cannot be stacked. Pad them "
+            "to one length."
         )
     return np.stack(rows)
 
@@ -63,12 +63,12 @@ def row_count(x: Any) -> Any:
 def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> None:
     """Raise ValueError unless ``n_steps >= 0`` and every sequence has that many rows."""
     if n_steps < 0:
-        raise ValueError(f"{scan} was asked for {n_steps} steps: a loop takes 0 or more.")
+        raise ValueError(f"{scan} got {n_steps} steps, but a loop takes 0 or more.")
     if n_steps == UNBOUNDED and not scan.stops:
         # The gradient of a loop in a loop, with a number of steps from outside.
         raise ValueError(
-            f"{scan} never ends: the loop that it is a derivative of has no bound on its number of steps. "
-            "Give it one, while_loop(cond, body, init, max_steps=1000), or use forward mode "
+            f"{scan} never ends, because the loop that it differentiates has no bound on its number of "
+            "steps. Bound it, while_loop(cond, body, init, max_steps=1000), or use forward mode "
             "(pushforward, jax.jvp)."
         )
     for k, x in enumerate(sequences):
@@ -76,5 +76,5 @@ def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> 
         if rows != n_steps:
             raise ValueError(
                 f"{scan} takes {n_steps} steps, but its sequence {k} has {rows} rows. "
-                "Slice the sequence, or lower n_steps."
+                "Slice the sequence, or lower the number of steps."
             )

@@ -93,8 +93,8 @@ class Stack(WithShapes, Op):
         for k, row in enumerate(rows):
             if row.shape != shape:
                 raise ValueError(
-                    f"Row {k} of a list has the shape {row.shape}, and {shape} is expected of all: "
-                    "pad the rows to one shape before they are stacked."
+                    f"Row {k} of a list has the shape {row.shape}, but all rows must have {shape}: pad "
+                    "the rows to one shape before you stack them."
                 )
         dtype = node.outputs[0].type.dtype
         output_storage[0][0] = np.stack(rows) if rows else np.empty((0, *shape), dtype)

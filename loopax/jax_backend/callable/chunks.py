@@ -49,7 +49,7 @@ def vmap(
         places = _matched(out_axes, outs)
         if None in places:
             raise ValueError(
-                "With batch_size, each result has an axis for the rows: no out_axes is None."
+                "With batch_size, each result has an axis for the rows: out_axes cannot be None."
             )
         return out_tree.unflatten(
             [jnp.moveaxis(x, 0, a) for x, a in zip(out_leaves, places, strict=True)]
@@ -73,7 +73,8 @@ def _length(leaves: Sequence[Any], axes: Sequence[Any]) -> int:
     if len(lengths) != 1:
         received = f"axes of lengths {sorted(lengths)}" if lengths else "no axis"
         raise ValueError(
-            f"vmap takes one axis of each argument that in_axes names: it has {received}."
+            "vmap maps one axis of each argument that in_axes names, all of one length, but got "
+            f"{received}."
         )
     return lengths.pop()
 

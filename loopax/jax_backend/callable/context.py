@@ -77,9 +77,9 @@ class JaxContext(SharedContext):
             if ndim is not None and getattr(self._values[k], "ndim", ndim) > ndim:
                 raise LoopTypeError(
                     f"The value of {self._layout.names[k]!r} in the context has rank "
-                    f"{self._values[k].ndim}, but the variable has rank {ndim}: it is a batch of values. "
-                    f"Run one call for each with jax.vmap({program.name}.apply)(contexts), with "
-                    "in_axes=(0, None) where the arguments are the same for all."
+                    f"{self._values[k].ndim}, but the variable has rank {ndim}: it is a batch of "
+                    f"values. Make one call for each with jax.vmap({program.name}.apply)(contexts), "
+                    "and with in_axes=(0, None) if all calls share the arguments."
                 )
         return super().read(program)
 
@@ -129,6 +129,6 @@ def _restored(data: np.ndarray, like: Any, name: str) -> Any:
     if data.shape[-1] != kept.shape[-1]:
         raise LoopTypeError(
             f"The value of {name!r} must be a key of {kept.shape[-1]} words, but the file has one of "
-            f"{data.shape[-1]}: restore into a context with keys of the kind that was saved."
+            f"{data.shape[-1]}. Restore into a context with the same kind of keys."
         )
     return jax.random.wrap_key_data(jnp.array(data), impl=jax.random.key_impl(like))

@@ -13,7 +13,8 @@ _CHOICES = ("auto", "native", "xla")
 _DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
 if _DEFAULT not in _CHOICES:
     raise ValueError(
-        f"The environment variable LOOPAX_LOOPS is {_DEFAULT!r}. It may be {', '.join(_CHOICES)}."
+        f"The environment variable LOOPAX_LOOPS is {_DEFAULT!r}, but it must be one of "
+        f"{', '.join(_CHOICES)}."
     )
 # What ``jaxify(..., loops=)`` may be, the default first.
 LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))

@@ -104,8 +104,8 @@ def _moving(f: Any, primals: Any, tangents: Any) -> tuple[Callable[..., Any], An
     """``f`` as a function of the arguments that have a tangent; these, and their tangents."""
     if len(primals) != len(tangents):
         raise LoopTypeError(
-            f"There are {len(primals)} primals and {len(tangents)} tangents: there is one for each, None "
-            "for an argument that is constant."
+            f"There are {len(primals)} primals and {len(tangents)} tangents. Pass one tangent for each "
+            "primal, None for a constant argument."
         )
     places = [k for k, t in enumerate(tangents) if t is not None]
     some = partial_at(f, primals, places)

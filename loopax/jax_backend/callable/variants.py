@@ -227,9 +227,9 @@ class Variants:
             self._warned = True
             names = ", ".join(repr(self.names[k]) for k in arrays)
             warnings.warn(
-                f"{self._program.name} makes a shape of the values of {names}, with a mask or nonzero for "
-                "instance, so it is compiled again for each new value. Use pt.where(mask, x, 0) or an "
-                "array of fixed length.",
+                f"{self._program.name} makes a shape of the values of {names}, for example with a mask "
+                "or nonzero, so it is compiled again for each new value. Use pt.where(mask, x, 0) or "
+                "an array of fixed length.",
                 stacklevel=4,
             )
 

@@ -87,8 +87,8 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     n = as_length(args.n_steps)
     if any(isinstance(x, RaggedList) for x in args.sequences):
         raise ChangesInLoop(
-            f"{op} takes one row of a list a step, and the rows of the list have unequal shapes: "
-            "lax.scan runs one step on all rows. Pad them to one shape."
+            f"{op} takes one row of a list at each step, but the rows of the list have unequal shapes, "
+            "and lax.scan runs one step on all rows. Pad them to one shape."
         )
     init = initial_states(args.states, op.args.states)
     sequences = [rows_of(x) for x in args.sequences]
@@ -132,8 +132,8 @@ def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
     except ValueError as error:
         shapes = [jnp.shape(y) for y in ys]
         raise LoopTypeError(
-            f"The rows of a trace of {op} have the shapes {shapes}: they cannot be stacked. Pad them "
-            "to one length."
+            f"The rows of a trace of {op} have the shapes {shapes} and cannot be stacked. Pad them to "
+            "one length."
         ) from error
 
 

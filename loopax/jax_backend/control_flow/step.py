@@ -76,10 +76,10 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
         if jax.tree.structure(x) != jax.tree.structure(before) or _shapes(x) != _shapes(before):
             raise DynamicShapeError(
                 f"A list that is a state of a loop changes from {len(before)} rows of the shapes "
-                f"{_shapes(before)} to {len(x)} of {_shapes(x)}, for {describe(v)}: JAX must know the "
-                "shape of a state while it traces, and it stays the same. Return the new row as a "
-                "trace of the loop instead of appending it to the list: "
-                "final, rows = loopax.scan(lambda carry, x: (carry, row), init, xs)."
+                f"{_shapes(before)} to {len(x)} of {_shapes(x)}, for {describe(v)}. JAX must know the "
+                "shape of a state while it traces, and the shape must stay the same. Instead of "
+                "appending the new row to the list, return it as a trace of the loop: final, rows = "
+                "loopax.scan(lambda carry, x: (carry, row), init, xs)."
             )
         return x
     if not hasattr(v.type, "dtype"):
@@ -91,8 +91,9 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
             return before.with_data(as_declared(fitted.data, v))
     if isinstance(x, PaddedArray) or isinstance(before, PaddedArray):
         raise DynamicShapeError(
-            f"A state of a loop has as many rows as another loop takes steps, for {describe(v)}, before "
-            "a step or after it, and not both: every step must return a state of the shape it got."
+            f"A state of a loop has as many rows as another loop takes steps, for {describe(v)}, "
+            "either before a step or after it, but not both: every step must return a state of the "
+            "shape that it received."
         )
     x = as_declared(x, v)
     if isinstance(v.type, SparseTensorType) and x.shape == before.shape:
@@ -100,8 +101,8 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
     if x.shape != before.shape:
         raise LoopTypeError(
             f"A state of a loop changes its shape from {before.shape} to {x.shape}, for {describe(v)}: "
-            "every step must return a state of the shape it got. Give the initial state the shape of "
-            "the step's result, for instance pt.zeros(shape)."
+            "every step must return a state of the shape that it received. Start with the shape of "
+            "the step's result, for example pt.zeros(shape)."
         )
     return x
 
@@ -110,9 +111,10 @@ def _next_matrix(x: Any, before: Any, v: Any) -> Any:
     if x.nse > before.nse:
         raise DynamicShapeError(
             f"A sparse matrix that is a state of a loop has {before.nse} entries before a step and up "
-            f"to {x.nse} after it, for {describe(v)}: JAX must know their number while it traces, and "
-            "it stays the same. Carry the matrix as a dense one, pytensor.sparse.dense_from_sparse(x), "
-            "or keep to what leaves its entries in place: x * 2.0, pytensor.sparse.add_s_s_data(x, y)."
+            f"to {x.nse} after it, for {describe(v)}. JAX must know their number while it traces, and "
+            "the number must stay the same. Carry a dense matrix, "
+            "pytensor.sparse.dense_from_sparse(x), or use only ops that leave the entries in place: x "
+            "* 2.0, pytensor.sparse.add_s_s_data(x, y)."
         )
     return carried(x, before.nse)
 

@@ -40,8 +40,8 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
     op: Scan = site.op
     if any(isinstance(x, RaggedList) for x in args.sequences):
         raise DynamicShapeError(
-            f"{op} takes one row of a list a step, and the rows of the list have unequal shapes: "
-            "lax.while_loop runs one step on all rows. Pad them to one shape."
+            f"{op} takes one row of a list at each step, but the rows of the list have unequal shapes, "
+            "and lax.while_loop runs one step on all rows. Pad them to one shape."
         )
     asked = args.n_steps
     # A loop without a bound has one in 32-bit mode: that of its counter.

@@ -66,8 +66,9 @@ class JaxOp(Op):
             )
             if not fits:
                 raise ValueError(
-                    f"{self.name} gave {describe(v)} the shape {np.shape(x)}. What it returns must have "
-                    "the same rank, and 1 where it had 1, for all lengths of its arguments."
+                    f"{self.name} returned the shape {np.shape(x)} for {describe(v)}. Its result must "
+                    "have the same rank for all lengths of its arguments, and length 1 wherever it "
+                    "had length 1."
                 )
             cell[0] = np.array(x, dtype=v.type.dtype)
 
@@ -138,8 +139,9 @@ def _refuse_narrower(v: Any) -> None:
     has = str(jax.dtypes.canonicalize_dtype(v.type.dtype))
     if has != v.type.dtype:
         raise LoopTypeError(
-            f"A JAX function gets {describe(v)}, and JAX is in 32-bit mode, where it would be "
-            f"{has}. Call jax.config.update('jax_enable_x64', True) first, or cast it: x.astype({has!r})."
+            f"A JAX function gets {describe(v)}, but JAX is in 32-bit mode and would convert it to "
+            f"{has}. Call jax.config.update('jax_enable_x64', True) first, or cast it: "
+            f"x.astype({has!r})."
         )
 
 

@@ -42,15 +42,14 @@ def output_types(
     if not seen:
         listed = ", ".join(describe(v) for v in inputs)
         raise LoopTypeError(
-            f"The result of {name} depends on the lengths of its arguments, and it accepted none of the "
-            f"lengths tried. They are {listed}. Declare their lengths: pt.specify_shape(x, (5, None)), "
-            "or "
-            f"pt.vector('x', shape=(5,)). With the lengths tried it raised: {first}"
+            f"The result of {name} depends on the lengths of its arguments, {listed}, and it accepted "
+            "none of the lengths that loopax tried. Declare the lengths: pt.specify_shape(x, (5, "
+            f"None)), or pt.vector('x', shape=(5,)). With the lengths tried it raised: {first}"
         )
     if len({tuple((x.ndim, x.dtype) for x in outs) for outs in seen}) > 1:
         raise LoopTypeError(
-            f"The ranks or dtypes of what {name} returns follow from the lengths of its arguments. Say "
-            "what lengths they have: pt.specify_shape(x, (5, None))."
+            f"The ranks or dtypes of the results of {name} depend on the lengths of its arguments. "
+            "Declare the lengths: pt.specify_shape(x, (5, None))."
         )
     if not _has_open_lengths(inputs):
         return [TensorType(str(x.dtype), x.shape) for x in seen[0]]

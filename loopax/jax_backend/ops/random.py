@@ -99,9 +99,9 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
         )
         if not same:
             raise LoopTypeError(
-                f"{describe(draw)} has the size {size}, to which its parameter {describe(v)} does not "
-                f"broadcast: that has the batch shape {shape}. The size is the shape of all draws: give "
-                f"one that ends in {shape}, or size=None."
+                f"{describe(draw)} has the size {size}, to which its parameter {describe(v)} of batch "
+                f"shape {shape} does not broadcast. The size is the shape of all draws: pass one that "
+                f"ends in {shape}, or size=None."
             )
     _check_declared(site, shapes, size)
     return size
@@ -147,7 +147,7 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
                 shown = [np.array2string(p, threshold=8, separator=", ") for p in known]
                 raise ValueError(
                     f"{describe(draw)} is a draw by {site.op.name}, whose parameters must satisfy "
-                    f"{words}, and these do not: {', '.join(shown)}. Give parameters that do."
+                    f"{words}, but these do not: {', '.join(shown)}. Pass parameters that do."
                 )
         invalid = ~truth if invalid is None else invalid | ~truth
     return invalid
@@ -159,6 +159,7 @@ def _of_shape(site: Site, drawn: Any, shape: tuple[int, ...]) -> Any:
     if drawn.shape[: len(shape)] == shape and drawn.ndim == draw.type.ndim:
         return drawn
     raise LoopTypeError(
-        f"The sampler of {describe(draw)} gave an array of shape {drawn.shape}; it must have rank "
-        f"{draw.type.ndim} and begin with the batch shape {shape}, which is passed to it as `size`."
+        f"The sampler of {describe(draw)} returned an array of shape {drawn.shape}, but it must have "
+        f"rank {draw.type.ndim} and begin with the batch shape {shape}, which is passed to it as "
+        "`size`."
     )

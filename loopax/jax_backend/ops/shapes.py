@@ -64,7 +64,7 @@ def fill_diagonal(site: Site, x: Any, value: Any) -> Any:
     x = jnp.asarray(x)
     if x.ndim > 2 and len(set(x.shape)) > 1:
         raise ValueError(
-            f"fill_diagonal of an array of shape {x.shape}: its lengths have to be equal."
+            f"fill_diagonal got an array of shape {x.shape}, but its lengths must be equal."
         )
     places = jnp.arange(min(x.shape))
     return x.at[(places,) * x.ndim].set(value)
@@ -165,9 +165,12 @@ def repeat(site: Site, x: Any, repeats: Any) -> Any:
     size = np.prod(x.shape, dtype=int) if axis is None else x.shape[axis]
     total = int(counts.sum()) if counts.ndim else int(counts) * int(size)
     if (counts < 0).any():
-        raise ValueError(f"repeat got the count {counts.min()}, and counts are not negative.")
+        raise ValueError(f"repeat got the count {counts.min()}, but counts must not be negative.")
     if counts.ndim and counts.size not in (1, size):
-        raise ValueError(f"repeat got {counts.size} counts for an axis of length {size}.")
+        raise ValueError(
+            f"repeat got {counts.size} counts for an axis of length {size}. Pass one count, or one for "
+            "each element."
+        )
     if counts.ndim and counts.size == 1:
         total = int(counts[0]) * int(size)
     return jnp.repeat(jnp.asarray(x), counts, axis=axis, total_repeat_length=total)

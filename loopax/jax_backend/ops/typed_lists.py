@@ -163,8 +163,8 @@ def index(site: Site, x: Any, row: Any) -> Any:
         return jnp.where(equal.any(), jnp.argmax(equal), no_number(np.dtype("int64")))
     if not any(equal):
         raise ValueError(
-            f"{describe(site.out)}, the place of a row in a list: none of its {len(equal)} rows is equal "
-            "to the one that is looked for."
+            f"{describe(site.out)} is the index of a row in a list, but none of its {len(equal)} rows "
+            "equals that row."
         )
     return np.asarray([bool(f) for f in equal].index(True))
 
@@ -196,8 +196,8 @@ def stack(site: Site, x: Any, *dims: Any) -> Any:
     for k, row in enumerate(x[:1] if isinstance(x, StackedList) else x):
         if row.shape != shape:
             raise ValueError(
-                f"Row {k} of a list has the shape {row.shape}, and {shape} is expected of all, for "
-                f"{describe(site.out)}: pad the rows to one shape before they are stacked."
+                f"Row {k} of a list has the shape {row.shape}, but all rows must have {shape}, for "
+                f"{describe(site.out)}: pad the rows to one shape before you stack them."
             )
     return x.data if len(x) else np.empty((0, *shape), site.out.type.dtype)
 

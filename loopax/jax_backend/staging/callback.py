@@ -77,8 +77,8 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         for out, declared, v in zip(outs, shapes, node.outputs, strict=True):
             if out.shape != declared.shape:
                 raise ValueError(
-                    f"{node.op} gave {describe(v)} the shape {out.shape}; from its static type and "
-                    f"`infer_shape` loopax had expected {declared.shape}."
+                    f"{node.op} returned {describe(v)} with the shape {out.shape}, but loopax expected "
+                    f"{declared.shape} from its static type and `infer_shape`."
                 )
         return tuple(np.asarray(o, dtype=s.dtype) for o, s in zip(outs, shapes, strict=True))
 

@@ -61,10 +61,10 @@ def check_when_run(context: Any, x: Any, ok: Any, failure: Failure) -> Any:
     elif failure.message not in context.warned:
         context.warned.add(failure.message)
         warnings.warn(
-            f"The assertion {failure.message!r} depends on traced values: JAX can only check it under "
-            "`jax.experimental.checkify.checkify`, and skips it otherwise. To have it raise wherever the "
-            'program runs, make that with jaxify(..., checks="raise"); to leave it out without this '
-            'warning, with checks="ignore".',
+            f"The assertion {failure.message!r} depends on traced values. JAX checks it only under "
+            "`jax.experimental.checkify.checkify`, and skips it otherwise. To raise wherever the "
+            'program runs, use jaxify(..., checks="raise"); to skip it without this warning, use '
+            'checks="ignore".',
             stacklevel=2,
         )
     return checked(x, ok, failure, raises=context.checks == "raise")

@@ -77,8 +77,9 @@ def with_pullback(
                 return _by_unit_vectors(pulled_back, shapes, tangents)
             except (NotImplementedError, AssertionError) as error:
                 raise UnsupportedOpError(
-                    "A pullback that is not linear in the cotangents, like one that clips them, is not "
-                    "a derivative: there is reverse mode, jax.grad and jax.vjp, and no forward mode."
+                    "A pullback that is not linear in the cotangents, for example one that clips "
+                    "them, is not a derivative: it has reverse mode, jax.grad and jax.vjp, but no "
+                    "forward mode."
                 ) from error
 
         return Linear(forward, transpose, forward, shapes)([*inputs, *outs], tangents)

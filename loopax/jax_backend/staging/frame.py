@@ -215,17 +215,17 @@ class Frame:
         reason = f"{needed_by.op} needs the value of {describe(v)} while JAX traces"
         if changing:
             raise ChangesInLoop(
-                f"{reason}: a shape, length or index that follows from it must be known then. It "
-                f"follows from {', '.join(sorted(changing))}, which is only known when the program "
-                "runs. Use an array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0),"
-                " or make the value an input of the program that does not change in the loop."
+                f"{reason}, because a shape, length or index depends on it. It depends on "
+                f"{', '.join(sorted(changing))}, which is only known when the program runs. Use an "
+                "array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0), or make "
+                "the value an input of the program that does not change in the loop."
             )
         if not positions:
             with suppress(NotKnown):
                 return self._computed(v)
             raise DiffersByRow(
-                f"{reason}, and it differs from row to row of a batch: all rows of an array have one "
-                "shape. Make it the same for all rows, or pad and mask."
+                f"{reason}, but it differs from row to row of a batch, and all rows of an array have "
+                "one shape. Make it the same for all rows, or pad and mask."
             )
         raise NeedsStatic(frozenset(positions), reason, advice=_bound_for(needed_by, v))
 

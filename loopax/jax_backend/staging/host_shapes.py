@@ -84,9 +84,9 @@ def _outputs_of_a_run(site: Site, values: Sequence[Any], perform: Perform) -> Se
             failed = error
     raise DynamicShapeError(
         f"{node.op}, for {describe(node.outputs[0])}, runs on the host, and JAX must know the shape of "
-        "its result while it traces. Neither its type nor its infer_shape says, and runs "
-        f"on ones and on other numbers failed ({failed}). Give the Op an `infer_shape` that uses only its "
-        "inputs' shapes, or an output type with a static shape."
+        "its result while it traces. Neither its type nor its infer_shape determines that shape, and "
+        f"runs on ones and on other numbers failed ({failed}). Give the Op an `infer_shape` that uses "
+        "only its inputs' shapes, or an output type with a static shape."
     ) from failed
 
 

@@ -53,8 +53,8 @@ def as_key(x: Any, what: str = "A generator") -> Any:
         if x.ndim == 0:
             return x
         raise LoopTypeError(
-            f"{what} must be one jax.random key, but an array of keys, shape {x.shape}, was given. "
-            "For one run with each of them use jax.vmap."
+            f"{what} must be one jax.random key, got an array of keys of shape {x.shape}. To run once "
+            "with each key, use jax.vmap."
         )
     dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", None)
     if dtype == np.uint32 and shape == _key_shape():
@@ -63,7 +63,7 @@ def as_key(x: Any, what: str = "A generator") -> Any:
         f"{dtype}, shape {shape}" if dtype is not None else f"{x!r} of type {type(x).__name__}"
     )
     raise LoopTypeError(
-        f"{what} must be a jax.random key or a NumPy Generator, but {received} was given. Give "
+        f"{what} must be a jax.random key or a NumPy Generator, got {received}. Pass "
         "jax.random.key(seed), or numpy.random.default_rng(seed)."
     )
 

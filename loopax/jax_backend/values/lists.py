@@ -53,9 +53,9 @@ class StackedList(Sequence[Any]):
             return StackedList(_part(self.data, k))
         if isinstance(k, tuple):
             raise TypeError(
-                f"A list of {len(self)} rows has one index, not {k}. Under jax.vmap lists become a batch, "
-                "the leading axis of each array: take one with jax.tree.map(lambda x: x[0], rows), or "
-                "index the arrays in rows.data."
+                f"A list of {len(self)} rows takes one index, not {k}. Under jax.vmap lists become a "
+                "batch along the leading axis of each array: select one with jax.tree.map(lambda x: "
+                "x[0], rows), or index the arrays in rows.data."
             )
         if not -len(self) <= k < len(self):  # JAX would clamp it, and iteration would not end
             raise IndexError(f"Index {k} is out of range for a list of {len(self)} rows.")

@@ -99,8 +99,8 @@ class PaddedArray:
         """The actual rows. Only outside transformations, where their number is known."""
         if np.ndim(self.length):
             raise ValueError(
-                f"This is a batch of {np.shape(self.length)[0]} traces, each with its own length: take "
-                "one with trace.member(k)."
+                f"This is a batch of {np.shape(self.length)[0]} traces, each with its own length: "
+                "select one with trace.member(k)."
             )
         cut = (*[slice(None)] * self.axis, slice(int(self.length)))
         return jax.tree.map(lambda x: x[cut], self.data)

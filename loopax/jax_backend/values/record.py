@@ -71,7 +71,7 @@ class Record(Mapping[str, Watched]):
         parts = [rows for n, rows in zip(self._names, self._rows, strict=True) if n == name]
         if not parts:
             raise KeyError(
-                f"nothing is watched under the name {name!r}; there are {', '.join(self)}"
+                f"no watched value has the name {name!r}; the names are {', '.join(self)}"
             )
         if not self.is_known:
             return _as_they_are(parts)

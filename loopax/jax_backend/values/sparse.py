@@ -159,7 +159,7 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
     order = "csc" if sparse_type.format == "csc" else "csr"
     if not (isinstance(x, BCOO) or scipy.sparse.issparse(x)):
         raise LoopTypeError(
-            f"{what} must be {_describe(sparse_type)}, but {_describe_value(x)} was given. Give "
+            f"{what} must be {_describe(sparse_type)}, got {_describe_value(x)}. Pass "
             f"scipy.sparse.{order}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{order}_from_dense(x)."
         )
@@ -170,8 +170,8 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
         fits = fits and x.n_batch == x.n_dense == 0
     if not fits or not holds(sparse_type.dtype, str(x.dtype)):
         raise LoopTypeError(
-            f"{what} must be {_describe(sparse_type)}, but {_describe_value(x)} was given. Convert it, for "
-            f"instance with x.astype({sparse_type.dtype!r}), or give the input another type."
+            f"{what} must be {_describe(sparse_type)}, got {_describe_value(x)}. Convert it, for "
+            f"example with x.astype({sparse_type.dtype!r}), or declare another type for the input."
         )
     if isinstance(x, BCOO):
         return _from_bcoo(x, order, sparse_type.dtype, what)

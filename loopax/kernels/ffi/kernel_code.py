@@ -65,8 +65,7 @@ class KernelCode:
     ) -> None:
         if lines := [describe(v) for v in (*inputs, *outputs) if not is_array(v)]:
             raise UnsupportedOpError(
-                "Native code inside of JAX takes and returns arrays only:\n" + "\n".join(lines),
-                lines,
+                "Native code inside JAX takes and returns arrays only:\n" + "\n".join(lines), lines
             )
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
         check_passes = () if checks else (drop_checks,)

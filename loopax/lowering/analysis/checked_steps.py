@@ -27,15 +27,15 @@ def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, A
     n_steps, known = args.n_steps, dims.value(args.n_steps)
     conditions: list[tuple[str, Any]] = []
     if not dims.at_least(known):
-        message = f"{scan} was asked for a negative number of steps: a loop takes 0 or more."
+        message = f"{scan} got a negative number of steps, but a loop takes 0 or more."
         conditions.append((message, pt.ge(n_steps, 0)))
     for k, x in enumerate(args.sequences):
         if dims.length(x) == known:
             continue
         rows = x.shape[0] if isinstance(x.type, DenseTensorType) else length(x)
         message = (
-            f"{scan} has a sequence, number {k}, that does not have one row for each step. "
-            "Slice the sequence, or lower n_steps."
+            f"Sequence {k} of {scan} does not have one row for each step. Slice the sequence, or lower "
+            "the number of steps."
         )
         conditions.append((message, pt.eq(rows, n_steps)))
     return conditions

@@ -126,10 +126,10 @@ def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
         if moving is not None:
             names = ", ".join(repr(item.name) for item in items if item.name is not None)
             raise LoopTypeError(
-                f"{names or 'A breakpoint'} is in a loop whose number of steps changes from step to step "
-                f"of the loop around it ({loop.options.origin.line}), so its rows do not form an array. "
-                "Watch "
-                "the last ones, loopax.watched(f, last=100), without breakpoints, which need all."
+                f"{names or 'A breakpoint'} is in a loop whose number of steps changes from step to "
+                f"step of the loop around it ({loop.options.origin.line}), so its rows do not form an "
+                "array. Watch only the last rows, loopax.watched(f, last=100), without breakpoints, "
+                "which need all rows."
             )
     emitted = [[Y(x) for x in [loop.i, *item.flat()]] for item in items]
     loop.ys += [y for ys in emitted for y in ys]

@@ -146,8 +146,9 @@ def _generator(data: np.ndarray, name: str) -> np.random.Generator:
         bits = getattr(np.random, state["bit_generator"])()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LoopTypeError(
-            f"The value of {name!r} must be the state of a NumPy generator, but the file has {data.dtype} "
-            f"of shape {data.shape}: restore into a context of the form that was saved."
+            f"The value of {name!r} must be the state of a NumPy generator, but the file has "
+            f"{data.dtype} of shape {data.shape}. Restore into a context of the same form as the saved "
+            "one."
         ) from error
     bits.state = state
     return np.random.Generator(bits)

@@ -89,8 +89,8 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
         _refuse_tracer(x, what)
         if isinstance(x, np.ma.MaskedArray):
             raise LoopTypeError(
-                f"{what} is a masked array, and a program has no masks. Fill it, x.filled(0.0) for "
-                "instance, and pass the mask as a separate argument."
+                f"{what} is a masked array, but a program has no masks. Fill it, x.filled(0.0) for "
+                "example, and pass the mask as a separate argument."
             )
         if hasattr(x, "__array__") and not isinstance(x, np.generic):
             x = np.asarray(x)  # for example an array of JAX; its dtype counts
@@ -100,7 +100,7 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
 def _accept_generator(x: Any, what: str) -> np.random.Generator:
     if not isinstance(x, np.random.Generator):
         raise LoopTypeError(
-            f"{what} must be a NumPy Generator, but a value of type {type(x).__name__} was given. Give "
+            f"{what} must be a NumPy Generator, got a value of type {type(x).__name__}. Pass "
             "numpy.random.default_rng(seed)."
         )
     return x
@@ -110,7 +110,7 @@ def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
     if not scipy.sparse.issparse(x):
         received = f"{x.dtype}, shape {x.shape}" if hasattr(x, "dtype") else type(x).__name__
         raise LoopTypeError(
-            f"{what} must be a {described(expected)}, but {received} was given. Give "
+            f"{what} must be a {described(expected)}, got {received}. Pass "
             f"scipy.sparse.{expected.format}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{expected.format}_from_dense(x)."
         )
@@ -124,8 +124,8 @@ def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
         or ps.upcast(dtype.name, expected.dtype) != expected.dtype
     ):
         raise LoopTypeError(
-            f"{what} must be a {described(expected)}, but {dtype}, shape {x.shape} was given. Convert "
-            f"it, for instance with x.astype({expected.dtype!r}), or give the input another type."
+            f"{what} must be a {described(expected)}, got {dtype}, shape {x.shape}. Convert it, for "
+            f"example with x.astype({expected.dtype!r}), or declare another type for the input."
         )
     return x.asformat(expected.format).astype(expected.dtype, copy=False)
 
@@ -135,7 +135,7 @@ def _refuse_tracer(x: Any, what: str) -> None:
     kinds = type(x).__mro__
     if any(k.__name__ == "Tracer" and k.__module__.startswith("jax") for k in kinds):
         raise LoopTypeError(
-            f"{what} is a tracer of JAX, which cannot look into native code. Transform the function with "
-            "loopax.grad(f), loopax.value_and_grad(f) or loopax.vmap(f), or make it for JAX: "
+            f"{what} is a tracer of JAX, which cannot look into native code. Transform the function "
+            "with loopax.grad(f), loopax.value_and_grad(f) or loopax.vmap(f), or compile it for JAX: "
             "jaxify(..., backend='jax')."
         )

@@ -121,7 +121,7 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
         return (sum0,)
     """
     if on_missing not in ("callback", "raise"):
-        raise ValueError(f"on_missing is 'callback' or 'raise', not {on_missing!r}.")
+        raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}.")
     return NativeProgram(graph, native_variants(graph, on_missing))
 
 
@@ -155,8 +155,9 @@ def refuse_unknown_types(graph: FunctionGraph) -> None:
     """Raise an `UnsupportedOpError` that lists the variables whose types native code does not know."""
     if lines := list(dict.fromkeys(_unsupported(graph))):
         raise UnsupportedOpError(
-            f"The program has types that native code does not know:\n{_listed(lines)}\n"
-            "Cast what is in it, as in x.astype('float64'), or leave it to PyTensor's mode 'CVM'.",
+            "The program has types that native code does not support:\n"
+            f"{_listed(lines)}\n"
+            "Cast the values, as in x.astype('float64'), or use PyTensor's mode 'CVM'.",
             lines,
         )
 
@@ -164,9 +165,11 @@ def refuse_unknown_types(graph: FunctionGraph) -> None:
 def warn_of_python(lines: Sequence[str]) -> None:
     """Warn of the ops that run as Python in a native program."""
     warnings.warn(
-        f"These ops have no conversion to Numba and run as Python, which takes microseconds a call:\n"
-        f"{_listed(lines)}\nRegister one with pytensor.link.numba.dispatch.numba_funcify.register"
-        "(OpClass); jaxify refuses them with on_missing='raise'.",
+        "These ops have no conversion to Numba and run as Python, which costs microseconds per "
+        "call:\n"
+        f"{_listed(lines)}\n"
+        "Register one with pytensor.link.numba.dispatch.numba_funcify.register(OpClass). To refuse "
+        "such ops, use jaxify(..., on_missing='raise').",
         UserWarning,
         stacklevel=3,
     )

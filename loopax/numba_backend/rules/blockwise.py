@@ -184,7 +184,7 @@ class _Place:
         """Allocate the array of an empty batch."""
         lengths = [n for n in core if n is not None]
         if len(lengths) < len(core):
-            message = "a batch of no rows: nothing says how long what is made of a row would be"
+            message = "a batch of no rows: the shape of a row's result is unknown"
             self.emit.fail("ValueError", message)
             return
         self._allocate(lengths)

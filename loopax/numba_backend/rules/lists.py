@@ -70,7 +70,7 @@ READS_ONCE[Append] = lambda node, position: True
 def stack(site: Site, rows: Rows | Opaque, *dims: Value) -> Array:
     emit = site.emit
     shape: list[Dim] = [as_dim(emit.scalar(n)) for n in dims]
-    message = "A row of a list does not have the shape that is expected"
+    message = "A row of a list does not have the expected shape"
     if isinstance(rows, Opaque):
         return _stacked(site, rows, shape, message)
     name = emit.temp(rows.name[expr(":{}", rows.count)], "a")

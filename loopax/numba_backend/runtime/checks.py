@@ -153,14 +153,14 @@ def mask_length(n: int, m: int) -> None:
 @njit_inner
 def same_size(n: int, m: int) -> None:
     if n != m:
-        raise ValueError("cannot reshape array: its size is another one")
+        raise ValueError("cannot reshape array: the new shape has another number of elements")
 
 
 @njit_inner
 def left_over(total: int, size_of_others: int) -> int:
     """The inferred length of an axis, where the other axes have ``size_of_others`` elements."""
     if size_of_others <= 0 or total % size_of_others != 0:
-        raise ValueError("cannot reshape array: its size is another one")
+        raise ValueError("cannot reshape array: the new shape has another number of elements")
     return total // size_of_others
 
 
@@ -170,7 +170,7 @@ def length_of(n: int, total: int, whole: int) -> int:
     if n == -1:
         return left_over(total, -whole)
     if n < 0 or (whole >= 0 and whole != total):
-        raise ValueError("cannot reshape array: its size is another one")
+        raise ValueError("cannot reshape array: the new shape has another number of elements")
     return n
 
 

@@ -32,8 +32,8 @@ def permutation(
         lengths = np.unique(np.asarray(x))
         if lengths.size > 1 or (lengths < 0).any():
             raise ValueError(
-                f"{name}: the permutations of {lengths.tolist()} items make no array. Each must have the "
-                "same number of items, 0 or more."
+                f"{name}: the permutations of {lengths.tolist()} items do not form an array. All must "
+                "have the same number of items, 0 or more."
             )
         items = jnp.arange(lengths[0] if lengths.size else 0)
         x = jnp.broadcast_to(items, (*shape, items.size))
@@ -72,11 +72,13 @@ def choice(
     n_chosen = int(np.prod(core_shape, dtype=np.int64))
     if min(core_shape, default=0) < 0 or n_chosen > least:
         raise ValueError(
-            f"{name}: {core_shape} of {least} items cannot be chosen without replacement. Ask for fewer, "
-            "or choose with replace=True."
+            f"{name}: {core_shape} of {least} items cannot be chosen without replacement. Choose "
+            "fewer, or choose with replace=True."
         )
     if p is not None and p.shape[-1] != count:
-        raise ValueError(f"{name}: {count} items to choose from, but {p.shape[-1]} probabilities.")
+        raise ValueError(
+            f"{name} has {count} items to choose from, but {p.shape[-1]} probabilities."
+        )
     keys = jax.random.split(key, int(np.prod(shape, dtype=np.int64)))
     if p is None:
         order = jax.vmap(lambda k: jax.random.permutation(k, count))(keys)

@@ -59,7 +59,7 @@ def multivariate_normal(
     if cov.shape[-2:] != (mean.shape[-1],) * 2:
         raise ValueError(
             f"A multivariate normal with a mean of length {mean.shape[-1]} has a covariance of shape "
-            f"{cov.shape[-2:]}: one mean for all is pt.full(n, mean)."
+            f"{cov.shape[-2:]}. To use one mean for all elements, write pt.full(n, mean)."
         )
     z = jax.random.normal(key, (*shape, mean.shape[-1]), mean.dtype)
     factor = _factor(method, cov)

@@ -100,6 +100,6 @@ def _restored(arrays: dict[str, np.ndarray], shapes: Any) -> tuple[Any, int]:
         x is None or x.shape != leaf.shape or x.dtype != leaf.dtype
         for x, leaf in zip(stored, leaves, strict=True)
     ):
-        raise CheckpointError("The state in the folder is not that of this sampler.")
+        raise CheckpointError("The state in the folder belongs to another sampler.")
     state = jax.tree.unflatten(structure, [jax.numpy.asarray(x) for x in stored])
     return state, int(arrays[_DONE])

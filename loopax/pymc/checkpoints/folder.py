@@ -152,12 +152,12 @@ def checkpoint(path: str | os.PathLike[str], parts: Mapping[str, str]) -> Iterat
         folder = private_folder(place)
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint={str(place)!r} is no folder to write to: {error}."
+            f"checkpoint={str(place)!r} is not a folder that loopax can write to: {error}."
         ) from error
     if folder is None:
         raise CheckpointError(
-            f"The folder {str(place)!r} belongs to another user, or others may write to it, and what it "
-            "holds becomes your result: take a folder of yours alone, chmod go-w."
+            f"The folder {str(place)!r} belongs to another user, or others may write to it, and its "
+            "files become your result. Use a folder that only you can write to, chmod go-w."
         )
     try:
         _refuse_foreign(folder)
@@ -185,8 +185,8 @@ def _locked(folder: PrivateFolder) -> Iterator[None]:
         lock.__enter__()
     except BlockingIOError as error:
         raise CheckpointError(
-            f"The folder {str(folder.path)!r} is in use by {error or 'another process'}: wait for its "
-            "end, or draw into a folder of its own."
+            f"The folder {str(folder.path)!r} is in use by {error or 'another process'}: wait until it "
+            "ends, or name another folder."
         ) from None
     except OSError as error:
         raise _damaged(folder.path / _LOCK, str(error)) from error
@@ -200,8 +200,8 @@ def _refuse_foreign(folder: PrivateFolder) -> None:
     names = [n for n in folder.names() if n != _LOCK and not n.endswith(PARTIAL)]
     if names and _RUN not in names:
         raise CheckpointError(
-            f"The folder {str(folder.path)!r} is no checkpoint: it has no {_RUN}, but {names[0]!r}. Name "
-            "a folder that is empty or does not exist."
+            f"The folder {str(folder.path)!r} is not a checkpoint: it has no {_RUN}, but {names[0]!r}. "
+            "Name a folder that is empty or does not exist."
         )
 
 
@@ -249,8 +249,8 @@ def _parts(folder: PrivateFolder, data: bytes) -> dict[str, str]:
         raise _damaged(folder.path / _RUN, f"{type(error).__name__}: {error}") from error
     if written != _FORMAT:
         raise CheckpointError(
-            f"The folder {str(folder.path)!r} has format {written!r}, and this loopax reads {_FORMAT}: go "
-            "on with the loopax that began it, or name another folder."
+            f"The folder {str(folder.path)!r} has format {written!r}, but this loopax reads {_FORMAT}. "
+            "Resume with the version of loopax that began the run, or name another folder."
         )
     return parts
 

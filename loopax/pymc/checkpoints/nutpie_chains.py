@@ -40,7 +40,7 @@ def sample_by_chain(
     """Draw all chains, with the arguments and the result of nutpie's ``sample``."""
     if refused := [name for name in _REFUSED if name in options]:
         raise CheckpointError(
-            f"checkpoint= keeps nutpie's draws, and returns all of them: leave out {refused[0]}=."
+            f"checkpoint= keeps nutpie's draws and returns all of them: leave out {refused[0]}=."
         )
     records = [checkpoint.record(f"chain-{k}") for k in range(chains)]
     seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(chains)]

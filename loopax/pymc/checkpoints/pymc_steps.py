@@ -65,8 +65,8 @@ def sample_with_steps(
 def refuse_population(*_: Any, **options: Any) -> None:
     """Raise in the place of PyMC's ``_sample_population``."""
     raise CheckpointError(
-        "checkpoint= keeps chains that do not look at one another, and this step draws a population of "
-        "chains together: take pm.DEMetropolisZ, which needs none, or leave out checkpoint=."
+        "checkpoint= keeps chains that are independent, but this step draws a population of chains "
+        "together. Use pm.DEMetropolisZ, which draws each chain alone, or leave out checkpoint=."
     )
 
 
@@ -81,9 +81,9 @@ def refuse_steps(steps: list[Any]) -> None:
         name = f"{type(step).__module__}.{type(step).__qualname__}"
         if not name.startswith("pymc."):
             raise CheckpointError(
-                f"checkpoint= keeps the states of PyMC's own steps, and {name} is none of them. For a "
-                "model without discrete variables sampler='nutpie' needs no step; else leave out "
-                "checkpoint=."
+                f"checkpoint= keeps the states of PyMC's own steps, but {name} is not one of them. A "
+                "model without discrete variables needs no step with sampler='nutpie'; otherwise "
+                "leave out checkpoint=."
             )
 
 
@@ -151,7 +151,7 @@ def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
     for name, column in block.items():
         if column.dtype == object or len(column) != len(rows):
             raise CheckpointError(
-                f"checkpoint= cannot write {name.rpartition('/')[2]!r} of this step."
+                f"checkpoint= cannot save {name.rpartition('/')[2]!r} of this step."
             )
     # A step without statistics has an entry in each row, too.
     return {**block, "steps": np.array(len(rows[0][1]))}

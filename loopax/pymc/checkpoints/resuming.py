@@ -63,10 +63,10 @@ def _patches(folder: Checkpoint, sampler: str) -> list[Patch]:
 def _refuse_options(options: Mapping[str, Any]) -> None:
     if options.get("trace") is not None:
         raise CheckpointError(
-            "checkpoint= and trace= are two places for the draws: give one of them. Only checkpoint= "
-            "goes on with a run."
+            "checkpoint= and trace= both store the draws: pass one of them. Only checkpoint= can "
+            "resume a run."
         )
     if options.get("keep_warning_stat"):
         raise CheckpointError(
-            "checkpoint= keeps numbers, and keep_warning_stat=True asks for objects: leave it out."
+            "checkpoint= stores numbers, but keep_warning_stat=True asks for objects: leave it out."
         )

@@ -114,8 +114,8 @@ def _argument(name: str, value: Any) -> str:
         return _digest(value)
     except NotKnown:
         raise CheckpointError(
-            f"checkpoint= goes on only where all arguments are as before, and {name}={text[:200]} holds "
-            "an object which loopax cannot recognize in another process: give numbers, strings and "
+            f"checkpoint= resumes a run only with the same arguments, but {name}={text[:200]} holds an "
+            "object that loopax cannot recognize in another process. Pass numbers, strings and "
             "arrays, or functions of installed packages."
         ) from None
 

@@ -48,7 +48,7 @@ def as_arrays(state: Any) -> dict[str, np.ndarray]:
             parts = [write(x, f"{place}[{k}]") for k, x in enumerate(value)]
             return parts if isinstance(value, list) else {_KIND: "tuple", _VALUE: parts}
         raise CheckpointError(
-            f"checkpoint= cannot write the state of this step: {place} is a {type(value).__name__}."
+            f"checkpoint= cannot save the state of this step: {place} is a {type(value).__name__}."
         )
 
     tree = json.dumps(write(state, "state"))
@@ -81,7 +81,7 @@ def from_arrays(arrays: Arrays, like: Any) -> Any:
             return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
         if kind != type(like).__qualname__ or {f.name for f in fields(like)} != value.keys():
             raise CheckpointError(
-                f"The folder holds the state of a {kind}, and this step has a {type(like).__name__}."
+                f"The folder holds the state of a {kind}, but this step has a {type(like).__name__}."
             )
         return replace(like, **{k: read(x, getattr(like, k)) for k, x in value.items()})
 

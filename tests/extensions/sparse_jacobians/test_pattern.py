@@ -171,7 +171,7 @@ def test_what_has_no_elements():
 @pytest.mark.parametrize(
     ("outputs", "match"),
     [
-        (lambda: pt.dvector("open") * 2, "a length is not known"),
+        (lambda: pt.dvector("open") * 2, "with an unknown length|a length is unknown"),
         (lambda: while_loop(lambda c: c < 3.0, lambda c: c + x[0], 0.1 * x[1]), "which stops"),
         (
             lambda: scan(lambda c, _: (c * x[0], c), x[1], length=pt.lscalar("n"))[1],

@@ -130,5 +130,5 @@ def test_with_newtons_method():
     plain, _ = scan(lambda c, r: (pt.tanh(a * c) + r, None), 1.0, x, all_carries=True)
     np.testing.assert_allclose(*jaxify([x, a], [carries, plain])(XS, 0.3), rtol=1e-8)
     rng = random_generator_type("rng")
-    with pytest.raises(LoopTypeError, match="is not an array"):
+    with pytest.raises(LoopTypeError, match="not an array"):
         scan(lambda c, _: (c, None), rng, length=3, all_carries=True, **options)

@@ -259,7 +259,7 @@ def test_shared_variables_are_carried():
             "Start from a value of type TypedList.*or return one of type Vector",
         ),
         ("text", lambda c, r: c, "carry is 'text' of type str.*register_dataclass"),
-        (object(), lambda c, r: c, "a leaf is a PyTensor variable, an array or a number"),
+        (object(), lambda c, r: c, "a leaf must be a PyTensor variable, an array or a number"),
     ],
 )
 def test_refused_types(init, step, match):

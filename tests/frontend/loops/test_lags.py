@@ -205,7 +205,7 @@ def test_a_lead_is_the_taps_of_pytensor():
 
 def test_a_lead_counts_its_rows():
     with pytest.raises(
-        LoopTypeError, match=r"- xs\[0\]: 3\n  - xs\[1\]: 5\n(.|\n)*lead takes as many"
+        LoopTypeError, match=r"- xs\[0\]: 3\n  - xs\[1\]: 5\n(.|\n)*lead needs as many"
     ):
         map(lambda r: r[1], (lead(np.zeros(5), [0, 2]), np.zeros(5)))
     assert value(map(lambda r: r[0], lead(np.zeros(5), [0, 2]), length=3)).shape == (3,)

@@ -70,9 +70,11 @@ def test_how_many_steps_there_may_be():
         lambda most: fori_loop(0, n, lambda i, c: c + 1, 0, max_steps=most),
         lambda most: while_loop(lambda c: c < n, lambda c: c + 1, 0, max_steps=most),
     ):
-        with pytest.raises(LoopTypeError, match="max_steps of .* is -1: it is a number of steps"):
+        with pytest.raises(
+            LoopTypeError, match="max_steps of .* must be a number of steps .*, got -1"
+        ):
             loop(-1)
-        with pytest.raises(LoopTypeError, match="max_steps of .* it is an integer"):
+        with pytest.raises(LoopTypeError, match="max_steps of .* must be an integer"):
             loop(0.5)
 
 

@@ -361,7 +361,7 @@ def module_level(x):
 
 def test_a_python_function_refuses_what_is_no_array():
     f = jaxify(lambda x: x)
-    with pytest.raises(LoopTypeError, match="takes arrays and numbers"):
+    with pytest.raises(LoopTypeError, match="takes arrays, numbers"):
         f("text")
     with pytest.raises(LoopTypeError, match="is a PyTensor variable"):
         f(X)

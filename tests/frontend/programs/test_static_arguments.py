@@ -81,7 +81,7 @@ def test_what_has_no_hash_or_is_no_argument():
     with pytest.raises(TypeError, match="takes the names of arguments, got 1 of type int"):
         jaxify(lambda x: x, static_argnames=(1,))
     x = pt.dvector("x")
-    with pytest.raises(TypeError, match="static_argnames='x' goes with a Python function"):
+    with pytest.raises(TypeError, match="static_argnames='x' works only with a Python function"):
         jaxify([x], x, static_argnames="x")
     with pytest.raises(TypeError, match="no option 'static_argnums'.*static_argnames='mode'"):
         jaxify(lambda x: x, static_argnums=0)

@@ -188,7 +188,9 @@ def test_variables_of_one_name_are_not_mixed_up():
 
 def test_of_another_type_than_a_context():
     *_, f = accumulator()
-    with pytest.raises(StatefulFunctionError, match=r"apply is a JaxContext, made by init_context"):
+    with pytest.raises(
+        StatefulFunctionError, match=r"apply must be a JaxContext, which init_context"
+    ):
         f.apply(XS, XS)
 
 

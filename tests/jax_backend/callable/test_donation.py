@@ -234,7 +234,7 @@ def test_a_variable_that_is_no_input():
     with pytest.raises(MissingInputError, match="which is not an entry of the inputs.*donate=x"):
         jaxify([{"x": X}, Y], X + Y, donate=X)
     total = pytensor.shared(YS, name="total")
-    with pytest.raises(MissingInputError, match="donate has 'total'.*donated with their context"):
+    with pytest.raises(MissingInputError, match="donate has 'total'.*donate their context"):
         jaxify([X], X + total, donate="total")
 
 
@@ -254,9 +254,9 @@ def test_no_input_at_all(donate):
 
 
 def test_where_there_is_nothing_to_give_away():
-    with pytest.raises(ValueError, match="goes with backend='jax'.*Leave donate out"):
+    with pytest.raises(ValueError, match="works only with backend='jax'.*Leave donate out"):
         moved(donate=0, backend="numba")
-    with pytest.raises(ValueError, match="goes with jit=True"):
+    with pytest.raises(ValueError, match="works only with jit=True"):
         moved(donate=0, jit=False)
     with pytest.raises(TypeError, match="it is called donate"):
         moved(donate_argnums=0)

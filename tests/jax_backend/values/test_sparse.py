@@ -493,7 +493,7 @@ def test_values_that_do_not_fit_are_refused() -> None:
     kind = SparseTensorType("csr", "float32", shape=(None, 3))
     a = clean("csr", dtype="float32")
     with pytest.raises(
-        LoopTypeError, match=r"must be a sparse csr matrix of float32, .*Give scipy"
+        LoopTypeError, match=r"must be a sparse csr matrix of float32, .*Pass scipy"
     ):
         as_bcoo(DENSE, kind)
     with pytest.raises(LoopTypeError, match=r"csr_matrix of float64.* x.astype\('float32'\)"):

@@ -34,7 +34,7 @@ def test_what_is_said(name):
 def test_what_needs_no_more_words():
     checked = loopax.scan(lambda c, r: (c + r[0] * r[1], None), 0.0, (X, Y))[0]
     f = jaxify([X, Y], checked, backend="numba")
-    with pytest.raises(ValueError, match=r"Slice the sequence, or lower n_steps\.$"):
+    with pytest.raises(ValueError, match=r"Slice the sequence, or lower the number of steps\.$"):
         f(np.arange(6.0), np.arange(5.0))
 
 

@@ -182,7 +182,7 @@ def test_an_unsigned_integer_beyond_the_signed_ones(mirror):
         ("x", ["a"], "must be float64"),
         ("x", [1.0, [2.0]], "rows of unequal lengths"),
         ("x", None, "must be float64"),
-        ("x", x, "is the PyTensor variable x: a jaxified function takes arrays"),
+        ("x", x, "is the PyTensor variable x, but a jaxified function takes arrays"),
         ("x", np.ma.masked_array(XS, [0, 1, 0]), "is a masked array.*x.filled"),
         ("x", scipy.sparse.csr_matrix(np.eye(2)), "must be float64 of rank 1"),
         ("s", XS, r"Input 's' \(argument 1\) must be float64 of rank 0"),
@@ -213,11 +213,11 @@ def test_what_does_not_fit_is_refused(mirror, name, value, match):
 def test_arguments_that_are_missing_or_too_many(mirror):
     f = jaxify([x, s], x * s, backend="numba")
     cases = [
-        (lambda: f(), r"program was called without x, s. It is program\(x, s\)"),
+        (lambda: f(), r"program was called without x, s. Its signature is program\(x, s\)"),
         (lambda: f(XS), "called without s"),
         (lambda: f(s=1.0), "called without x"),
-        (lambda: f(XS, 1.0, 2.0), "takes 2 inputs, but 3 were given"),
-        (lambda: f(XS, x=XS), "'x' of program is given twice"),
+        (lambda: f(XS, 1.0, 2.0), "takes 2 inputs, but 3 were passed"),
+        (lambda: f(XS, x=XS), "'x' of program was passed twice"),
         (lambda: f(XS, sigma=1.0), "has no input named 'sigma'"),
         (lambda: jaxify([], s * 0 + 1, givens={s: 2.0}, backend="numba")(1.0), "takes 0 inputs"),
     ]
@@ -251,7 +251,7 @@ def test_generators_are_not_moved_on():
     assert f(after)[1][0] != found[0]
     with pytest.raises(LoopTypeError, match="must be a NumPy Generator.*default_rng"):
         f(jax.random.key(3))
-    with pytest.raises(LoopTypeError, match="must be a NumPy Generator, but a value of type int"):
+    with pytest.raises(LoopTypeError, match="must be a NumPy Generator, got a value of type int"):
         f(3)
 
 
@@ -290,9 +290,9 @@ def test_lists_matrices_slices_and_none():
         ),
         ((mine, np.eye(3), slice(1), None, XS), "must be a csr matrix of float64.*csr_matrix"),
         ((mine, given * 1j, slice(1), None, XS), "must be a csr matrix of float64.*complex128"),
-        ((mine, given, 1, None, XS), "must be a slice, but 1 of type int"),
+        ((mine, given, 1, None, XS), "must be a slice, got 1 of type int"),
         ((mine, given, slice(1.5), None, XS), "the parts of a slice must be integers or None"),
-        ((mine, given, slice(1), 0, XS), "must be None, but 0"),
+        ((mine, given, slice(1), 0, XS), "must be None, got 0"),
         ((mine, matrix, slice(1), None, XS), "is the PyTensor variable Sparse"),
     ]
     for args, match in cases:
@@ -392,11 +392,11 @@ def test_a_python_function_is_traced_for_each_signature():
 
 
 def test_options():
-    with pytest.raises(ValueError, match="jit=False goes with backend='jax'.*print f.source"):
+    with pytest.raises(ValueError, match="jit=False works only with backend='jax'.*print f.source"):
         jaxify([x], x, backend="numba", jit=False)
     with pytest.raises(ValueError, match="on_missing must be 'callback' or 'raise', got 'ignore'"):
         jaxify([x], x, backend="numba", on_missing="ignore")
-    with pytest.raises(TypeError, match="outputs, updates and givens go with a list"):
+    with pytest.raises(TypeError, match="outputs, updates and givens need a list"):
         jaxify(FunctionGraph([x], [x * 1]), x, backend="numba")
 
 
@@ -507,7 +507,7 @@ def test_updates_call_for_call():
     assert rng2.get_value().normal() == ctx["rng"].normal()
     assert live.context["n"] == n2.get_value() == 7
     with pytest.raises(
-        StatefulFunctionError, match="apply is a NumbaContext, made by init_context"
+        StatefulFunctionError, match="apply must be a NumbaContext, which init_context"
     ):
         f.apply({"w": XS}, XS)
     with pytest.raises(

@@ -138,12 +138,14 @@ def test_pickles_are_not_read(place):
 def test_what_is_no_checkpoint(tmp_path, place):
     (tmp_path / "photos").mkdir(mode=0o700)
     (tmp_path / "photos" / "cat.png").touch()
-    with pytest.raises(CheckpointError, match=r"no checkpoint: it has no run.json, but 'cat.png'"):
+    with pytest.raises(
+        CheckpointError, match=r"not a checkpoint: it has no run.json, but 'cat.png'"
+    ):
         write(tmp_path / "photos")
     assert os.listdir(tmp_path / "photos") == ["cat.png"]
-    with pytest.raises(CheckpointError, match="no folder to write to"):
+    with pytest.raises(CheckpointError, match="not a folder that loopax can write to"):
         write(tmp_path / "photos" / "cat.png")
-    with pytest.raises(CheckpointError, match="no folder to write to"):
+    with pytest.raises(CheckpointError, match="not a folder that loopax can write to"):
         write(tmp_path / "photos" / "cat.png" / "below")
     place.chmod(0o777)
     with pytest.raises(CheckpointError, match="others may write to it.*chmod go-w"):

@@ -104,7 +104,7 @@ def test_a_seed_of_the_folder(tmp_path):
 
 
 def test_what_cannot_go_on(tmp_path):
-    with pytest.raises(CheckpointError, match="checkpoint= and trace= are two places"):
+    with pytest.raises(CheckpointError, match="checkpoint= and trace= both store the draws"):
         draw("pymc", checkpoint=tmp_path, trace=object())
     with pytest.raises(CheckpointError, match="keep_warning_stat=True asks for objects"):
         draw("pymc", checkpoint=tmp_path, keep_warning_stat=True)
@@ -118,7 +118,9 @@ def test_what_cannot_go_on(tmp_path):
         class Own(pm.step_methods.Metropolis):
             pass
 
-        with pytest.raises(CheckpointError, match=r"PyMC's own steps, and .*Own is none of them"):
+        with pytest.raises(
+            CheckpointError, match=r"PyMC's own steps, but .*Own is not one of them"
+        ):
             loopax.pymc.sample(smooth, step=Own([x]), checkpoint=tmp_path, **quiet)
 
 

@@ -85,7 +85,7 @@ def test_every_step_goes_on_as_it_would_have(name):
 
 def test_what_is_refused():
     nuts, slices = (step_and_point(name)[0].sampling_state for name in ("NUTS", "Slice"))
-    with pytest.raises(CheckpointError, match="holds the state of a .*State, and this step has a"):
+    with pytest.raises(CheckpointError, match="holds the state of a .*State, but this step has a"):
         from_arrays(as_arrays(nuts), slices)
     slices.tune = print
     with pytest.raises(CheckpointError, match=r"state\.tune is a builtin_function"):

@@ -53,8 +53,9 @@ def read_state_space(
     flags = _flags(what, diffuse, f.type.shape[-1])
     if flags is not True and (initial_mean is None or initial_covariance is None):
         raise LoopTypeError(
-            f"{what} takes initial_mean and initial_covariance, of the first state before its observation. "
-            "Leave them out only with diffuse=True, if nothing is known about any state."
+            f"{what} takes initial_mean and initial_covariance, the distribution of the first state "
+            "before its observation. Leave them out only with diffuse=True, if nothing is known about "
+            "any state."
         )
     args = {
         "transition": f,
@@ -109,12 +110,12 @@ def _flags(what: str, diffuse: Any, d: int | None) -> Any:
     flags = np.asarray(diffuse)
     if flags.dtype != bool or flags.ndim > 1:
         raise LoopTypeError(
-            f"{what} takes diffuse= as True, False, or a list with one of these for each state, got "
+            f"{what} takes diffuse= as True, False, or a list with one flag for each state, got "
             f"{diffuse!r}. It is part of the model, not a variable."
         )
     if flags.ndim == 1 and d is not None and len(flags) != d:
         raise LoopTypeError(
-            f"{what} takes one flag of diffuse= for each of {d} states, got {diffuse!r}."
+            f"{what} takes one flag of diffuse= for each of the {d} states, got {diffuse!r}."
         )
     if flags.ndim == 0:
         return bool(flags) or None
@@ -149,10 +150,13 @@ def _check_covariance(what: str, name: str, x: Any) -> None:
         return
     most = np.abs(x.data).max()
     if np.abs(x.data - np.swapaxes(x.data, -1, -2)).max() > 1e-6 * most:
-        raise LoopTypeError(f"{what} takes {name} as a covariance, and this one is not symmetric.")
+        raise LoopTypeError(
+            f"{what} takes {name} as a covariance, but this matrix is not symmetric. Symmetrize it: (C "
+            "+ C.T) / 2."
+        )
     least = np.linalg.eigvalsh(x.data).min()
     if least < -1e-6 * most:
         raise LoopTypeError(
-            f"{what} takes {name} as a covariance, and this one has an eigenvalue of {least:.3g}. A "
+            f"{what} takes {name} as a covariance, but this matrix has the eigenvalue {least:.3g}. A "
             "covariance may be singular, but none of its eigenvalues is negative."
         )

@@ -52,7 +52,7 @@ def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
     if v.type.ndim not in ndims or v.type.dtype.startswith("complex"):
         ranks = " or ".join(map(str, ndims))
         raise LoopTypeError(
-            f"{what} takes {name} as real numbers of rank {ranks}, got {describe(v)}. "
-            "A matrix that changes from step to step has the steps as its first axis."
+            f"{what} takes {name} as real numbers of rank {ranks}, got {describe(v)}. If a matrix "
+            "changes from step to step, its first axis counts the steps."
         )
     return v.astype("float64") if "int" in v.type.dtype or v.type.dtype == "bool" else v

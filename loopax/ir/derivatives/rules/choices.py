@@ -20,8 +20,8 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     index, choices = inputs
     if isinstance(choices.type, TypedListType):
         raise NotImplementedError(
-            "the derivative of choose() from a list that the program is given is not known: choose from an "
-            "array, pt.choose(index, pt.stack([x, y]))"
+            "choose() has no derivative if it chooses from a list that is an input of the program: "
+            "choose from an array, pt.choose(index, pt.stack([x, y]))"
         )
     (g,) = cotangents
     n = choices.shape[0]

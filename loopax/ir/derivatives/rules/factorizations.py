@@ -50,7 +50,7 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """
     (a,) = inputs
     if op.mode == "raw":
-        raise NotImplementedError("the gradient of qr(mode='raw') is not known")
+        raise NotImplementedError("qr(mode='raw') has no gradient: use mode='reduced'")
     if not a.type.dtype.startswith("float"):
         return own_pullback(op, inputs, outputs, cotangents)
     order = outputs[-1] if op.pivoting else None

@@ -52,8 +52,8 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
         draw = apply(node, [rng, size, *arrays])[1]
         if draw.shape != out.shape:
             raise ValueError(
-                f"{node.op} drew {describe(node.outputs[1])} with the shape {draw.shape}; from its size, "
-                f"its parameters and its signature loopax had expected {out.shape}."
+                f"{node.op} drew {describe(node.outputs[1])} with the shape {draw.shape}, but loopax "
+                f"expected {out.shape} from its size, its parameters and its signature."
             )
         return np.asarray(draw, dtype=out.dtype)
 

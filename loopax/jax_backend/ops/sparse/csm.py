@@ -69,8 +69,8 @@ def from_parts(
     length, width = (n, m) if format == "csc" else (m, n)
     if data.shape != minor.shape or pointers.shape != (length + 1,):
         raise ValueError(
-            f"A sparse {format} matrix of shape ({m}, {n}) has `data` and `indices` of one length and "
-            f"`indptr` of length {length + 1}, but theirs are {len(data)}, {len(minor)} and "
+            f"A sparse {format} matrix of shape ({m}, {n}) needs `data` and `indices` of one length "
+            f"and `indptr` of length {length + 1}, but got lengths {len(data)}, {len(minor)} and "
             f"{len(pointers)}."
         )
     count = len(data)
@@ -78,7 +78,7 @@ def from_parts(
         count = int(np.asarray(pointers)[-1])
         if count > len(data):
             raise ValueError(
-                f"`indptr` of a sparse matrix ends with {count}, and there are {len(data)} entries."
+                f"`indptr` of a sparse matrix ends with {count}, but there are {len(data)} entries."
             )
         exact = True
         data, minor = data[:count], minor[:count]

@@ -63,7 +63,7 @@ def add_entries(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
     if x.nse != y.nse:
         raise ValueError(
             f"add_s_s_data takes matrices with entries at the same places, got {x.nse} and {y.nse} "
-            "entries. Use pytensor.sparse.add(x, y)."
+            "entries. For other matrices, use pytensor.sparse.add(x, y)."
         )
     return with_data(x, jnp.asarray(x.data) + y.data)
 

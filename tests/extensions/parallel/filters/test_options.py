@@ -223,8 +223,8 @@ ONE = np.eye(2)
 REFUSED = {
     "takes transition_offset of shape .6, 2., for": {"transition_offset": np.zeros((5, 2))},
     "takes observation of shape .2, 2.": {"observation": np.ones((3, 2))},
-    "an eigenvalue of -1": {"observation_covariance": np.diag([1.0, -1.0])},
-    "this one is not symmetric": {"transition_covariance": np.array([[1.0, 0.5], [0.0, 1.0]])},
+    "the eigenvalue -1": {"observation_covariance": np.diag([1.0, -1.0])},
+    "this matrix is not symmetric": {"transition_covariance": np.array([[1.0, 0.5], [0.0, 1.0]])},
     "one flag of diffuse= for each of 2 states": {"diffuse": [True]},
     "it is part of the model|It is part of the model": {"diffuse": 1e6},
     "Leave them out only with diffuse=True": {"initial_mean": None},
