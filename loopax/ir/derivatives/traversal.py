@@ -28,6 +28,7 @@ from loopax.ir.derivatives.inner_gradients import (
     zeros_for,
 )
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+from loopax.ir.derivatives.sparse_types import converted
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sequences import with_items
 
@@ -53,7 +54,7 @@ def pull_back(
     sums: dict[Any, Any] = {}
     for out, g in zip(outputs, cotangents, strict=True):
         if is_connected(g) and is_float(out):
-            _add(sums, out, g)
+            _add(sums, out, converted(g, out))
     roots = set(inputs)
     nodes = list(toposort(outputs, blockers=list(inputs))) if sums else []
     moving = _moving(inputs, nodes)
