@@ -12,6 +12,7 @@ from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     products,
     solves,
     sparse_conversions,
+    sparse_products,
     writes,
     zero_gradients,
 )

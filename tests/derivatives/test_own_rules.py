@@ -27,6 +27,7 @@ SQUARE = RNG.normal(size=(3, 3))
 FACTOR = np.linalg.cholesky(SQUARE @ SQUARE.T + np.eye(3)) + np.triu(np.full((3, 3), 7.0), 1)
 EXCHANGING = np.array([[0.1, 2.0, 1.0], [3.0, 0.4, 1.0], [0.5, 1.0, 0.2]])
 TALL = RNG.normal(size=(5, 3))
+HOLES = np.where(SQUARE > 0.5, 0.0, SQUARE)
 
 
 def _parts_of_qr(mode, pivoting):
@@ -133,8 +134,20 @@ RULES = {
     ),
     "a sparse matrix of one with zeros": (
         sparse.DenseFromSparse(structured=False)(sparse.csr_from_dense(M)),
-        {M: np.where(SQUARE > 0.5, 0.0, SQUARE)},
+        {M: HOLES},
     ),
+    **{
+        f"{name} of a sparse matrix of one with zeros": (part(sparse.csr_from_dense(M)), {M: HOLES})
+        for name, part in {
+            "the squares": lambda m: sparse.sp_sum(m * m, axis=0),
+            "the elements": sparse.dense_from_sparse,
+            "a product, element by element,": lambda m: sparse.sp_sum(m * pt.exp(M), axis=1),
+            "a product": lambda m: sparse.dot(m, pt.exp(M)),
+            "a product from the left": lambda m: sparse.dot(pt.exp(M), m),
+            "a product with itself": lambda m: sparse.dot(m, m),
+            "a sparse product": lambda m: sparse.dense_from_sparse(sparse.true_dot(m, m)),
+        }.items()
+    },
     "a transposed sparse matrix": (
         sparse.dense_from_sparse(sparse.transpose(sparse.csr_from_dense(M))),
         {M: SQUARE},
@@ -182,6 +195,8 @@ QUICK_LOOPS = "set at an index twice", "set elements twice", "cumprod with zeros
 def is_slow(name):
     if name.startswith("qr of"):  # large programs to compile
         return name != "qr of a tall matrix, full"
+    if "of a sparse matrix of one" in name:  # Numba compiles SciPy's functions
+        return not name.startswith(("the squares", "the elements"))
     return name.endswith(", in a loop") and name.partition(",")[0] not in QUICK_LOOPS
 
 

@@ -38,6 +38,8 @@ __all__ = [
     "ad",
     "batching",
     "implementation_jaxpr",
+    "inner_jaxprs",
+    "is_jaxpr",
     "jaxpr_as_fun",
     "low_jaxpr",
     "mlir",
@@ -77,6 +79,18 @@ def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Seq
     if hasattr(info, "with_unknown_names"):  # missing in JAX 0.7.0
         info = info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
+
+
+def is_jaxpr(value: Any) -> bool:
+    """Whether a parameter of an equation is a jaxpr, open or closed."""
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+def inner_jaxprs(eqn: JaxprEqn) -> list[Any]:
+    """The jaxprs among the parameters of an equation, closed or not."""
+    values = eqn.params.values()
+    nested = [v if isinstance(v, tuple | list) else [v] for v in values]
+    return [inner for some in nested for inner in some if is_jaxpr(inner)]
 
 
 def user_line(eqn: JaxprEqn) -> str:

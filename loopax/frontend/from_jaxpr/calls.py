@@ -12,6 +12,7 @@ from loopax.frontend.from_jaxpr.reading import BIT_PRIMITIVES, inner_graph, refu
 @rule("jit", "pjit", "closed_call", "core_closed_call", "core_call", keys=True, bits=True)
 @rule("remat", "checkpoint", "remat2", "custom_lin", "eval_jaxpr", "loopax_native_call", keys=True)
 @rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", keys=True)
+@rule("function_with_a_rule", keys=True)
 def _call(eqn: Any, *inputs: Any) -> Any:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         jaxpr = eqn.params.get(name)

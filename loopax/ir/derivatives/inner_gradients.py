@@ -14,6 +14,7 @@ from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.base.errors import describe
+from loopax.ir.derivatives.sparse_types import converted
 from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
@@ -105,6 +106,7 @@ def as_derivative_of(v: Any, g: Any) -> Any:
             f"PyTensor has no derivative of {describe(v)}, real numbers made of complex ones. JAX has "
             'one: differentiate the function that jaxify(..., loops="xla") returns.'
         )
+    g = converted(g, v)
     return v.type.filter_variable(g if g.type.dtype == v.type.dtype else g.astype(v.type.dtype))
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytensor.tensor as pt
 from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
+from pytensor.graph.utils import MethodNotDefined
 from pytensor.sparse import sp_ones_like
 
 from loopax.facts.elementwise import is_elementwise
@@ -28,12 +30,13 @@ from loopax.ir.derivatives.inner_gradients import (
     zeros_for,
 )
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+from loopax.ir.derivatives.sparse_types import converted
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sequences import with_items
 
 # Exceptions of ops without a pushforward: Argmax, though an integer, raises a ValueError, Elemwise a
-# TypeError where a derivative is unknown.
-_NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError
+# TypeError where a derivative is unknown, and MethodNotDefined where the scalar op has no pullback.
+_NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, MethodNotDefined
 
 
 def pull_back(
@@ -53,7 +56,7 @@ def pull_back(
     sums: dict[Any, Any] = {}
     for out, g in zip(outputs, cotangents, strict=True):
         if is_connected(g) and is_float(out):
-            _add(sums, out, g)
+            _add(sums, out, converted(g, out))
     roots = set(inputs)
     nodes = list(toposort(outputs, blockers=list(inputs))) if sums else []
     moving = _moving(inputs, nodes)
@@ -93,9 +96,14 @@ def push_forward(
 
 
 def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
-    """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
+    """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown.
+
+    A real ``x`` that became complex moves along the real axis, and reads the real part alone.
+    """
     if not is_null(g) and getattr(g.type, "dtype", "") != x.type.dtype:
-        g = g.astype(x.type.dtype)
+        is_complex = g.type.dtype.startswith("complex")
+        is_real_part = is_complex and x.type.dtype.startswith("float")
+        g = (pt.real(g) if is_real_part else g).astype(x.type.dtype)
     current = sums.get(x)
     sums[x] = g if current is None or is_null(g) else current if is_null(current) else current + g
 

@@ -36,6 +36,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
     while_loop,
 )
 from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
+from loopax.jax_backend.staging import kept_rules
 from loopax.jax_backend.staging.linear import Function, Linear
 from loopax.numerics import manual_axes
 
@@ -182,7 +183,7 @@ def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[A
 
         def block(carry: Any, rows: Any) -> Any:
             def go_on(carry: Any) -> Any:
-                return manual_axes.scan(inner, carry, rows, length=sizes[depth])
+                return kept_rules.scan(inner, carry, rows, length=sizes[depth])
 
             return where_going(go_on, carry, sizes[depth:] if keep else None)
 
@@ -191,7 +192,7 @@ def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[A
 
     count = counted(0)
     start = count, inputs.states, count < n_steps, jnp.asarray(False)
-    (count, states, _, stopped), ys = manual_axes.scan(level(1), start, rows, length=sizes[0])
+    (count, states, _, stopped), ys = kept_rules.scan(level(1), start, rows, length=sizes[0])
     ys = jax.tree.map(lambda y: y.reshape(total, *y.shape[len(sizes) :])[: steps.bound], ys)
     return (states, count, stopped), ys
 

@@ -21,13 +21,13 @@ from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
+from loopax.jax_backend.staging import kept_rules
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
-from loopax.numerics import manual_axes
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
@@ -103,7 +103,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     xs = jax.tree.map(jnp.asarray, (index, sequences))
     reverse, unroll = op.options.reverse, op.options.unroll
     length = n if isinstance(n, int) else None
-    return manual_axes.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
+    return kept_rules.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
 def _unroll(site: Site, args: Any, kept: Any) -> Any:

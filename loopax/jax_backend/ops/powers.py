@@ -39,8 +39,8 @@ def _of_floats(x: Any, y: Any, is_traced: bool) -> Any:
 def _with_slope_at_zero(x: Any, y: Any) -> Any:
     """``x**y``, of which JAX's derivative by x is 0, not nan, where both are 0.
 
-    JAX 0.10 forgets a custom derivative in forward over reverse mode through a `scan`, and differentiates
-    this instead.
+    JAX 0.10 forgets a custom derivative in forward over reverse mode through a ``lax.scan``, and
+    differentiates this instead. The loops of a program keep it (`..staging.kept_rules`); a user's do not.
     """
     return jnp.power(jnp.where((x == 0) & (y == 0), 1, x), y)
 

@@ -146,10 +146,10 @@ class Function:
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         # As a jaxpr it shows what is in it, and is traced once.
         args = manual_axes.vary_alike(args)
-        return _function.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(args))
+        return function_with_rule.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(args))
 
 
-_function = LoweredWhole("function_with_a_rule")
+function_with_rule = LoweredWhole("function_with_a_rule")
 
 
 def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:
@@ -200,5 +200,5 @@ def _batch_function(args: Any, axes: Any, *, of: Function, jaxpr: Any) -> Any:
     return outs, [0] * len(outs)
 
 
-_define(_function, _run_function, _jvp_function, _batch_function)
-ad.primitive_transposes[_function] = _transpose_function
+_define(function_with_rule, _run_function, _jvp_function, _batch_function)
+ad.primitive_transposes[function_with_rule] = _transpose_function

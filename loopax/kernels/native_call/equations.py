@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loopax.base.upstream.jax import Jaxpr, Literal, Var
+from loopax.base.upstream.jax import Jaxpr, Literal, Var, inner_jaxprs
 
 _LOOPS = {"scan", "while"}
 
@@ -30,22 +30,11 @@ def is_loop(eqn: Any) -> bool:
     return eqn.primitive.name in _LOOPS
 
 
-def is_jaxpr(value: Any) -> bool:
-    return hasattr(getattr(value, "jaxpr", value), "eqns")
-
-
 def has_loop(eqn: Any) -> bool:
     """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
     return is_loop(eqn) or any(
         any(map(has_loop, getattr(inner, "jaxpr", inner).eqns)) for inner in inner_jaxprs(eqn)
     )
-
-
-def inner_jaxprs(eqn: Any) -> list[Any]:
-    """The jaxprs among the parameters of an equation, closed or not."""
-    values = eqn.params.values()
-    nested = [v if isinstance(v, tuple | list) else [v] for v in values]
-    return [inner for some in nested for inner in some if is_jaxpr(inner)]
 
 
 def outermost_loops(eqn: Any) -> list[Any]:

@@ -16,7 +16,7 @@ import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, jaxpr_as_fun, low_jaxpr, part_of
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, is_jaxpr, jaxpr_as_fun, low_jaxpr, part_of
 from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
@@ -25,7 +25,6 @@ from loopax.kernels.native_call.equations import (
     has_loop,
     in_words,
     inputs_of,
-    is_jaxpr,
     is_loop,
     outermost_loops,
     outputs_of,

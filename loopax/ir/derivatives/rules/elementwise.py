@@ -13,12 +13,13 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import ArcTan2, Pow
+from pytensor.scalar.basic import ArcTan2, Conj, Pow, Sign
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
+from loopax.base.errors import describe
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes
 
@@ -81,6 +82,13 @@ _SLOPES: dict[type, _Slopes] = {
 def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if isinstance(op.scalar_op, ScalarLoop):
         return _pull_back_loop(op, inputs, cotangents)
+    if isinstance(op.scalar_op, Conj):
+        return [pt.conj(cotangents[0])]
+    if isinstance(op.scalar_op, Sign) and inputs[0].type.dtype.startswith("complex"):
+        raise NotImplementedError(
+            f"PyTensor gives 0 for the derivative of {describe(outputs[0])}, the sign of a complex "
+            'number, and it is not 0. JAX has it: jax.grad(jaxify(..., loops="xla")).'
+        )
     slopes = _slopes(op, inputs, outputs)
     if slopes is None:
         return own_pullback(op, inputs, outputs, cotangents)

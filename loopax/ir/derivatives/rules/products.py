@@ -4,7 +4,8 @@
     p = x[0] * ... * x[n - 1]:   x̄[i] = p̄ * (x[0] * ... * x[i - 1]) * (x[i + 1] * ... * x[n - 1])
 
 PyTensor's rules divide by an element: the cumulative product's, ``cumsum((p * p̄)[::-1])[::-1] / x``,
-is nan where one is 0; the product's counts the zeros, and has no derivative (3.0.7, 3.3.8).
+is nan where one is 0; the product's counts the zeros, and has no derivative; both lack the conjugates of
+complex numbers (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.scan import Scan
 
+_NUMBERS = "float", "complex"
+
 
 @pullback_of.register(CumOp)
 def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    if op.mode != "mul" or not inputs[0].type.dtype.startswith("float"):
+    if op.mode != "mul" or not inputs[0].type.dtype.startswith(_NUMBERS):
         return own_pullback(op, inputs, outputs, cotangents)
-    x, g = (pt.moveaxis(v, op.axis, 0) for v in (inputs[0], cotangents[0]))
+    x, g = (pt.moveaxis(v, op.axis, 0) for v in (_factors(inputs[0]), cotangents[0]))
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
     next_rows = pt.concatenate([x, one])[1:]
     nothing = pt.zeros_like(one[0])
@@ -41,18 +44,22 @@ def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 def _product(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     (x,), (g,) = inputs, cotangents
     dtypes = x.type.dtype, outputs[0].type.dtype, op.acc_dtype
-    if op.no_zeros_in_input or op.axis == () or not all(d.startswith("float") for d in dtypes):
+    if op.no_zeros_in_input or op.axis == () or not all(d.startswith(_NUMBERS) for d in dtypes):
         return own_pullback(op, inputs, outputs, cotangents)
     axes = list(range(x.type.ndim)) if op.axis is None else sorted(op.axis)
     other_axes = [k for k in range(x.type.ndim) if k not in axes]
     order = [*axes, *other_axes]
-    transposed = x.astype(op.acc_dtype).transpose(
-        order
-    )  # partial products may overflow the dtype of x
+    # Partial products may overflow the dtype of x.
+    transposed = _factors(x).astype(op.acc_dtype).transpose(order)
     factors = transposed.reshape((-1, *(x.shape[k] for k in other_axes)), ndim=1 + len(other_axes))
     other_factors = _product_of_previous(factors) * _product_of_previous(factors[::-1])[::-1]
     cotangent = (g * other_factors).reshape(transposed.shape, ndim=x.type.ndim)
     return [cotangent.transpose([order.index(k) for k in range(x.type.ndim)])]
+
+
+def _factors(x: Any) -> Any:
+    """The factors of the derivatives: the conjugates of complex numbers, in PyTensor's convention."""
+    return pt.conj(x) if x.type.dtype.startswith("complex") else x
 
 
 def _product_of_previous(x: Any) -> Any:

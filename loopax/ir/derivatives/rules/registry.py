@@ -14,6 +14,7 @@ from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.basic import Apply
 
 from loopax.base.errors import LoopaxError, describe
+from loopax.ir.derivatives.sparse_types import with_whole_conversions
 
 
 @singledispatch
@@ -30,7 +31,7 @@ def pullback_of(
 def own_pullback(
     op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """``op.pullback``, with NotImplementedError for any failure.
+    """``op.pullback``, with NotImplementedError for any failure, and no structured conversion.
 
     Raises `NotImplementedError` if the op has no pullback, or it fails, as in second derivatives of
     sparse ops.
@@ -44,7 +45,7 @@ def own_pullback(
             f"The pullback of {op}, for {describe(outputs[0])}, fails: {type(error).__name__}: {error}. "
             'JAX may differentiate the op itself: jax.grad(jaxify(..., loops="xla")).'
         ) from error
-    return in_cotangents
+    return with_whole_conversions(in_cotangents, [*inputs, *outputs, *cotangents])
 
 
 @singledispatch

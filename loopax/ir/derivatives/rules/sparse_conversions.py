@@ -1,7 +1,12 @@
-"""The pushforward of a conversion to a sparse matrix.
+"""Conversions of matrices between dense and sparse.
 
-The tangent has entries where its own elements are not 0. The transpose of PyTensor's pullback has
-only the entries of the value, and loses tangents of elements that are 0 (3.0.7, 3.3.8).
+The tangent of a conversion to a sparse matrix has entries where its own elements are not 0. The transpose
+of PyTensor's pullback has only the entries of the value, and loses tangents of elements that are 0 (3.0.7,
+3.3.8).
+
+The derivative of a conversion back is *structured* by default: PyTensor drops the cotangents of elements
+that have no entry. A sparse matrix of a program's input has no elements there. A matrix that was dense has,
+and whether one of them is 0 is no reason for its derivative to be 0: it is kept.
 """
 
 from __future__ import annotations
@@ -9,12 +14,35 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.sparse.basic import SparseFromDense
+from pytensor.graph.traversal import walk
+from pytensor.sparse.basic import DenseFromSparse, SparseFromDense
 
-from loopax.ir.derivatives.rules.registry import pushforward_of
+from loopax.ir.derivatives.inner_gradients import is_sparse
+from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
+from loopax.ir.derivatives.sparse_types import converted
 
 
 @pushforward_of.register(SparseFromDense)
 def _sparse_from_dense(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
     (tangent,) = tangents
     return [disconnected_type() if isinstance(tangent.type, DisconnectedType) else op(tangent)]
+
+
+@pullback_of.register(DenseFromSparse)
+def _dense_from_sparse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    (matrix,) = inputs
+    if not (op.sparse_grad and _is_of_dense(matrix)):
+        return own_pullback(op, inputs, outputs, cotangents)
+    return [converted(cotangents[0], matrix)]
+
+
+def _is_of_dense(matrix: Any) -> bool:
+    """Whether the entries of a sparse matrix are elements, not 0, of a dense one."""
+
+    def sparse_operands(v: Any) -> list[Any]:
+        return [] if v.owner is None else [x for x in v.owner.inputs if is_sparse(x)]
+
+    return any(
+        v.owner is not None and isinstance(v.owner.op, SparseFromDense)
+        for v in walk([matrix], sparse_operands)
+    )

@@ -1,0 +1,40 @@
+"""Products with a sparse matrix, ``pytensor.sparse.dot``.
+
+PyTensor's pullback contains structured products, whose own derivatives are 0 where the matrix has no
+entry, or missing. In 3.0.7 it takes vectors for matrices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.sparse.math import Dot
+
+from loopax.ir.derivatives.inner_gradients import is_sparse
+from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+from loopax.ir.derivatives.sparse_types import converted
+
+
+@pullback_of.register(Dot)
+def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    x, y = inputs
+    (g,) = cotangents
+    row, column = x.ndim == 1, y.ndim == 1
+    g = g[None] if row else g[:, None] if column else g
+    of_x = _product(g, y[None] if column else y.T)
+    of_y = _product(x[:, None] if row else x.T, g)
+    return [converted(of_x[0] if row else of_x, x), converted(of_y[:, 0] if column else of_y, y)]
+
+
+@pushforward_of.register(Dot)
+def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    (x, y), (of_x, of_y) = inputs, tangents
+    factors = [(of_x, (of_x, y)), (of_y, (x, of_y))]
+    terms = [_product(*pair) for t, pair in factors if not isinstance(t.type, DisconnectedType)]
+    return [sum(terms[1:], terms[0]) if terms else disconnected_type()]
+
+
+def _product(x: Any, y: Any) -> Any:
+    return Dot()(x, y) if is_sparse(x) or is_sparse(y) else pt.dot(x, y)

@@ -1,0 +1,47 @@
+"""Conversions of derivatives between sparse and dense matrices, which lose no element.
+
+The derivative of PyTensor's ``dense_from_sparse`` is *structured*: it is 0 where the matrix has no entry.
+That is the user's choice for a matrix of the program. A cotangent has no entry where it is 0, and its own
+derivative need not be 0 there: conversions of derivatives are never structured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import toposort
+from pytensor.sparse.basic import DenseFromSparse, SparseFromDense
+from pytensor.sparse.type import SparseTensorType
+
+from loopax.ir.replace import applied_to
+
+_dense_from_sparse = DenseFromSparse(structured=False)
+
+
+def converted(g: Any, v: Any) -> Any:
+    """``g``, a derivative of ``v``, as a dense matrix, or a sparse one in a format, as ``v`` is."""
+    wanted, current = (getattr(x.type, "format", None) for x in (v, g))
+    if wanted == current:
+        return g
+    dense = g if current is None else _dense_from_sparse(g)
+    return dense if wanted is None else SparseFromDense(wanted)(dense)
+
+
+def with_whole_conversions(derivatives: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+    """``derivatives``, of which no conversion to a dense matrix behind ``known`` is structured."""
+    derivatives = list(derivatives)
+    if not any(isinstance(x.type, SparseTensorType) for x in known):
+        return derivatives
+    copies: dict[Any, Any] = {}
+    computed = [g for g in derivatives if isinstance(g, Variable)]
+    for node in toposort(computed, blockers=list(known)):
+        is_structured = isinstance(node.op, DenseFromSparse) and node.op.sparse_grad
+        if is_structured or any(x in copies for x in node.inputs):
+            inputs = [copies.get(x, x) for x in node.inputs]
+            copy = (
+                _dense_from_sparse.make_node(*inputs) if is_structured else applied_to(node, inputs)
+            )
+            copies.update(zip(node.outputs, copy.outputs, strict=True))
+    return [copies.get(g, g) for g in derivatives]

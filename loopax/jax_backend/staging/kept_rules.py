@@ -1,0 +1,133 @@
+"""``lax.scan`` in whose step functions keep their own derivatives, at any order, in each release of JAX.
+
+To differentiate a ``scan`` in reverse mode, JAX 0.10 computes what does not change from step to step
+outside of the loop, and puts the *bodies* of functions with a ``jax.custom_jvp`` in place of calls of them.
+A further derivative, such as ``jax.hessian``, is then that of a body: NaN where a rule avoids 0 / 0, an
+error where a body has a ``while_loop``. A primitive of ours is kept: so each such call in the step becomes
+a `Function`, whose rule is the same. The release in use is asked how it behaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    Literal,
+    inner_jaxprs,
+    is_jaxpr,
+    jaxpr_as_fun,
+    part_of,
+)
+from loopax.ir.sequences import partial_at
+from loopax.jax_backend.staging.linear import Function, function_with_rule
+from loopax.numerics import manual_axes
+
+_CUSTOM_JVP = "custom_jvp_call"
+# What other parameters of these mean depends on their jaxpr, which stays as it is; JAX keeps their rules.
+_WHOLE = {"custom_vjp_call", "custom_vjp_call_jaxpr", function_with_rule.name}
+
+
+def scan(
+    body: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    **options: Any,
+) -> Any:
+    """Run `manual_axes.scan` with a step whose custom derivatives are kept."""
+    if _scan_forgets_rules():
+        body = with_kept_rules(body)
+    return manual_axes.scan(body, init, xs, length=length, **options)
+
+
+@cache
+def _scan_forgets_rules() -> bool:
+    @jax.custom_jvp
+    def identity(x: Any) -> Any:
+        return x
+
+    @identity.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return identity(primals[0]), primals[0] * tangents[0]
+
+    def loop(x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (identity(c), None), x, None, length=1)[0]
+
+    with jax.ensure_compile_time_eval():
+        return _CUSTOM_JVP not in str(jax.make_jaxpr(jax.grad(loop))(1.0))
+
+
+def with_kept_rules(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` of arrays, in pytrees, with a `Function` in place of each ``jax.custom_jvp``."""
+
+    def kept(*args: Any) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        structures = []
+
+        def flat(*leaves: Any) -> list[Any]:
+            results, structure = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
+            structures.append(structure)
+            return results
+
+        program = jax.make_jaxpr(flat)(*leaves)
+        return jax.tree.unflatten(structures[-1], jaxpr_as_fun(_kept(program))(*leaves))
+
+    return kept
+
+
+def _kept(program: Any) -> Any:
+    """A jaxpr, closed or open, with the calls replaced in it and in the jaxprs of its equations."""
+    jaxpr = getattr(program, "jaxpr", program)
+    replaced = jaxpr.replace(eqns=[_kept_equation(eqn, jaxpr) for eqn in jaxpr.eqns])
+    return ClosedJaxpr(replaced, program.consts) if hasattr(program, "consts") else replaced
+
+
+def _kept_equation(eqn: Any, jaxpr: Any) -> Any:
+    name = eqn.primitive.name
+    if name == _CUSTOM_JVP:
+        operands = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, Literal)))
+        call = ClosedJaxpr(part_of(jaxpr, operands, eqn.outvars, [eqn]), [])
+        params = {"of": _function_of(call), "jaxpr": call}
+        return eqn.replace(invars=operands, primitive=function_with_rule, params=params)
+    if name in _WHOLE or not any(map(_has_rule, inner_jaxprs(eqn))):
+        return eqn
+    return eqn.replace(params={key: _kept_in(x) for key, x in eqn.params.items()})
+
+
+def _has_rule(program: Any) -> bool:
+    return any(
+        eqn.primitive.name == _CUSTOM_JVP
+        or (eqn.primitive.name not in _WHOLE and any(map(_has_rule, inner_jaxprs(eqn))))
+        for eqn in getattr(program, "jaxpr", program).eqns
+    )
+
+
+def _kept_in(parameter: Any) -> Any:
+    if isinstance(parameter, tuple | list):
+        return type(parameter)(map(_kept_in, parameter))
+    return _kept(parameter) if is_jaxpr(parameter) else parameter
+
+
+def _function_of(call: Any) -> Function:
+    """The `Function` whose rule is that of the one call in a closed jaxpr."""
+    run = jaxpr_as_fun(call)
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        moving = [k for k, t in enumerate(tangents) if t is not None]
+
+        def pushed(primals: Any, some: Any) -> Any:
+            return jax.jvp(partial_at(run, primals, moving), [primals[k] for k in moving], some)
+
+        outs, dots = with_kept_rules(pushed)(primals, [tangents[k] for k in moving])
+        return outs, [
+            d if jnp.issubdtype(x.dtype, jnp.inexact) else None
+            for x, d in zip(outs, dots, strict=True)
+        ]
+
+    return Function(lambda args: list(run(*args)), jvp)
