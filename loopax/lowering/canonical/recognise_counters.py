@@ -3,7 +3,8 @@
     s' = s + 2,  s starts at k            ->  s = k + 2 * i,  behind the loop k + 2 * n_steps
     a row of the constant [3, 5, 7, ...]  ->  3 + 2 * i
 
-Condition: integers, which wrap around alike, and a constant increment.
+Condition: integers, which wrap around alike, and a constant increment. A loop that may be asked for fewer
+than 0 steps, which is an error, keeps a state whose final value is read.
 
 Reason: the index of a step is known to lie in its range, the value of a state is not. ``fori_loop`` of JAX
 carries its counter, and a scan over positions reads them: each step checked both ends for ``x[i]``, which
@@ -26,6 +27,7 @@ from pytensor.tensor.type import DenseTensorType, integer_dtypes
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
 from loopax.ir.replace import replaced
+from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, State, replace_outputs
 
@@ -49,17 +51,21 @@ def _rewrite(graph: FunctionGraph, node: Apply) -> None:
     loop = OpenLoop.of(node)
     functions: dict[Any, Any] = {}  # of the index
     finals: dict[Any, Any] = {}
+    kept: list[State] = []
     for s in loop.states:
         if (increment := _increment(s)) is not None:
             start = _constant_inside(loop, s.init)
             functions[s.inner] = _at(start, increment, _steps_before(loop))
-            n_done = pt.maximum(loop.n_steps, 0) if loop.stop is None else loop.n_done
-            finals[s.final] = _at(s.init, increment, n_done)
+            if loop.stop is None and graph.clients[s.final] and _may_be_negative(graph, loop):
+                kept.append(s)
+            else:
+                n_done = loop.n_steps if loop.stop is None else loop.n_done
+                finals[s.final] = _at(s.init, increment, n_done)
     for r in loop.rows:
         if (line := _affine(r)) is not None:
             first, increment = line
             functions[r.inner] = _at(first, increment, loop.i)
-    loop.states = [s for s in loop.states if s.inner not in functions]
+    loop.states = [s for s in loop.states if s.inner not in functions or s in kept]
     loop.rows = [r for r in loop.rows if r.inner not in functions]
     loop.set_outputs(replaced(loop.outputs(), functions))
     loop.drop_unread()
@@ -70,6 +76,11 @@ def _rewrite(graph: FunctionGraph, node: Apply) -> None:
             zip(finals, replaced(list(finals.values()), {n_done: new[n_done]}), strict=True)
         )
     replace_outputs(graph, {**finals, **new}, "recognise_counters")
+
+
+def _may_be_negative(graph: FunctionGraph, loop: OpenLoop) -> bool:
+    dims = unconditional_dims_of(graph)
+    return not dims.at_least(dims.value(loop.n_steps))
 
 
 def _increment(s: State) -> Any:

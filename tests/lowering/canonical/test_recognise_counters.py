@@ -4,7 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from loopax import scan, while_loop
+from loopax import jaxify, scan, while_loop
 from loopax.ir import Scan
 from loopax.lowering.canonical.recognise_counters import recognise_counters
 from tests.support.compare import imported
@@ -13,6 +13,7 @@ from tests.support.kept import rewritten
 x, n = pt.dvector("x"), pt.lscalar("n")
 start, small = pt.lscalar("start"), pt.iscalar("small")
 INPUTS = [x, n, start, small]
+steps = pt.maximum(n, 0)
 CASES = [
     [np.linspace(0.1, 2.0, 7), np.int64(steps), np.int64(5), np.int32(2**31 - 3)]
     for steps in (7, 1, 0)
@@ -35,8 +36,18 @@ def test_a_state_that_counts(increment, reverse):
         k, total = carry
         return (k + increment, total + pt.cast(k, "float64") ** 2), k
 
-    (k, total), ks = scan(step, init=(start, 0.0), length=n, reverse=reverse)
+    (k, total), ks = scan(step, init=(start, 0.0), length=steps, reverse=reverse)
     assert loop_of(recognised(k, total, ks)).n_states == 1
+
+
+def test_fewer_than_no_steps_are_an_error_of_a_loop_that_only_counts():
+    k, _ = scan(lambda k, _: (k + 2, None), init=start, length=n)
+    graph = recognised(k)
+    assert loop_of(graph).n_states == 1
+    native = jaxify([n, start], k, backend="numba")
+    assert native(3, 4) == 10
+    with pytest.raises(ValueError, match="a loop takes 0 or more"):
+        native(-2, 4)
 
 
 def test_a_narrow_counter_wraps_around():
@@ -44,7 +55,7 @@ def test_a_narrow_counter_wraps_around():
         k, total = carry
         return (k + np.int32(2), total + pt.cast(k, "float64")), None
 
-    (k, total), _ = scan(step, init=(small, 0.0), length=n)
+    (k, total), _ = scan(step, init=(small, 0.0), length=steps)
     assert loop_of(recognised(k, total)).n_states == 1
 
 
