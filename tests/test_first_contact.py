@@ -241,14 +241,17 @@ def test_arguments_of_pytensor_scan():
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: loopax.scan(X, 0.0, X), r"step of scan\(step, init, xs\) is a function, got x of"),
+        (
+            lambda: loopax.scan(X, 0.0, X),
+            r"step of scan\(step, init, xs\) must be a function, got x of",
+        ),
         (lambda: loopax.cond(X[0] > 0, X, -X), r"true_fn of cond.*pt\.switch\(pred, a, b\)"),
         (
             lambda: loopax.fori_loop(lambda i, c: c, 0, 3, 0.0),
             r"body of fori_loop.*body\(i, carry\)",
         ),
         (lambda: loopax.while_loop(True, lambda c: c, 1), r"cond of while_loop.*cond\(carry\)"),
-        (lambda: loopax.from_jax(3), r"f of loopax\.from_jax\(f\) is a function, got 3"),
+        (lambda: loopax.from_jax(3), r"f of loopax\.from_jax\(f\) must be a function, got 3"),
     ],
 )
 def test_values_in_the_place_of_functions(use, message):

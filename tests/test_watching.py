@@ -53,7 +53,7 @@ def test_all_steps_and_the_last_ones(form):
     check(record, "variance", expected[-3:], [17, 18, 19])
     _, record = watched(f, last=50)(0.1, RETURNS)
     check(record, "variance", expected, np.arange(20))
-    with pytest.raises(KeyError, match="there are variance, log"):
+    with pytest.raises(KeyError, match="the names are variance, log"):
         record["sigma"]
 
 

@@ -271,7 +271,7 @@ def test_bounds_of_names(form):
     assert (found.kind, found.steps) == ("range", (step,))
     assert diagnose(f, theta, RETURNS, within={"h": (0, np.inf)}).ok
     assert diagnose(f, theta, RETURNS, within={"r": (-1, 1)}).first.op == "input"
-    with pytest.raises(ValueError, match=r"names k, and the program has no such variable.*h"):
+    with pytest.raises(ValueError, match=r"names k, but the program has no such variable.*h"):
         diagnose(f, theta, RETURNS, within={"k": (0, 1)})
 
 

@@ -473,7 +473,7 @@ def test_a_shape_that_follows_from_a_state():
     f = jaxify(
         [X, N], scan(lambda s: s + X[:s].sum().astype("int64"), outputs_info=N, n_steps=3)[-1]
     )
-    with pytest.raises(DynamicShapeError, match="follows from a state of a loop.*pt.where"):
+    with pytest.raises(DynamicShapeError, match="depends on a state of a loop.*pt.where"):
         jax.jit(f)(np.ones(9), 1)
 
 

@@ -185,7 +185,7 @@ def test_collectives_are_those_of_the_batch() -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"f of loopax.native\(f\) is a function, got 3"):
+    with pytest.raises(TypeError, match=r"f of loopax.native\(f\) must be a function, got 3"):
         loopax.native(3)
     with pytest.raises(ValueError, match="loops must be one of"):
         loopax.native(likelihood, loops="numba")
