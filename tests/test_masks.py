@@ -138,7 +138,7 @@ def in_python(inputs: Any, outputs: Any) -> Any:
 # XLA compiles the thousand for two minutes.
 SOME = [
     (in_jax, 61),
-    (in_python, 5),
+    (in_python, 17),
     pytest.param(in_jax, 1, marks=pytest.mark.slow),
     pytest.param(in_python, 1, marks=pytest.mark.slow),
 ]
