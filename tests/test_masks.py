@@ -233,7 +233,7 @@ def test_rows_of_which_each_step_has_another_number():
     unequal = np.array([[True, False, True], [False, True, False]])
     assert np.isnan(np.asarray(jax.jit(f)(values, unequal))).all()
     np.testing.assert_array_equal(f(values, equal), [[0, 2], [4, 5]])  # written out, of known masks
-    with pytest.raises(LoopTypeError, match=r"shapes \[\(2,\), \(1,\)\]: they cannot be stacked"):
+    with pytest.raises(LoopTypeError, match=r"shapes \[\(2,\), \(1,\)\] and cannot be stacked"):
         f(values, unequal)
 
 

@@ -152,7 +152,7 @@ def test_one_context_for_several_functions(backend):
     assert type(SharedContext.of(train, other)) is BACKENDS[backend]
     keeps = train.stateful()
     with pytest.raises(
-        StatefulFunctionError, match=f"is a {BACKENDS[backend].__name__}, such as f.init"
+        StatefulFunctionError, match=f"must be a {BACKENDS[backend].__name__}, such as f.init"
     ):
         keeps.context = {"w": 1.0}
     keeps.context = other.init_context()

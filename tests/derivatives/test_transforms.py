@@ -546,6 +546,6 @@ def test_what_updates_has_no_derivative():
     f = jaxify([s], s * n, updates={n: n + 1}, backend="numba")
     for transform in (grad, value_and_grad, vmap):
         with pytest.raises(
-            StatefulFunctionError, match="updates the shared variables n, so it has neither"
+            StatefulFunctionError, match="updates the shared variables n, so it has no derivative"
         ):
             transform(f)

@@ -220,7 +220,7 @@ def test_code_blocks_run(
     for package in needs(blocks[0]):
         pytest.importorskip(package, reason=OPTIONAL[package])
     # As a user has it, where loops may be native code; in `make test` only if that is what is shown.
-    if pytestconfig.option.markexpr != "not slow" or "loopax_kernel" in text:
+    if pytestconfig.option.markexpr != "not slow" or re.search("loopax_kernel|are_native", text):
         monkeypatch.delenv("LOOPAX_LOOPS")
     status, printed = run(path, tmp_path)  # what a block writes stays out of the checkout
     assert status == 0, printed

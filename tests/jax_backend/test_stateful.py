@@ -144,7 +144,7 @@ def test_a_context_of_another_type_is_refused():
     n = pytensor.shared(np.int64(0), name="n")
     g = jaxify([], n, updates={n: n + 1}).stateful()
     with pytest.raises(
-        StatefulFunctionError, match=r"is a JaxContext.*got \{'n': 1\} of type dict"
+        StatefulFunctionError, match=r"must be a JaxContext.*got \{'n': 1\} of type dict"
     ):
         g.context = {"n": 1}
 

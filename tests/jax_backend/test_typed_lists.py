@@ -73,7 +73,7 @@ def test_what_is_no_such_list_is_refused():
     xs = VECTORS("xs")
     f = jaxify([xs], xs[0])
     with pytest.raises(
-        LoopTypeError, match=r"'xs' .* must be a list of rows, each float64.*float was"
+        LoopTypeError, match=r"'xs' .* must be a list of rows, each float64.*got a float"
     ):
         f(1.0)
     with pytest.raises(
@@ -94,7 +94,7 @@ def test_rows_of_unequal_shapes_are_kept_one_by_one():
     found = agrees([xs, k], [typed_list.reverse(xs), xs[k], typed_list.length(xs)], ragged, 1)
     assert [x.shape for x in found[0]] == [(3,), (2,)]
     with pytest.raises(
-        ValueError, match=r"Row 1 of a list has the shape \(3,\), and \(2,\) is expected"
+        ValueError, match=r"Row 1 of a list has the shape \(3,\), but all rows must have \(2,\)"
     ):
         jaxify([xs], Stack()(xs, 2))(ragged)
     with pytest.raises(DynamicShapeError, match="static_argnums"):

@@ -40,7 +40,7 @@ class CallTypes:
 
 
 def _is_inner(function: Any) -> bool:
-    """Whether it is a function of ours, which reads no literal types (`njit_inner`)."""
+    """Whether a function is compiled by `njit_inner`: such functions read no literal types."""
     is_function = isinstance(function, types.Dispatcher)
     return is_function and "no_cpython_wrapper" in function.dispatcher.targetoptions
 

@@ -21,6 +21,7 @@ __all__ = [
     "AdvancedIncSubtensor1",
     "AdvancedSubtensor1",
     "AddSparseDenseC",
+    "ComplexFromPolar",
     "Ger",
     "IfElse",
     "LazyIfElse",
@@ -51,6 +52,7 @@ def _dropped(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name, type(name, (), {}))
 
 
+ComplexFromPolar = _dropped("pytensor.scalar.basic", "ComplexFromPolar")
 Ger = _dropped("pytensor.tensor.blas", "Ger")
 AdvancedSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedSubtensor1")
 AdvancedIncSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedIncSubtensor1")

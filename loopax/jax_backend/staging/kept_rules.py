@@ -1,10 +1,10 @@
-"""``lax.scan`` in whose step functions keep their own derivatives, at any order, in each release of JAX.
+"""A ``lax.scan`` whose step keeps the custom derivatives of its functions, at any order.
 
 To differentiate a ``scan`` in reverse mode, JAX 0.10 computes what does not change from step to step
 outside of the loop, and puts the *bodies* of functions with a ``jax.custom_jvp`` in place of calls of them.
 A further derivative, such as ``jax.hessian``, is then that of a body: NaN where a rule avoids 0 / 0, an
-error where a body has a ``while_loop``. A primitive of ours is kept: so each such call in the step becomes
-a `Function`, whose rule is the same. The release in use is asked how it behaves.
+error where a body has a ``while_loop``. JAX keeps a primitive of loopax, so each such call in the step
+becomes a `Function`, whose rule is the same. The release in use is asked how it behaves.
 """
 
 from __future__ import annotations

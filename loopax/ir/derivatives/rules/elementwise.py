@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.base.errors import describe
+from loopax.base.upstream.pytensor import ComplexFromPolar
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes
 
@@ -84,6 +85,8 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         return _pull_back_loop(op, inputs, cotangents)
     if isinstance(op.scalar_op, Conj):
         return [pt.conj(cotangents[0])]
+    if isinstance(op.scalar_op, ComplexFromPolar):
+        return _pull_back_polar(inputs, cotangents[0])
     if isinstance(op.scalar_op, Sign) and inputs[0].type.dtype.startswith("complex"):
         raise NotImplementedError(
             f"PyTensor gives 0 for the derivative of {describe(outputs[0])}, the sign of a complex "
@@ -97,6 +100,14 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         disconnected_type() if not _is_float(x) else summed(g * slope(inputs, y), x)
         for x, slope in zip(inputs, slopes, strict=True)
     ]
+
+
+def _pull_back_polar(inputs: Sequence[Any], g: Any) -> list[Any]:
+    """``x = r cos(a)``, ``y = r sin(a)``. PyTensor's rule lacks the conjugates, and is complex."""
+    r, angle = inputs
+    by_r = pt.real(g) * pt.cos(angle) + pt.imag(g) * pt.sin(angle)
+    by_angle = r * (pt.imag(g) * pt.cos(angle) - pt.real(g) * pt.sin(angle))
+    return [summed(by_r, r), summed(by_angle, angle)]
 
 
 def _pull_back_loop(op: Any, inputs: Any, cotangents: Any) -> Any:

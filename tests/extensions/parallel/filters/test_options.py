@@ -225,7 +225,7 @@ REFUSED = {
     "takes observation of shape .2, 2.": {"observation": np.ones((3, 2))},
     "the eigenvalue -1": {"observation_covariance": np.diag([1.0, -1.0])},
     "this matrix is not symmetric": {"transition_covariance": np.array([[1.0, 0.5], [0.0, 1.0]])},
-    "one flag of diffuse= for each of 2 states": {"diffuse": [True]},
+    "one flag of diffuse= for each of the 2 states": {"diffuse": [True]},
     "it is part of the model|It is part of the model": {"diffuse": 1e6},
     "Leave them out only with diffuse=True": {"initial_mean": None},
     "initial_mean as real numbers of rank 1": {"initial_mean": np.zeros((2, 1))},
