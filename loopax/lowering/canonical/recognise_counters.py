@@ -51,21 +51,19 @@ def _rewrite(graph: FunctionGraph, node: Apply) -> None:
     loop = OpenLoop.of(node)
     functions: dict[Any, Any] = {}  # of the index
     finals: dict[Any, Any] = {}
-    kept: list[State] = []
     for s in loop.states:
         if (increment := _increment(s)) is not None:
             start = _constant_inside(loop, s.init)
             functions[s.inner] = _at(start, increment, _steps_before(loop))
-            if loop.stop is None and graph.clients[s.final] and _may_be_negative(graph, loop):
-                kept.append(s)
-            else:
-                n_done = loop.n_steps if loop.stop is None else loop.n_done
-                finals[s.final] = _at(s.init, increment, n_done)
+            if loop.stop is not None:
+                finals[s.final] = _at(s.init, increment, loop.n_done)
+            elif not (graph.clients[s.final] and _may_be_negative(graph, loop)):
+                finals[s.final] = _at(s.init, increment, loop.n_steps)
     for r in loop.rows:
         if (line := _affine(r)) is not None:
             first, increment = line
             functions[r.inner] = _at(first, increment, loop.i)
-    loop.states = [s for s in loop.states if s.inner not in functions or s in kept]
+    loop.states = [s for s in loop.states if s.final not in finals]
     loop.rows = [r for r in loop.rows if r.inner not in functions]
     loop.set_outputs(replaced(loop.outputs(), functions))
     loop.drop_unread()

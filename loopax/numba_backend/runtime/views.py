@@ -31,19 +31,7 @@ def _type_of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads th
 @lower_builtin(in_line, types.Array)
 def _lower_in_line(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     source = make_array(signature.args[0])(context, builder, args[0])
-    result = make_array(signature.return_type)(context, builder)
-    populate_array(
-        result,
-        data=source.data,
-        shape=[source.nitems],
-        strides=[ir.Constant(source.itemsize.type, _itemsize(context, signature.args[0]))],
-        itemsize=source.itemsize,
-        meminfo=source.meminfo,
-        parent=source.parent,
-    )
-    value = result._getvalue()
-    context.nrt.incref(builder, signature.return_type, value)
-    return value
+    return _view(context, builder, signature, source, source.data, [source.nitems])
 
 
 def view_of_run(a: Any, start: int, shape: Any) -> Any:
@@ -64,18 +52,26 @@ def _type_of_view_of_run(context):  # type: ignore[no-untyped-def]  # Numba read
 def _lower_view_of_run(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     array, start, lengths = signature.args
     source = make_array(array)(context, builder, args[0])
-    result = make_array(signature.return_type)(context, builder)
     first = context.cast(builder, args[1], start, types.intp)
     shape = [
         context.cast(builder, n, t, types.intp)
         for n, t in zip(cgutils.unpack_tuple(builder, args[2]), lengths, strict=True)
     ]
-    strides = [ir.Constant(source.itemsize.type, _itemsize(context, array))]
+    return _view(context, builder, signature, source, builder.gep(source.data, [first]), shape)
+
+
+def _view(
+    context: Any, builder: Any, signature: Any, source: Any, data: Any, shape: list[Any]
+) -> Any:
+    """An array in C order of the memory of ``source``, from ``data`` on."""
+    element = context.get_data_type(signature.return_type.dtype)
+    strides = [ir.Constant(source.itemsize.type, int(context.get_abi_sizeof(element)))]
     for n in shape[:0:-1]:
         strides.insert(0, builder.mul(strides[0], n))
+    result = make_array(signature.return_type)(context, builder)
     populate_array(
         result,
-        data=builder.gep(source.data, [first]),
+        data=data,
         shape=shape,
         strides=strides,
         itemsize=source.itemsize,
@@ -85,10 +81,6 @@ def _lower_view_of_run(context: Any, builder: Any, signature: Any, args: Any) ->
     value = result._getvalue()
     context.nrt.incref(builder, signature.return_type, value)
     return value
-
-
-def _itemsize(context: Any, array: Any) -> int:
-    return int(context.get_abi_sizeof(context.get_data_type(array.dtype)))
 
 
 FUNCTIONS = {f.__name__: f for f in (in_line, view_of_run)}
