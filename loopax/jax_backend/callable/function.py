@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.ir.program import EarlyPart, Program
-from loopax.jax_backend.callable.arguments import JaxArguments
+from loopax.jax_backend.callable.arguments import JaxArguments, wait_for
 from loopax.jax_backend.callable.call_errors import (
     failure_in,
     flagged_error,
@@ -173,7 +173,7 @@ class JaxFunction(Stages, ProgramFunction):
             try:
                 outputs, _, flag = compiled(*args)
                 if self._failures:  # that something may fail is found out by tracing it
-                    jax.block_until_ready(outputs)
+                    wait_for((outputs,))
                 if flag is None or is_down(flag):
                     return trimmed(outputs)
             except Exception:  # what fails is run once more, to say why
@@ -270,7 +270,7 @@ class JaxFunction(Stages, ProgramFunction):
             *results, flag = form(values, concrete, may_open)
             if self._options["checks"] == "raise" or self._failures:
                 # JAX does not wait for what it computes, and so would raise where that is looked at.
-                jax.block_until_ready(results)
+                wait_for(results)
         except Exception as error:
             failure = failure_in(str(error), self._failures)
             failure = failure or native_error(error, self._as_written(form), values)

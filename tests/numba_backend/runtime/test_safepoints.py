@@ -86,6 +86,49 @@ def test_what_a_handler_raises_is_raised():
     assert found.stdout == "TimeoutError by the user -0.5\n", found.stderr
 
 
+# Without safepoints: the signal is handled when the function returns.
+BETWEEN = """
+f = loopax.jaxify([x], [x + 1, loopax.scan(lambda s, _: (pt.cos(s), s), x, length=3000)[1]], backend='numba')
+f(0.5)
+kinds = set()
+ended = threading.Event()
+
+def interrupt():
+    while not ended.is_set():
+        time.sleep(0.0001)
+        signal.raise_signal(signal.SIGINT)
+
+class Signal(Exception):
+    pass
+
+def handler(number, frame):
+    if is_called:
+        raise Signal
+
+is_called = False
+signal.signal(signal.SIGINT, handler)
+thread = threading.Thread(target=interrupt)
+thread.start()
+for _ in range(300):
+    try:
+        is_called = True
+        f(0.5)
+        is_called = False
+    except BaseException as error:
+        is_called = False
+        kinds.add(type(error).__name__)
+ended.set()
+thread.join()
+print(kinds)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
+def test_a_signal_is_no_system_error():
+    found = run(BETWEEN)
+    assert found.stdout == "{'Signal'}\n", found.stderr
+
+
 @pytest.fixture(scope="module")
 def endless():
     return loopax.jaxify([X], loopax.while_loop(lambda s: s > 0, pt.cos, X), backend="numba")
