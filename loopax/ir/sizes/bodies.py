@@ -40,11 +40,11 @@ class BodyDims:
         """Whether state ``k`` is as long along ``axis`` after the step as before it.
 
         True where that is proved, False where it may differ; None where the state is after each step
-        as long as a row or a constant, and so can differ only from its start.
+        as long as a row, a constant or another state was, and so can differ only from its start.
         """
         key = (k, axis)
         if key not in self._keeps:
-            self._keeps[key] = self._verdict(self._args.states[k], self._outs.states[k], axis)
+            self._keeps[key] = self._verdict(k, axis)
         return self._keeps[key]
 
     def keeps_its_start(
@@ -61,11 +61,28 @@ class BodyDims:
         -------
         None where that is not known.
         """
+        return self._keeps_its_start(k, axis, start, outside, frozenset())
+
+    def _keeps_its_start(
+        self,
+        k: int,
+        axis: int,
+        start: DimExpr,
+        outside: Callable[[Any], DimExpr | None],
+        passed: frozenset[int],
+    ) -> bool | None:
         if self.keeps(k, axis):
             return True
+        next_length = self.dims.length(self._outs.states[k], axis)
+        # A state that takes over another one keeps its length if that one does.
+        for variable, _ in next_length.terms:
+            other = self._state_with(DimExpr.variable(variable))
+            if other is not None and other[0] not in passed | {k}:
+                own = outside(variable)
+                if own is None or not self._keeps_its_start(*other, own, outside, passed | {k}):
+                    return None
         equal = EqualDims((a.replaced(outside), b.replaced(outside)) for a, b in self._agreements)
-        next_length = self.dims.length(self._outs.states[k], axis).replaced(outside)
-        growth = equal.canonical(next_length) - equal.canonical(start)
+        growth = equal.canonical(next_length.replaced(outside)) - equal.canonical(start)
         return None if growth.constant is None else growth.constant == 0
 
     @cached_property
@@ -74,7 +91,9 @@ class BodyDims:
         nodes = self._graph.toposort()
         return [pair for node in nodes for pair in agreement_rule(node.op, self.dims, node)]
 
-    def _verdict(self, state: Any, next_state: Any, axis: int) -> bool | None:
+    def _verdict(self, k: int, axis: int, passed: frozenset[int] = frozenset()) -> bool | None:
+        """The answer of `keeps`; states of ``passed`` are being asked."""
+        state, next_state = self._args.states[k], self._outs.states[k]
         state_length = self.dims.length(state, axis)
         if state_length.constant is not None:
             return True
@@ -92,11 +111,22 @@ class BodyDims:
             elif self._is_of_an_input(self.dims.length(v, axis)):
                 continue
             else:
-                verdict = False
+                other = self._state_with(self.dims.length(v, axis))
+                if other is None or (
+                    other[0] not in passed and self._verdict(*other, passed | {k}) is False
+                ):
+                    verdict = False
                 continue
             stack += [x for x in sources if x not in visited]
             visited.update(sources)
         return verdict
+
+    def _state_with(self, length: DimExpr) -> tuple[int, int] | None:
+        """The state, and the axis of it, that ``length`` is of."""
+        variable = length.only_variable
+        if isinstance(variable, Length) and variable.of in self._args.states:
+            return self._args.states.index(variable.of), variable.axis
+        return None
 
     def _is_of_an_input(self, length: DimExpr) -> bool:
         """Whether ``length`` is a row's or a constant's, and so the same at each step."""

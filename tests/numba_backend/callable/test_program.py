@@ -149,6 +149,20 @@ def test_a_trace_that_grows(reverse):
     assert run.source.count(".copy()") == 2 + 2 * reverse
 
 
+def test_a_state_that_takes_over_one_that_changes_its_length():
+    """Each step is as long as the start of the state before it, and one step later as another start."""
+    states = x, y, z = pt.dvectors("xyz")
+    run = loopax.jaxify(
+        list(states),
+        list(loopax.fori_loop(0, 3, lambda i, c: (2 * c[0], c[0], c[1]), (x, y, z))),
+        backend="numba",
+    )
+    for lengths in ((3, 2, 2), (2, 2, 2), (1, 2, 3), (0, 2, 2)):
+        found = run(*map(np.ones, lengths))
+        for scale, value in zip((8, 4, 2), found, strict=True):
+            np.testing.assert_array_equal(value, np.full(lengths[0], scale), strict=False)
+
+
 def test_what_is_read_again_is_not_written_to():
     """Each of these writes is the only reader of its array in its graph, and yet must copy."""
     s, c = pt.dscalar("s"), pt.dvector("c")
