@@ -21,16 +21,15 @@ def by_rows(node: Apply) -> list[int]:
 
 
 def is_row_wise(node: Apply) -> bool:
-    """Whether row ``t`` of the output follows from row ``t`` of each input, so that `row_of` gives it.
+    """Whether row ``t`` of the output follows from row ``t`` of inputs, and lengths: `row_of` gives it.
 
     An input of one row, known to be one, stands for all rows.
     """
-    own = by_rows(node)
-    return (
-        bool(own)
-        and len(own) == len(node.inputs)
-        and facts_of(node.op).behind(node, -1) is not None
-    )
+    own, facts = by_rows(node), facts_of(node.op)
+    if not own or facts.behind(node, -1) is None:
+        return False
+    others = [v for k, v in enumerate(node.inputs) if k not in own]
+    return not others or all(any(v is n for n in facts.lengths(node)) for v in others)
 
 
 def stands_for_all_rows(v: Any) -> bool:
@@ -38,6 +37,10 @@ def stands_for_all_rows(v: Any) -> bool:
     return bool(v.type.shape[0] == 1)
 
 
-def row_of(node: Apply, row: Callable[[Variable], Any]) -> Any:
-    """The output of ``node`` at one row, given ``row``, which gives that of an input."""
-    return facts_of(node.op).behind(node, -1)(*map(row, node.inputs))
+def row_of(
+    node: Apply, row: Callable[[Variable], Any], whole: Callable[[Variable], Any] = lambda v: v
+) -> Any:
+    """The output of ``node`` at one row: ``row`` gives that of an input, ``whole`` a length."""
+    own = by_rows(node)
+    inputs = [row(v) if k in own else whole(v) for k, v in enumerate(node.inputs)]
+    return facts_of(node.op).behind(node, -1)(*inputs)

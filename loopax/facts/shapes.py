@@ -77,6 +77,15 @@ def _of_value(node: Apply) -> Axes:
     return (of_value, *((None,) * ndim for _ in node.inputs[1:]))
 
 
+def _filled_behind(node: Apply, n: int) -> Any:
+    """An Alloc of a value with fewer axes, whose result has as many fewer lengths."""
+
+    def filled(value: Any, *lengths: Any) -> Any:
+        return pt.alloc(value, *lengths[-n:]) if len(lengths) > -n else value
+
+    return filled if n < 0 else None
+
+
 def _step_is_known(node: Apply) -> Errors:
     step = node.inputs[2]
     return Errors.NONE if isinstance(step, Constant) and step.data else Errors.VALUE
@@ -93,6 +102,7 @@ register(
         errors=_shape_or_length,
         lengths=lambda node: node.inputs[1:],
         axes=_of_value,
+        behind=_filled_behind,
         linear=_first,
     ),
 )

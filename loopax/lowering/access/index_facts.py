@@ -22,9 +22,11 @@ from loopax.base.upstream.pytensor import IfElse, LazyIfElse
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.checked import Checked
 from loopax.ir.sizes import (
+    Clipped,
     DimExpr,
     Dims,
     Fact,
+    Length,
     access_of,
     counts_steps,
     dims_of,
@@ -44,8 +46,9 @@ class IndexFacts:
         lazy = any(isinstance(node.op, IfElse | LazyIfElse) for node in graph.apply_nodes)
         checkable = any(isinstance(v.type, DenseTensorType) for v in graph.outputs)
         self._facts = [] if lazy or not checkable else self._of_indices()
-        if self._facts:
-            self.dims = Dims([*loop_facts(graph, unconditional_dims_of(graph)), *self._facts])
+        self._implied = _implied(self._facts, self.dims)
+        if self._implied:
+            self.dims = _dims_with(graph, self._implied)
 
     def _of_indices(self) -> list[Fact]:
         dims, facts = self._without, []
@@ -65,7 +68,7 @@ class IndexFacts:
         if not self._facts or self._without.at_least(expr):
             return v
         variables = {variable for variable, _ in expr.terms}
-        for fact in self._facts:
+        for fact in self._implied:
             if variables & {variable for variable, _ in fact.expr.terms}:
                 v = self._checked(v, fact)
         return v
@@ -77,7 +80,10 @@ class IndexFacts:
             return
         k = next(k for k, v in enumerate(self.graph.outputs) if isinstance(v.type, DenseTensorType))
         old = new = self.graph.outputs[k]
-        for length, least in dict.fromkeys((fact.expr, fact.least) for fact in lost):
+        largest: dict[DimExpr, int] = {}
+        for fact in lost:
+            largest[fact.expr] = max(fact.least, largest.get(fact.expr, 0))
+        for length, least in largest.items():
             new = self._checked(new, Fact(lost[0].node, length, least))
         for client, at in list(self.graph.clients[old]):
             if isinstance(client.op, Output) and client.op.idx == k:
@@ -91,6 +97,22 @@ class IndexFacts:
         return Checked(IndexError, _MESSAGE)(v, holds)
 
 
+def _all_as_long(dims: Dims, length: DimExpr) -> list[DimExpr]:
+    """``length`` and lengths that are at least as large: that of the array a slice is of, for instance."""
+    if len(length.terms) != 1:
+        return [length]
+    [(variable, factor)] = length.terms
+    sides: list[DimExpr] = []
+    if factor == 1 and isinstance(variable, Clipped) and not variable.largest:
+        sides = [variable.a, variable.b]
+    elif factor == 1 and isinstance(variable, Length) and not variable.axis:
+        node = variable.of.owner
+        if node is not None and isinstance(node.op, Subtensor):
+            access = access_of(node)
+            sides = [] if access.is_row else [dims.length(access.array)]
+    return [length, *(x for side in sides for x in _all_as_long(dims, side + length.offset))]
+
+
 def checked_dims(graph: FunctionGraph) -> Dims:
     """Dimensions, given that the checks raise that `IndexFacts` has put around outputs.
 
@@ -99,6 +121,20 @@ def checked_dims(graph: FunctionGraph) -> Dims:
     facts = [fact for v in graph.outputs for fact in _checked_facts(v, dims_of(graph))]
     if not facts:
         return dims_of(graph)
+    return _dims_with(graph, _implied(facts, dims_of(graph)))
+
+
+def _implied(facts: list[Fact], dims: Dims) -> list[Fact]:
+    """``facts``, and those of longer arrays: where a slice has two rows, so has what it is a slice of."""
+    return [
+        Fact(fact.node, length, fact.least)
+        for fact in facts
+        for length in _all_as_long(dims, fact.expr)
+        if [factor for _, factor in length.terms] == [1]
+    ]
+
+
+def _dims_with(graph: FunctionGraph, facts: list[Fact]) -> Dims:
     return Dims([*loop_facts(graph, unconditional_dims_of(graph)), *facts])
 
 

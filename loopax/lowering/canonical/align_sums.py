@@ -1,18 +1,23 @@
-"""A sum that a state adds one row late -> a sequence of the loop's own rows.
+"""A sum that a state adds early -> a sequence of the loop's own rows.
 
     y = join(0, [0], w), n + 1 rows                  k = f(k + w row), from 0
     s = f(s) + y[:-1] row, from y[-1], backwards ->  the final of s is k's
 
 A state ``s' = f(s) + x`` is taken for ``k = s - x``, with the ``x`` that was added last, so that
 ``k' = f(k + z)`` where ``z`` is what ``x`` was one step before, and the initial state before that. Of
-a sum ``x`` only the terms are moved for which it helps.
+a sum ``x`` only the terms are moved for which it helps. States that only hand a row on, as those of a
+window of several taps do, are a chain
 
-Condition: the initial state and the rows of ``x`` are the rows of one tensor, which is a sum of windows,
-and a term of it is a tensor or fewer cuts of one when it is read one row on. The row is read nowhere
-else in the step, nor is the state as it is behind the step.
+    s' = f(r) + x,  q' = g(r) + s,  r' = h(r) + q
 
-Reason: PyTensor's gradients keep the cotangents of all states in a buffer, that of the first one
-included: a loop that goes through it reads what the step before it made next to what its own step
+and a term of ``x`` may move to any state of it: added to ``r`` it is read three steps late.
+
+Condition: the initial states and the rows of ``x`` are the rows of one tensor, which is a sum of windows,
+and a term of it is a tensor or fewer cuts of one when it is read some rows on. The row is read nowhere
+else in the step, nor is a state on the way to the one it is added to.
+
+Reason: PyTensor's gradients keep the cotangents of all states in a buffer, those of the first ones
+included: a loop that goes through it reads what an earlier step made next to what its own step
 made. No loop over the same steps can fuse with it, where a loop that reads ``w`` can.
 
 It does not undo itself: a term that is read row by row costs nothing, and would cost one row on.
@@ -34,10 +39,11 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import DimExpr
+from loopax.ir.sizes import DimExpr, Window
+from loopax.ir.sizes.dim_expr import total
 from loopax.lowering.access.index_facts import checked_dims
 from loopax.lowering.access.pieces import Pieces
-from loopax.lowering.access.row_pieces import NONE, ONE, Piece, Rows, is_zero, part
+from loopax.lowering.access.row_pieces import NONE, ONE, Piece, Rows, is_zero, joined, part
 from loopax.lowering.access.row_sums import terms
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, State, replace_outputs
@@ -68,27 +74,55 @@ def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
     op: Any = node.op
     uses = Counter([v for inner in op.fgraph.apply_nodes for v in inner.inputs])
     uses.update(op.fgraph.outputs)
-    moves = []
+    after = _handed_to(op, uses)
+    moves: list[tuple[int, list[int], _Moved]] = []
     for k in range(op.n_states):
         at = _row_added(op, k, uses)
         if at is not None:
-            moved = _moved(pieces, node, node.inputs[1 + at], node.inputs[1 + op.n_seqs + k])
+            chain = _chain(k, after, {state for _, states, _ in moves for state in states})
+            inits = [node.inputs[1 + op.n_seqs + state] for state in chain]
+            moved = _moved(pieces, node, node.inputs[1 + at], inits)
             if moved is not None:
-                moves.append((k, at, moved))
+                moves.append((at, chain[: len(moved.states)], moved))
     if not moves:
         return
     loop = OpenLoop.of(node)
     rows = [*loop.rows]
-    for k, at, moved in moves:
-        _rotate(loop, loop.states[k], rows[at], moved)
+    for at, chain, moved in moves:
+        _rotate(loop, [loop.states[k] for k in chain], rows[at], moved)
     new = loop.close()
-    for k, _, moved in moves:
-        if moved.rest is not None:
-            new[node.outputs[k]] = new[node.outputs[k]] + moved.rest
+    for _, chain, moved in moves:
+        for k, state in zip(chain, moved.states, strict=True):
+            if state.rest is not None:
+                new[node.outputs[k]] = new[node.outputs[k]] + state.rest
     replace_outputs(graph, new, "align_sums")
 
 
 # -- the step ------------------------------------------------------------------------------------
+
+
+def _handed_to(op: Any, uses: Counter[Any]) -> dict[int, int]:
+    """The state that takes over each state as a term, where nothing else reads it."""
+    place = {v: k for k, v in enumerate(op.args.states)}
+    after = {}
+    for k, v in enumerate(op.outs.states):
+        terms, sums = _terms(v)
+        if not any(uses[x] > 1 for x in sums):
+            after |= {place[x]: k for x in terms if x in place and uses[x] == 1}
+    alike = {k for k, v in enumerate(op.args.states) if isinstance(v.type, DenseTensorType)}
+    return {
+        k: then
+        for k, then in after.items()
+        if {k, then} <= alike and op.args.states[k].type == op.args.states[then].type
+    }
+
+
+def _chain(k: int, after: dict[int, int], taken: set[int]) -> list[int]:
+    """State ``k`` and those that take it over, one after the other."""
+    chain = [k]
+    while (then := after.get(chain[-1])) is not None and then not in taken and then not in chain:
+        chain.append(then)
+    return chain
 
 
 def _row_added(op: Any, k: int, uses: Counter[Any]) -> int | None:
@@ -121,68 +155,105 @@ def _terms(v: Any) -> tuple[list[Any], list[Any]]:
     return terms, sums
 
 
-def _rotate(loop: OpenLoop, state: State, row: Input, moved: _Moved) -> None:
-    """Have ``state`` stand for itself without the moved terms of ``row``."""
+def _rotate(loop: OpenLoop, chain: list[State], row: Input, moved: _Moved) -> None:
+    """Have the states of ``chain`` stand for themselves without the moved terms of ``row``."""
     if moved.kept is None:
         loop.rows.remove(row)
-        others = [v for v in _terms(state.next)[0] if v is not row.inner]
-        state.next = others[0] if len(others) == 1 else pt.add(*others)
+        others = [v for v in _terms(chain[0].next)[0] if v is not row.inner]
+        chain[0].next = others[0] if len(others) == 1 else pt.add(*others)
     else:
         row.outer = moved.kept
-    before = moved.before
-    new = Input(before.type.clone(shape=before.type.shape[1:])(), before)
-    loop.rows.append(new)
-    state.init = state.inner.type.filter_variable(moved.init)
-    loop.set_outputs(replaced(loop.outputs(), {state.inner: state.inner + new.inner}))
+    for state, change in zip(chain, moved.states, strict=True):
+        state.init = state.inner.type.filter_variable(change.init)
+        if change.late is not None:
+            late = change.late
+            new = Input(late.type.clone(shape=late.type.shape[1:])(), late)
+            loop.rows.append(new)
+            loop.set_outputs(replaced(loop.outputs(), {state.inner: state.inner + new.inner}))
 
 
 # -- the rows outside ----------------------------------------------------------------------------
 
 
-class _Moved(NamedTuple):
-    before: Any  # rows that are added to the state before the step
-    kept: Any  # rows that are added behind it, as before; None if there are none
+class _State(NamedTuple):
+    late: Any  # rows that are added to the state before the step, None if nothing
     init: Any
     rest: Any  # what the final lacks, None if nothing
 
 
-def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
-    """A replacement for the rows ``x`` that are added to a state that begins as ``init``."""
+class _Moved(NamedTuple):
+    kept: Any  # rows that are added behind the first state, as before; None if there are none
+    states: list[_State]
+
+
+def _moved(pieces: Pieces, node: Apply, x: Any, inits: list[Any]) -> _Moved | None:
+    """A replacement for the rows ``x``, added to the first state of a chain that begins as ``inits``.
+
+    The rows of the inits and of ``x`` are numbered in one sequence. State ``k`` of the chain, from 1, holds
+    at each step the row that was added ``k`` steps before.
+    """
     op: Any = node.op
-    n = pieces.dims.value(node.inputs[0])
-    if pieces.dims.length(x) != n or x.type.ndim != init.type.ndim + 1:
+    n, depth, reverse = pieces.dims.value(node.inputs[0]), len(inits), op.options.reverse
+    if pieces.dims.length(x) != n or x.type.ndim != inits[0].type.ndim + 1:
         return None
-    first = pieces.as_row(init)
-    rows = (*pieces.rows(x), first) if op.options.reverse else (first, *pieces.rows(x))
-    behind, begin, end = (0, n, NONE) if op.options.reverse else (1, NONE, n)
-    moved: list[Rows] = []
-    kept: list[Rows] = []
-    for term in terms(pieces, rows, x):
-        here, before = (part(pieces.dims, term, DimExpr(offset=k), n) for k in (behind, 1 - behind))
-        if here is None and before is None:
+    firsts = [pieces.as_row(init) for init in inits]
+
+    def late(term: Rows, by: int) -> Rows | None:
+        """The ``n`` rows of ``term`` that are read where each is added ``by`` steps late."""
+        return part(pieces.dims, term, DimExpr(offset=by if reverse else depth - by), n)
+
+    by_delay: list[list[Rows]] = [[] for _ in range(depth + 1)]
+    for term in _all_terms(pieces, x, firsts, reverse):
+        costs = {k: pieces.cost(t) for k in range(depth + 1) if (t := late(term, k)) is not None}
+        if not costs:
             return None
-        if before is not None and (here is None or pieces.cost(before) < pieces.cost(here)):
-            moved.append(term)
-        else:
-            kept.append(term)
-    if not moved:
+        by_delay[min(costs, key=lambda k: (costs[k], k))].append(term)
+    if not any(by_delay[1:]):
         return None
-    inits, missing = _rows_at(pieces, kept, begin), _rows_at(pieces, moved, end)
-    if inits is None or missing is None:
-        return None
-    at_first = [pieces.row(p, x) for p in inits] or [pieces.row(pieces.zeros(x.type.dtype), x)]
-    return _Moved(
-        _sum([pieces.build(_part(pieces, t, 1 - behind, n), x) for t in moved]),
-        _sum([pieces.build(_part(pieces, t, behind, n), x) for t in kept]),
-        _sum(at_first),
-        _sum([pieces.row(p, x) for p in missing]),
-    )
+
+    def added(delay: int) -> Any:
+        return _sum([pieces.build(late(term, delay), x) for term in by_delay[delay]])
+
+    states = []
+    for k in range(1, depth + 1):
+        begin = n + (k - 1) if reverse else DimExpr(offset=depth - k)
+        end = DimExpr(offset=k - 1) if reverse else n + (depth - k)
+        start = _rows_at(pieces, [t for moved in by_delay[:k] for t in moved], begin)
+        missing = _rows_at(pieces, [t for moved in by_delay[k:] for t in moved], end)
+        if start is None or missing is None:
+            return None
+        at_first = [pieces.row(p, x) for p in start] or [pieces.row(pieces.zeros(x.type.dtype), x)]
+        rest = _sum([pieces.row(p, x) for p in missing])
+        states.append(_State(added(k), _sum(at_first), rest))
+    return _Moved(added(0), states)
 
 
-def _part(pieces: Pieces, term: Rows, start: int, n: DimExpr) -> Rows:
-    rows_of_part = part(pieces.dims, term, DimExpr(offset=start), n)
-    assert rows_of_part is not None
-    return rows_of_part
+def _all_terms(pieces: Pieces, x: Any, firsts: list[Piece], reverse: bool) -> list[Rows]:
+    """The rows ``x`` and the initial rows ``firsts``, of the last step first, in one order, as a sum."""
+    rows = joined((*pieces.rows(x), *firsts) if reverse else (*firsts[::-1], *pieces.rows(x)))
+    return _terms_of_buffer(pieces, x, rows) or terms(pieces, rows, x)
+
+
+def _terms_of_buffer(pieces: Pieces, x: Any, rows: Rows) -> list[Rows] | None:
+    """The terms of the buffer that ``rows`` begin in, if it has all of them.
+
+    Those at its end may have been traced to where the buffer got them from.
+    """
+    first, *others = rows
+    if not isinstance(first, Window) or first.step != 1:
+        return None
+    n, length = total(piece.count for piece in rows), pieces.dims.length(first.source)
+    whole = terms(pieces, (Window(first.source, NONE, length),), x)
+    cuts = [part(pieces.dims, term, first.start, n) for term in whole]
+    at = first.count
+    for piece in others:
+        there = [
+            p for term in cuts for p in part(pieces.dims, term or (), at, piece.count) or (None,)
+        ]
+        if [p for p in there if p is None or not is_zero(p)] != ([] if is_zero(piece) else [piece]):
+            return None
+        at = at + piece.count
+    return None if None in cuts else cuts  # type: ignore[return-value]  # None is in no cut
 
 
 def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | None:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
@@ -43,6 +44,7 @@ def recognise_reverse(graph: FunctionGraph) -> None:
     if any(map(_has_step, graph.apply_nodes)):
         traces = _turn_loops(graph)
         _cancel(graph, traces)
+        MergeOptimizer().rewrite(graph)  # two reads of one array may each have got their own
     map_bodies(graph, recognise_reverse)
 
 

@@ -163,7 +163,7 @@ class _Fused:
                 return self._const(squeeze(v, axis=0), kind, v)
             return self._row(v, v, kind)
 
-        self._emit(row_of(node, row), node.outputs[0])
+        self._emit(row_of(node, row, lambda v: self._const(v, v.type)), node.outputs[0])
 
     def _emit(self, inner: Any, trace: Any) -> None:
         self._rows[trace] = inner

@@ -22,7 +22,7 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.facts.rows import is_row_wise, stands_for_all_rows
+from loopax.facts.rows import by_rows, is_row_wise, stands_for_all_rows
 from loopax.ir import Scan
 from loopax.ir.sizes import dims_of, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom
@@ -95,14 +95,26 @@ class Plan:
 
     def _other(self, node: Apply) -> None:
         needs = whole = 0
-        by_row = is_row_wise(node)
-        for v in node.inputs:
+        by_row = self._is_row_wise(node)
+        own = by_rows(node)
+        for k, v in enumerate(node.inputs):
             depends, w = self._mask(v)
             needs |= depends
-            whole |= depends if by_row and stands_for_all_rows(v) else w
+            is_read_whole = by_row and (k not in own or stands_for_all_rows(v))
+            whole |= depends if is_read_whole else w
         for v in node.outputs:
             if needs:
                 self._masks[v] = (needs, whole if by_row else needs)
+
+    def _is_row_wise(self, node: Apply) -> bool:
+        """Whether a loop can compute ``node`` row by row: with a given length, if it is that of its inputs."""
+        if not is_row_wise(node):
+            return False
+        own = by_rows(node)
+        n = self._dims.length(node.outputs[0])
+        return len(own) == len(node.inputs) or all(
+            self._dims.length(node.inputs[k]) == n for k in own
+        )
 
     def _loop(self, node: Apply, parts: list[Atom]) -> None:
         op: Any = node.op
@@ -225,14 +237,14 @@ class Plan:
                 else:
                     stack.append((v, True))
                     stack += [(x, False) for x in row_inputs(atom)]
-            elif isinstance(v, Variable) and v.owner is not None and is_row_wise(v.owner):
+            elif isinstance(v, Variable) and v.owner is not None and self._is_row_wise(v.owner):
                 if v.owner in cluster.parts:
                     continue
                 if done:
                     cluster.parts[v.owner] = None
                 else:
                     stack.append((v, True))
-                    stack += [(x, False) for x in v.owner.inputs]
+                    stack += [(v.owner.inputs[k], False) for k in by_rows(v.owner)]
 
     def _settle(self, atom: Atom) -> None:
         """A row that no loop has taken: to one that it follows from, or else to a loop without states."""

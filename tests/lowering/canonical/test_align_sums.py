@@ -154,6 +154,46 @@ def test_in_a_body():
     assert not pieced(node.inputs[1:2])
 
 
+def window(buffer: Any, depth: int, reverse: bool = True, emit: Any = None) -> Any:
+    """The ends of a loop through ``buffer`` with a window of ``depth`` rows, and a trace."""
+    rows = buffer[:-depth] if reverse else buffer[depth:]
+    inits = [buffer[k] for k in (range(-depth, 0) if reverse else range(depth)[::-1])]
+    emit = emit or (lambda *c: c[-1])
+
+    def step(c: Any, r: Any) -> Any:
+        last = a * pt.tanh(c[-1])
+        return (last + r, *(last * s * k + x for k, x in enumerate(c[:-1], 1))), emit(*c)
+
+    finals, trace = scan(step, tuple(inits), rows, reverse=reverse)
+    return [*finals, trace]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_a_window_of_several_rows(depth):
+    """A row that enters the window is read when it leaves: as many steps late as the window is long."""
+    buffer = pt.join(0, pt.zeros(depth), w * q)
+    assert read(aligned(window(buffer, depth))) == [Elemwise]
+
+
+def test_terms_that_are_late_by_different_numbers_of_steps():
+    buffers = [pt.join(0, pt.zeros(k), w * x, pt.zeros(3 - k)) for k, x in enumerate([1, 2, 3, a])]
+    graph = aligned(window(pt.add(*buffers), 3))
+    assert not pieced(loops(graph)[0].inputs[1:5])
+
+
+def test_a_window_forwards():
+    buffer = pt.join(0, w, pt.zeros(2))
+    assert read(aligned(window(buffer, 2, reverse=False))) == [None]
+
+
+def test_a_row_of_the_window_that_the_step_reads_holds_all_terms():
+    by_one = pt.join(0, pt.zeros(1), w, pt.zeros(2))
+    for emit in (lambda *c: c[1], lambda *c: c[0] * c[1]):
+        assert read(aligned(window(by_one, 3, emit=emit))) == [None]
+    by_two = pt.join(0, pt.zeros(2), w, pt.zeros(1))
+    aligned(window(by_two, 3, emit=lambda *c: c[0] * c[1]), changed=False)
+
+
 # -- what is not -------------------------------------------------------------------------------------
 
 
