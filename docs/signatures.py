@@ -26,13 +26,16 @@ class CallerSignatures(griffe.Extension):
 
 
 def shown(default: str, module: str) -> str:
-    """The text of a default, which is an expression in the namespace of ``module``."""
+    """The text of a default, an expression in the namespace of ``module``; `...` without that module."""
     try:
         ast.literal_eval(default)
         return default
     except ValueError:
         names = {node.id for node in ast.walk(ast.parse(default)) if isinstance(node, ast.Name)}
-        namespace = vars(import_module(module))
+        try:
+            namespace = vars(import_module(module))
+        except ImportError:  # `loopax.pymc` on Python 3.11, for which there is no PyMC 6
+            return "..."
         if not names <= set(namespace):
             return default
         value = eval(default, dict(namespace))
