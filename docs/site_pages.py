@@ -33,6 +33,8 @@ def on_files(files, config):
     add("gallery/index.md", content=page.index())
     for name in page.EXAMPLES:
         add(f"gallery/{name}.md", content=page.page(name))
+        add(f"gallery/{name}.py", content=page.download(name))
+        add(f"gallery/{name}.ipynb", content=page.notebook(name))
     changes = (page.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     add("changelog.md", content=replaced(changes, FROM_ABOVE))
     add("assets/curvature.html", content=drawing())

@@ -25,8 +25,9 @@ from pathlib import Path
 import pytensor
 from PIL import Image
 
-from examples.gallery import beside, overview
+from examples.gallery import overview
 from examples.gallery.page import EXAMPLES, OPTIONAL, needs, script
+from loopax.demo import gallery
 
 
 def main(argv=None):
@@ -37,7 +38,7 @@ def main(argv=None):
     parser.add_argument("--check", action="store_true", help="compare numbers, and time nothing")
     arguments = parser.parse_args(argv)
     if arguments.check:
-        beside.timing = False
+        gallery.timing = False
     if unknown := set(arguments.names) - set(EXAMPLES):
         parser.error(f"no example is called {', '.join(sorted(unknown))}")
     arguments.to.mkdir(parents=True, exist_ok=True)
@@ -71,16 +72,16 @@ def kept(name, folder):
 
 def run(name):
     """The figure of an example, what it printed, and its ratios."""
-    beside.ratios.clear()
+    gallery.ratios.clear()
     printed = io.StringIO()
     with redirect_stdout(printed):
         # PyMC samples with what it compiles; of PyTensor's own functions values are asked a few times.
         quick = (
-            {} if beside.timing or "pymc" in needs(name) else {"mode": "FAST_COMPILE", "cxx": ""}
+            {} if gallery.timing or "pymc" in needs(name) else {"mode": "FAST_COMPILE", "cxx": ""}
         )
         with pytensor.config.change_flags(**quick):
             namespace = runpy.run_path(str(script(name)), run_name=name)
-    return namespace["figure"], printed.getvalue(), dict(beside.ratios)
+    return namespace["figure"], printed.getvalue(), dict(gallery.ratios)
 
 
 def save(figure, path):

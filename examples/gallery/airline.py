@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 passengers = read("air_passengers")
 log_passengers = np.log(passengers)
@@ -90,7 +90,7 @@ def by_scipy(theta, seasonal, log_variance, w):
 native = loopax.jaxify(inputs, terms.sum(), backend="numba")
 np.testing.assert_allclose(native(*found.x, w), by_scipy(*found.x, w), rtol=1e-10)
 np.testing.assert_allclose(-loss(found.x), by_scipy(*found.x, w), rtol=1e-10)
-beside(
+compare_times(
     {
         "loopax, native": lambda: native(*found.x, w),
         "loopax, JAX": lambda: jax.block_until_ready(loss(found.x)),

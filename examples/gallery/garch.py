@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from scipy.optimize import minimize
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 # %%
 # The model is a PyTensor graph. The step of `loopax.scan` takes the carry first and the row
@@ -94,7 +94,7 @@ np.testing.assert_allclose(native_gradient(found.x * 1.01, data)[1], gradient, r
 
 in_jax_gradient = jax.jit(jax.value_and_grad(loopax.jaxify([parameters, returns], log_likelihood)))
 on_device = jax.device_put(data)
-beside(
+compare_times(
     {
         "loopax, native": lambda: native_gradient(found.x, data),
         "loopax, JAX": lambda: jax.block_until_ready(in_jax_gradient(found.x, on_device)),

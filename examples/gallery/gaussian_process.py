@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, read
+from loopax.demo.gallery import log_densities, read
 
 time, acceleration = read("motorcycle")
 order = np.argsort(time, kind="stable")

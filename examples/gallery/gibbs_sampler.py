@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import loopax
 from examples import gibbs_sampler
-from examples.gallery.beside import beside
+from loopax.demo.gallery import compare_times
 from loopax.demo.nile import read_flow
 
 years, flow = read_flow()  # 1871 to 1970: Durbin and Koopman (2012), table 1
@@ -62,13 +62,13 @@ def chunk(call, n=50):
         call(flow)
 
 
-beside(
+compare_times(
     {
         "loopax, native, 50 sweeps": lambda: chunk(native),
         "PyTensor, default mode, 50 sweeps": lambda: chunk(by_pytensor),
     }
 )
-beside(
+compare_times(
     {
         "loopax, JAX, 100 chains x 250": lambda: jax.block_until_ready(run(starts)),
         "PyTensor, default mode, the same": lambda: chunk(by_pytensor, CHAINS * SWEEPS),

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 years, counts = read("earthquakes")
 STATES = 3
@@ -116,7 +116,7 @@ by_pytensor = pytensor.function([vector], [legacy, pytensor.grad(legacy, vector)
 value, gradient = by_pytensor(start)
 np.testing.assert_allclose(native_gradient(start)[0], value, rtol=1e-10)
 np.testing.assert_allclose(native_gradient(start)[1], gradient, rtol=1e-7, atol=1e-7)
-beside(
+compare_times(
     {
         "loopax, native": lambda: native_gradient(start),
         "PyTensor, default mode": lambda: by_pytensor(start),

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan, read
+from loopax.demo.gallery import log_densities, pytensor_scan, read
 
 years, hares, lynxes = read("hares_and_lynxes")
 counts = np.stack([hares, lynxes], axis=1)

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 import loopax
-from examples.gallery.beside import log_densities, read
+from loopax.demo.gallery import log_densities, read
 
 waiting = read("old_faithful")[1]
 

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 returns = read("mark_pound")
 years, hares, lynxes = read("hares_and_lynxes")
@@ -146,7 +146,7 @@ theta = np.array([0.01, 0.15, 0.8])
 plain = loopax.jaxify(garch, backend="numba")
 checked = loopax.jaxify(garch, backend="numba", checks="nan")
 assert plain(theta, returns) == checked(theta, returns)
-beside(
+compare_times(
     {'checks="nan"': lambda: checked(theta, returns), "no checks": lambda: plain(theta, returns)}
 )
 

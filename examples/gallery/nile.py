@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan
+from loopax.demo.gallery import log_densities, pytensor_scan
 from loopax.demo.nile import PUBLISHED_VARIANCES, read_flow
 
 years, flow = read_flow()  # 1871 to 1970, in 1e8 cubic metres a year: table 1 of the book

@@ -20,8 +20,8 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import initialize_model
 
 import loopax
-from examples.gallery import beside as gallery
-from examples.gallery.beside import beside, read
+from loopax.demo import gallery
+from loopax.demo.gallery import compare_times, read
 
 returns = read("mark_pound")
 
@@ -89,7 +89,7 @@ for name in ("mu", "omega", "alpha", "beta"):
 
 on_device = jax.device_put(start)
 print()
-beside(
+compare_times(
     {
         "loopax, native": lambda: jax.block_until_ready(both[0](on_device)),
         "NumPyro's potential": lambda: jax.block_until_ready(both[1](on_device)),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import loopax
 from examples import particle_filter
-from examples.gallery.beside import beside
+from loopax.demo.gallery import compare_times
 from loopax.demo.nile import PUBLISHED_VARIANCES, local_level, read_flow
 
 years, flow = read_flow()  # 1871 to 1970: Durbin and Koopman (2012), table 1
@@ -56,13 +56,13 @@ print(f"mean likelihood of 500 filters, the exact one being 1: {ratio.mean():.3f
 # %%
 
 rng = np.random.default_rng(2)
-beside(
+compare_times(
     {
         "loopax, native": lambda: native(rng, flow, *PUBLISHED_VARIANCES),
         "PyTensor, default mode": lambda: by_pytensor(rng, flow, *PUBLISHED_VARIANCES),
     }
 )
-beside(
+compare_times(
     {
         "loopax, JAX, 500 filters": lambda: jax.block_until_ready(
             filters(keys, flow, *PUBLISHED_VARIANCES)

@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan
+from loopax.demo.gallery import log_densities, pytensor_scan
 
 TRIALS, PLAYERS = 200, 5
 rng = np.random.default_rng(7)

@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan, read
+from loopax.demo.gallery import log_densities, pytensor_scan, read
 
 days, in_bed = read("influenza")
 BOYS, STEPS = 763, 10  # steps of the solver a day

@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan, read
+from loopax.demo.gallery import log_densities, pytensor_scan, read
 
 returns = read("mark_pound")[-300:]
 returns = returns - returns.mean()

@@ -1,5 +1,6 @@
 """The documentation as a site: what it is made of is there, and its links hold; `make docs` builds it."""
 
+import ast
 import importlib
 import inspect
 import json
@@ -17,6 +18,7 @@ import pytest
 
 import loopax
 from examples.gallery import page
+from loopax.demo import gallery
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -117,7 +119,7 @@ def test_links_of_the_packages_page_lead_into_the_repository(monkeypatch) -> Non
 
 @pytest.mark.parametrize("name", page.EXAMPLES)
 def test_a_page_of_the_gallery_is_its_script(name: str) -> None:
-    source = page.script(name).read_text(encoding="utf-8")
+    source = page.source(name)
     title, cells = page.cells(source)
     text = page.page(name)
     assert text.startswith(f"# {title}\n") and len(title) < 80
@@ -127,9 +129,34 @@ def test_a_page_of_the_gallery_is_its_script(name: str) -> None:
     written = [line for line in source.splitlines() if line and not line.startswith("#")]
     assert "\n".join(code).split()[-20:] == " ".join(written).split()[-20:]
     assert all(block in text for block in code)
-    assert (
-        "figure = Figure(" in source and "assert" in source + (page.HERE / "beside.py").read_text()
+    assert "figure = Figure(" in source and "assert" in source + Path(gallery.__file__).read_text(
+        "utf-8"
     )
+
+
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_an_example_can_be_downloaded(name: str) -> None:
+    """As a script and as a notebook, which need no clone."""
+    program = ast.parse(page.download(name))
+    imported = {
+        alias.name if isinstance(node, ast.Import) else node.module
+        for node in ast.walk(program)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not {module.partition(".")[0] for module in imported} & {
+        "examples",
+        "benchmarks",
+        "tests",
+    }
+    assert ast.unparse(program.body[-1]) == f"figure.savefig('{name}.png')"
+    notebook = json.loads(page.notebook(name))
+    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    compile("\n".join(code), name, "exec")
+    assert code[-1].endswith("figure") and notebook["nbformat"] == 4
+    text = page.page(name)
+    assert f"[script]({name}.py)" in text and f"[notebook]({name}.ipynb)" in text
+    assert f"`loopax[{','.join(page.extras(name))}]`" in text
 
 
 @pytest.mark.parametrize("name", page.EXAMPLES)
@@ -142,7 +169,7 @@ def test_what_came_with_the_code_is_small_and_whole(name: str) -> None:
 
 
 def test_data_name_their_source() -> None:
-    tables = sorted((page.HERE / "data").glob("*.csv"))
+    tables = sorted(gallery.DATA.glob("*.csv"))
     assert tables
     for table in tables:
         first = table.read_text(encoding="utf-8").partition("\n")[0]
