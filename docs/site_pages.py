@@ -61,7 +61,9 @@ def drawing():
     import loopax
 
     x0 = pt.dscalar("x0")
-    xs = pytensor.scan(lambda x: x**2, outputs_info=[x0], n_steps=4, return_updates=False)
+    xs = pytensor.scan(
+        lambda x: x**2, outputs_info=[x0], n_steps=4, return_updates=False
+    )
     curvature = pytensor.grad(pytensor.grad(xs[-1], x0), x0)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "curvature.html"

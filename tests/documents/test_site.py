@@ -19,6 +19,7 @@ import pytest
 import loopax
 from examples.gallery import page
 from loopax.demo import gallery
+from tests.documents.test_documents import DOCUMENTS, blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -166,6 +167,35 @@ def test_what_came_with_the_code_is_small_and_whole(name: str) -> None:
     kept = json.loads(record.read_text(encoding="utf-8"))
     assert kept["printed"] and kept["machine"]
     assert all(0 < ratio < 100 for ratio in kept["ratios"].values()) and kept["ratios"]
+
+
+WIDEST = 80  # characters of code that a page shows on a desktop without scrolling
+
+
+def wide_lines(code: str) -> list[str]:
+    """Lines that are too wide, without strings and messages, which nothing can break."""
+    return [
+        line
+        for line in code.splitlines()
+        if len(line) > WIDEST and not re.search(r"""^ *f?["']|^[\w.]+(Error|Exception): """, line)
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_fits_a_page(path: Path) -> None:
+    blocks = blocks_of(path.read_text(encoding="utf-8"))
+    assert [line for block in blocks for line in wide_lines(block.code)] == []
+
+
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_code_of_an_example_fits_a_page(name: str) -> None:
+    code = [content for kind, content in page.cells(page.source(name))[1] if kind == "code"]
+    assert wide_lines("\n".join(code)) == []
+
+
+def test_wide_lines_are_seen() -> None:
+    wide = f"x = {'1 + ' * 20}1"
+    assert wide_lines(f"{wide}\nValueError: {'x' * 90}\n'{'x' * 90}'") == [wide]
 
 
 def test_data_name_their_source() -> None:
