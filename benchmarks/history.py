@@ -40,6 +40,8 @@ WORDS = {
     "ar2": "AR(2)",
     "ar": "AR",
     "arma": "ARMA",
+    "coregionalised": "coregionalized",
+    "factorisation": "factorization",
     "garch": "GARCH",
     "lkj": "LKJ",
     "kronecker": "Kronecker",
