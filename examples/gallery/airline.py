@@ -1,6 +1,6 @@
 """Airline passengers: a seasonal ARIMA model by the Kalman filter
 
-Box and Jenkins modelled the number of airline passengers with SARIMA (0,1,1)(0,1,1) over twelve
+Box and Jenkins modeled the number of airline passengers with SARIMA (0,1,1)(0,1,1) over twelve
 months. The logarithms, differenced over a month and over a year, follow
 
     w[t] = (1 + theta B)(1 + seasonal B^12) e[t],   e[t] ~ N(0, variance),   B x[t] = x[t-1]

@@ -2,7 +2,7 @@
 
 Shared variables hold the state of a Markov chain, and their updates are one sweep of a sampler. A
 sweep draws the levels before and after a change, the precision, and the year of the change, each
-given the others; `examples/gibbs_sampler.py` has the model and its sources. The chain runs in
+given the others (Carlin, Gelfand and Smith 1992, Applied Statistics 41, 389). The chain runs in
 three ways: as a PyTensor function, as native code, which makes exactly the same draws, and as one
 `lax.scan` over a hundred chains.
 """

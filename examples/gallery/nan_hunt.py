@@ -1,6 +1,6 @@
-"""A nan hunted down: volatility, predators and hidden states
+"""Finding a NaN: volatility, predators and hidden states
 
-Three models give nan or minus infinity, each for another reason: a variance becomes negative, a
+Three models give NaN or minus infinity, each for another reason: a variance becomes negative, a
 differential equation blows up, a probability underflows. `loopax.diagnose` runs the program once
 and says where it happened, in which step of the loop, and what to write instead.
 """
@@ -18,8 +18,8 @@ returns = read("mark_pound")
 years, hares, lynxes = read("hares_and_lynxes")
 
 # %%
-# A GARCH model of the exchange rate. An optimiser without bounds tries a negative `alpha`; the
-# likelihood is nan, and nothing says which of 1,974 days is to blame.
+# A GARCH model of the exchange rate. An optimizer without bounds tries a negative `alpha`; the
+# likelihood is NaN, and nothing says which of 1,974 days is to blame.
 
 
 @loopax.jaxify
@@ -65,7 +65,7 @@ variance = record["h"].values
 
 # %%
 # Hares and lynxes, by Euler's method. Half a year is too long a step when the populations are
-# large: they overflow, and infinity minus infinity is nan.
+# large: they overflow, and infinity minus infinity is NaN.
 
 RATES = np.array([0.545, 0.028, 0.803, 0.024])
 

@@ -3,7 +3,7 @@
 A cloud of particles follows the level of the Nile. Each year every particle moves by a random
 draw and is weighted by this year's flow; then as many particles are drawn again by their weights.
 So the loop's carry holds a random generator and an array, and each step searches.
-`examples/particle_filter.py` has the model and its sources. The mean of the weights estimates the
+The mean of the weights estimates the
 likelihood. For this model the Kalman filter gives the exact value; with another density, the same
 step filters models without an exact solution.
 """
