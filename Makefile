@@ -24,7 +24,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadscope
 READY  = $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL = help
-.PHONY: help setup demo test test-all test-lowest docs gallery docs-check lint format bench bench-gpu build clean
+.PHONY: help setup demo test test-all test-lowest docs access gallery docs-check lint format bench bench-gpu build clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -53,6 +53,9 @@ docs: $(VENV)/.installed-docs ## run every example and code block, and build the
 	$(PY) -m pytest -q -n $(WORKERS) --dist load tests/documents/test_documents.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "Open out/site/index.html"
+
+access: $(VENV)/.installed-access ## axe on each page of out/site, in light and dark, and its width on a phone
+	$(PY) -m tests.documents.access out/site
 
 gallery: $(VENV)/.installed-docs ## the pictures and times that come with the code, made anew on this machine
 	$(PY) -m examples.gallery --to docs/gallery $(ARGS)

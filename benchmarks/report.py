@@ -72,7 +72,9 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
         "device": jax.devices()[0].device_kind,
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))  # `taskset -c 0` leaves one
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
     }
 

@@ -20,7 +20,7 @@ import pytensor.tensor as pt
 
 import loopax
 from examples.gallery.__main__ import machine
-from examples.gallery.beside import pytensor_scan
+from loopax.demo.gallery import pytensor_scan
 from tests.documents.test_documents import blocks_of, needs, run_document
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"

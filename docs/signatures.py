@@ -10,7 +10,9 @@ from typing import Any
 
 import griffe
 
-CATCH_ALL = "unknown"  # the parameter that turns a misspelled option into an error
+CATCH_ALL = (
+    "unknown"  # the parameter that turns a misspelled option into an error
+)
 
 
 class CallerSignatures(griffe.Extension):
@@ -22,18 +24,33 @@ class CallerSignatures(griffe.Extension):
             if parameter.name == CATCH_ALL:
                 del func.parameters[CATCH_ALL]
             elif parameter.default is not None:
-                parameter.default = shown(str(parameter.default), func.module.path)
+                parameter.default = shown(
+                    str(parameter.default), func.module.path
+                )
 
 
 def shown(default: str, module: str) -> str:
-    """The text of a default, which is an expression in the namespace of ``module``."""
+    """The text of a default, an expression in the namespace of ``module``; `...` without that module."""
     try:
         ast.literal_eval(default)
         return default
     except ValueError:
-        names = {node.id for node in ast.walk(ast.parse(default)) if isinstance(node, ast.Name)}
-        namespace = vars(import_module(module))
+        names = {
+            node.id
+            for node in ast.walk(ast.parse(default))
+            if isinstance(node, ast.Name)
+        }
+        try:
+            namespace = vars(import_module(module))
+        except (
+            ImportError
+        ):  # `loopax.pymc` on Python 3.11, for which there is no PyMC 6
+            return "..."
         if not names <= set(namespace):
             return default
         value = eval(default, dict(namespace))
-        return repr(value) if isinstance(value, str | int | float | tuple | bool) else "..."
+        return (
+            repr(value)
+            if isinstance(value, str | int | float | tuple | bool)
+            else "..."
+        )

@@ -33,6 +33,8 @@ def on_files(files, config):
     add("gallery/index.md", content=page.index())
     for name in page.EXAMPLES:
         add(f"gallery/{name}.md", content=page.page(name))
+        add(f"gallery/{name}.py", content=page.download(name))
+        add(f"gallery/{name}.ipynb", content=page.notebook(name))
     changes = (page.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     add("changelog.md", content=replaced(changes, FROM_ABOVE))
     add("assets/curvature.html", content=drawing())
@@ -59,7 +61,9 @@ def drawing():
     import loopax
 
     x0 = pt.dscalar("x0")
-    xs = pytensor.scan(lambda x: x**2, outputs_info=[x0], n_steps=4, return_updates=False)
+    xs = pytensor.scan(
+        lambda x: x**2, outputs_info=[x0], n_steps=4, return_updates=False
+    )
     curvature = pytensor.grad(pytensor.grad(xs[-1], x0), x0)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "curvature.html"

@@ -25,7 +25,9 @@ def build(max_steps=1000):
         n = pt.where(pt.eq(n % 2, 0), n // 2, 3 * n + 1)
         return n, steps + 1, pt.maximum(peak, n)
 
-    last, steps, peak = while_loop(lambda state: state[0] > 1, step, (n, 0, n), max_steps=max_steps)
+    last, steps, peak = while_loop(
+        lambda state: state[0] > 1, step, (n, 0, n), max_steps=max_steps
+    )
     return jaxify([n], {"steps": steps, "peak": peak, "arrived": last <= 1})
 
 
@@ -36,7 +38,9 @@ def main():
     for n in (1, 2, 3, 7, 27, 97, 871, 6171):
         print(f"{n:4d}  {steps[n - 1]:5d} {peak[n - 1]:6d}")
     print(f"all below 10000 arrive at 1: {bool(table['arrived'].all())}")
-    print(f"the longest way is that of {steps.argmax() + 1}: {steps.max()} steps")
+    print(
+        f"the longest way is that of {steps.argmax() + 1}: {steps.max()} steps"
+    )
 
 
 if __name__ == "__main__":

@@ -32,13 +32,20 @@ def build(loops="auto"):
 
         return loopax.scan(step, 0.0, series)[1].sum()
 
-    return loopax.jaxify([theta, panel], loopax.map(of_series, panel).sum(), loops=loops)
+    return loopax.jaxify(
+        [theta, panel], loopax.map(of_series, panel).sum(), loops=loops
+    )
 
 
 def over_devices(log_density, mesh):
     """The log-density of a panel whose series are divided over ``mesh``, and its gradient."""
 
-    @partial(jax.shard_map, mesh=mesh, in_specs=(EVERYWHERE, DIVIDED), out_specs=EVERYWHERE)
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(EVERYWHERE, DIVIDED),
+        out_specs=EVERYWHERE,
+    )
     def total(theta, panel):
         return jax.lax.psum(log_density(theta, panel), "devices")
 
@@ -52,18 +59,31 @@ def chains_over_devices(log_density, mesh, steps=1000, size=0.02):
         def step(state, key):
             theta, before = state
             to_move, to_accept = jax.random.split(key)
-            proposal = theta + size * jax.random.normal(to_move, theta.shape)
+            proposal = theta + size * jax.random.normal(
+                to_move, theta.shape
+            )
             after = log_density(proposal, panel)
             accept = jnp.log(jax.random.uniform(to_accept)) < after - before
-            state = jax.tree.map(partial(jnp.where, accept), (proposal, after), (theta, before))
+            state = jax.tree.map(
+                partial(jnp.where, accept),
+                (proposal, after),
+                (theta, before),
+            )
             return state, state[0]
 
         start = jax.lax.pcast(jnp.zeros(2), "devices", to="varying")
-        return jax.lax.scan(step, (start, log_density(start, panel)), jax.random.split(key, steps))[
-            1
-        ]
+        return jax.lax.scan(
+            step,
+            (start, log_density(start, panel)),
+            jax.random.split(key, steps),
+        )[1]
 
-    @partial(jax.shard_map, mesh=mesh, in_specs=(DIVIDED, EVERYWHERE), out_specs=DIVIDED)
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(DIVIDED, EVERYWHERE),
+        out_specs=DIVIDED,
+    )
     def run(keys, panel):
         return jax.vmap(chain, (0, None))(keys, panel)
 
@@ -83,12 +103,16 @@ def main():
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
     log_density, panel = build(), simulated(series=8 * mesh.size)
     value, slope = over_devices(log_density, mesh)(np.zeros(2), panel)
-    print(f"{mesh.size} devices: log-density {value:.2f}, gradient {np.asarray(slope).round(2)}")
+    print(
+        f"{mesh.size} devices: log-density {value:.2f}, gradient {np.asarray(slope).round(2)}"
+    )
     draws = chains_over_devices(log_density, mesh)(
         jax.random.split(jax.random.key(1), 2 * mesh.size), panel
     )
     persistence = np.tanh(draws[:, 500:, 0]).mean()
-    print(f"persistence by {len(draws)} chains: {persistence:.3f}, simulated with 0.6")
+    print(
+        f"persistence by {len(draws)} chains: {persistence:.3f}, simulated with 0.6"
+    )
 
 
 if __name__ == "__main__":

@@ -39,15 +39,23 @@ def build(days=DAYS):
     def day(state, _):
         rng, s, i = state
         # -expm1(-x) is 1 - exp(-x) to full precision where x is small.
-        rng, infected = rng.binomial(s, -pt.expm1(-contact * i / population))
+        rng, infected = rng.binomial(
+            s, -pt.expm1(-contact * i / population)
+        )
         rng, recovered = rng.binomial(i, -pt.expm1(-recovery))
         s, i = s - infected, i + infected - recovered
         return (rng, s, i), (infected, i)
 
-    (_, left, _), (cases, prevalence) = scan(day, (rng, susceptible, infectious), length=days)
+    (_, left, _), (cases, prevalence) = scan(
+        day, (rng, susceptible, infectious), length=days
+    )
     return jaxify(
         [rng, susceptible, infectious, contact, recovery],
-        {"cases": cases, "infectious": prevalence, "size": susceptible - left},
+        {
+            "cases": cases,
+            "infectious": prevalence,
+            "size": susceptible - left,
+        },
     )
 
 
@@ -58,13 +66,22 @@ def main():
     found = epidemics(keys, susceptible, infectious, contact, recovery)
     size, cases = np.asarray(found["size"]), np.asarray(found["cases"])
     major = size > susceptible / 10
-    print(f"{OUTBREAKS} outbreaks, {infectious} infectious among {susceptible + infectious}")
+    print(
+        f"{OUTBREAKS} outbreaks, {infectious} infectious among {susceptible + infectious}"
+    )
     print(f"  died out early: {1 - major.mean():.3f}")
-    print(f"  infected, where not: {size[major].mean():.0f} +- {size[major].std():.0f} people")
+    print(
+        f"  infected, where not: {size[major].mean():.0f} +- {size[major].std():.0f} people"
+    )
     peak = cases[major].argmax(axis=1) + 1
-    print(f"  most new cases there on day {np.median(peak):.0f}, 90 % between days", end=" ")
+    print(
+        f"  most new cases there on day {np.median(peak):.0f}, 90 % between days",
+        end=" ",
+    )
     print("{:.0f} and {:.0f}".format(*np.quantile(peak, [0.05, 0.95])))
-    print(f"  still infectious after {DAYS} days: {(found['infectious'][:, -1] > 0).mean():.3f}")
+    print(
+        f"  still infectious after {DAYS} days: {(found['infectious'][:, -1] > 0).mean():.3f}"
+    )
 
 
 if __name__ == "__main__":

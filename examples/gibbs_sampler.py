@@ -32,14 +32,17 @@ from loopax import jaxify
 from loopax.demo.nile import read_flow
 
 LEVEL_MEAN, LEVEL_SD = 1000.0, 300.0  # 1e8 m3
-SHAPE, RATE = 2.0, 30_000.0  # of the precision, whose mean is then 1 / (122 * 1e8 m3)^2
+# The prior of the precision, whose mean is 1 / (122 * 1e8 m3)^2.
+SHAPE, RATE = 2.0, 30_000.0
 CHAINS, BURN_IN, SWEEPS = 1000, 30, 70
 
 
 def graph():
-    """One sweep in PyTensor: its input, flow (n,) in 1e8 m3; what it draws, by name; and the updates."""
+    """One sweep in PyTensor: input, flow (n,) in 1e8 m3; draws by name; updates."""
     flow = pt.dvector("flow")
-    level = pytensor.shared(np.array([LEVEL_MEAN, LEVEL_MEAN]), name="level")
+    level = pytensor.shared(
+        np.array([LEVEL_MEAN, LEVEL_MEAN]), name="level"
+    )
     precision = pytensor.shared(np.float64(SHAPE / RATE), name="precision")
     year = pytensor.shared(np.int64(1), name="year")
     rng = pt.random.shared_rng(np.random.default_rng(1871), name="rng")
@@ -52,35 +55,50 @@ def graph():
     mean = (LEVEL_MEAN / LEVEL_SD**2 + precision * total) / certainty
     next_rng, next_level = rng.normal(mean, 1 / pt.sqrt(certainty))
 
-    squares = (flow[:, None] - next_level) ** 2  # one column for each regime
+    squares = (
+        flow[:, None] - next_level
+    ) ** 2  # one column for each regime
     rate = RATE + pt.where(early, squares[:, 0], squares[:, 1]).sum() / 2
     next_rng, next_precision = next_rng.gamma(SHAPE + n / 2, scale=1 / rate)
 
     # The last candidate would leave the second regime without a year.
-    log_weight = -next_precision / 2 * pt.cumsum(squares[:, 0] - squares[:, 1])[:-1]
+    log_weight = (
+        -next_precision / 2 * pt.cumsum(squares[:, 0] - squares[:, 1])[:-1]
+    )
     next_rng, place = next_rng.categorical(pt.special.softmax(log_weight))
 
-    new = {"level": next_level, "precision": next_precision, "year": place + 1}
-    updates = {level: new["level"], precision: new["precision"], year: new["year"], rng: next_rng}
+    new = {
+        "level": next_level,
+        "precision": next_precision,
+        "year": place + 1,
+    }
+    updates = {
+        level: new["level"],
+        precision: new["precision"],
+        year: new["year"],
+        rng: next_rng,
+    }
     return flow, new, updates
 
 
 def build():
-    """One sweep, `ctx, draws = sweep.apply(ctx, flow)`, with flow (n,) in 1e8 m3.
+    """One sweep, `ctx, draws = sweep.apply(ctx, flow)`, with flow (n,).
 
-    The context has `level` (2,), `precision` (), `year` () and the generator `rng`; `draws` is a
-    dict of what the sweep drew of the first three.
+    The context has `level` (2,), `precision` (), `year` () and the generator
+    `rng`; `draws` has the draws of the first three.
     """
     flow, draws, updates = graph()
     return jaxify([flow], draws, updates=updates)
 
 
 def sample(sweep, context, flow, burn_in=BURN_IN, sweeps=SWEEPS):
-    """Run the chains of a batch of contexts: the last contexts, and draws (chains, sweeps, ...)."""
+    """The last contexts of a batch, and draws (chains, sweeps, ...)."""
 
     def chain(context):
         context, draws = jax.lax.scan(
-            lambda context, _: sweep.apply(context, flow), context, length=burn_in + sweeps
+            lambda context, _: sweep.apply(context, flow),
+            context,
+            length=burn_in + sweeps,
         )
         return context, jax.tree.map(lambda x: x[burn_in:], draws)
 
@@ -88,22 +106,37 @@ def sample(sweep, context, flow, burn_in=BURN_IN, sweeps=SWEEPS):
 
 
 def chains(sweep, n_years, n=CHAINS):
-    """`n` contexts with generators of their own, spread over all years to start in."""
-    return sweep.init_context().replicate(n).set("year", 1 + jnp.arange(n) % (n_years - 1))
+    """`n` contexts, each with a generator and a start among all years."""
+    return (
+        sweep.init_context()
+        .replicate(n)
+        .set("year", 1 + jnp.arange(n) % (n_years - 1))
+    )
 
 
 def main():
     years, flow = read_flow()
     sweep = build()
     _, draws = sample(sweep, chains(sweep, len(flow)), flow)
-    level, deviation = draws["level"].reshape(-1, 2), draws["precision"] ** -0.5
-    print(f"The flow of the Nile, {CHAINS} chains of {SWEEPS} sweeps after {BURN_IN}")
+    level, deviation = (
+        draws["level"].reshape(-1, 2),
+        draws["precision"] ** -0.5,
+    )
+    print(
+        f"The flow of the Nile, {CHAINS} chains of {SWEEPS} sweeps after {BURN_IN}"
+    )
     for j, when in enumerate(("before", "after")):
-        print(f"  level {when:6}: {level[:, j].mean():7.1f} +- {level[:, j].std():4.1f} 1e8 m3")
-    print(f"  deviation   : {deviation.mean():7.1f} +- {deviation.std():4.1f} 1e8 m3")
+        print(
+            f"  level {when:6}: {level[:, j].mean():7.1f} +- {level[:, j].std():4.1f} 1e8 m3"
+        )
+    print(
+        f"  deviation   : {deviation.mean():7.1f} +- {deviation.std():4.1f} 1e8 m3"
+    )
     last, counts = np.unique(np.asarray(draws["year"]), return_counts=True)
     for k in np.argsort(-counts)[:3]:
-        print(f"  last year of the high level {years[last[k] - 1]}: {counts[k] / counts.sum():.3f}")
+        print(
+            f"  last year of the high level {years[last[k] - 1]}: {counts[k] / counts.sum():.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -30,10 +30,14 @@ def build():
     persistence, scale = theta[0], pt.exp(theta[1])
 
     def step(before, now):
-        return now, 0.5 * ((now - persistence * before) / scale) ** 2 + pt.log(scale)
+        return now, 0.5 * (
+            (now - persistence * before) / scale
+        ) ** 2 + pt.log(scale)
 
     _, terms = loopax.scan(step, 0.0, series)
-    return loopax.value_and_grad(loopax.jaxify([theta, series], terms.sum(), backend="numba"))
+    return loopax.value_and_grad(
+        loopax.jaxify([theta, series], terms.sum(), backend="numba")
+    )
 
 
 def fit(value_and_gradient, series):
@@ -47,8 +51,13 @@ def fit(value_and_gradient, series):
 def fit_all(value_and_gradient, data, processes=2):
     """The fits of all data sets, in their order."""
     # The threads of XLA do not survive a fork, the default on Linux before Python 3.14.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as executor:
-        one_fit, share = partial(fit, value_and_gradient), -(-len(data) // processes)
+    with ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn")
+    ) as executor:
+        one_fit, share = (
+            partial(fit, value_and_gradient),
+            -(-len(data) // processes),
+        )
         return np.array(list(executor.map(one_fit, data, chunksize=share)))
 
 
@@ -65,7 +74,9 @@ def simulated(seed=2026):
 
 def main():
     for k, (persistence, scale) in enumerate(fit_all(build(), simulated())):
-        print(f"series {k}: persistence {persistence:.3f}, scale {scale:.3f}")
+        print(
+            f"series {k}: persistence {persistence:.3f}, scale {scale:.3f}"
+        )
 
 
 if __name__ == "__main__":

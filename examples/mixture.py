@@ -24,7 +24,12 @@ def log_densities(data, parameters):
     weight, means, deviations = parameters
     weights = pt.stack([weight, 1 - weight])
     z = (data[:, None] - means) / deviations
-    return pt.log(weights) - z**2 / 2 - pt.log(deviations) - np.log(2 * np.pi) / 2
+    return (
+        pt.log(weights)
+        - z**2 / 2
+        - pt.log(deviations)
+        - np.log(2 * np.pi) / 2
+    )
 
 
 def build(tolerance=1e-12, max_steps=MAX_STEPS):
@@ -42,22 +47,41 @@ def build(tolerance=1e-12, max_steps=MAX_STEPS):
         share = pt.exp(joint - each[:, None])
         counts = share.sum(axis=0)
         means = (share * data[:, None]).sum(axis=0) / counts
-        variances = (share * (data[:, None] - means) ** 2).sum(axis=0) / counts
+        variances = (share * (data[:, None] - means) ** 2).sum(
+            axis=0
+        ) / counts
         new = counts[0] / counts.sum(), means, pt.sqrt(variances)
-        change = [pt.abs(a - b).max() for a, b in zip(new, parameters, strict=True)]
-        return (new, each.sum(), rounds + 1), None, pt.maximum(*change[:2]) + change[2] < tolerance
+        change = [
+            pt.abs(a - b).max()
+            for a, b in zip(new, parameters, strict=True)
+        ]
+        return (
+            (new, each.sum(), rounds + 1),
+            None,
+            pt.maximum(*change[:2]) + change[2] < tolerance,
+        )
 
     init = (pt.constant(0.5), starts, pt.ones(2) * data.std()), 0.0, 0
-    (found, likelihood, rounds), _, settled = scan(one_round, init, length=max_steps)
-    outputs = dict(zip(("weight", "means", "deviations"), found, strict=True))
-    outputs |= {"log_likelihood": likelihood, "rounds": rounds, "settled": settled}
+    (found, likelihood, rounds), _, settled = scan(
+        one_round, init, length=max_steps
+    )
+    outputs = dict(
+        zip(("weight", "means", "deviations"), found, strict=True)
+    )
+    outputs |= {
+        "log_likelihood": likelihood,
+        "rounds": rounds,
+        "settled": settled,
+    }
     return jaxify([data, starts], outputs)
 
 
 def sample(seed=1, first=40, second=60):
     """Data: ``first`` from a normal distribution at -2, ``second`` from a wider one at 2."""
     rng = np.random.default_rng(seed)
-    return np.concatenate([rng.normal(-2.0, 0.8, first), rng.normal(2.0, 1.2, second)])
+    return np.concatenate(
+        [rng.normal(-2.0, 0.8, first), rng.normal(2.0, 1.2, second)]
+    )
 
 
 def main():
@@ -76,7 +100,9 @@ def main():
     )
     many = np.stack([sample(seed) for seed in range(8)])
     fits = jax.jit(jax.vmap(fit, in_axes=(0, None)))(many, starts)
-    print(f"  eight samples: weights {np.round(fits['weight'], 2)}, rounds {fits['rounds']}")
+    print(
+        f"  eight samples: weights {np.round(fits['weight'], 2)}, rounds {fits['rounds']}"
+    )
 
 
 if __name__ == "__main__":

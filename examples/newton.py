@@ -34,22 +34,34 @@ def build():
     def solve(start, mean_anomaly):
         def newton(state):
             anomaly, small, steps = state
-            change = (anomaly - e * pt.sin(anomaly) - mean_anomaly) / (1 - e * pt.cos(anomaly))
+            change = (anomaly - e * pt.sin(anomaly) - mean_anomaly) / (
+                1 - e * pt.cos(anomaly)
+            )
             small = small + pt.cast(pt.abs(change) < SETTLED, "int64")
             return anomaly - change, small, steps + 1
 
-        state = while_loop(lambda s: s[1] < 3, newton, (start, 0, 0), max_steps=MAX_STEPS)
+        state = while_loop(
+            lambda s: s[1] < 3, newton, (start, 0, 0), max_steps=MAX_STEPS
+        )
         return state[0], state[2]
 
     def at(before, mean_anomaly):
         # From M itself it is safe at e up to 1, from the time before it is a step or two less.
-        anomaly, steps = solve(pt.maximum(before, mean_anomaly), mean_anomaly)
+        anomaly, steps = solve(
+            pt.maximum(before, mean_anomaly), mean_anomaly
+        )
         return anomaly, (anomaly, steps)
 
-    _, (anomaly, steps) = scan(at, pt.constant(0.0), 2 * np.pi * times / period)
+    _, (anomaly, steps) = scan(
+        at, pt.constant(0.0), 2 * np.pi * times / period
+    )
     x = axis * (pt.cos(anomaly) - e)
     y = axis * pt.sqrt(1 - e**2) * pt.sin(anomaly)
-    outputs = {"anomaly": anomaly, "position": pt.stack([x, y], axis=1), "steps": steps}
+    outputs = {
+        "anomaly": anomaly,
+        "position": pt.stack([x, y], axis=1),
+        "steps": steps,
+    }
     return jaxify([times, e, period, axis], outputs)
 
 
@@ -57,7 +69,9 @@ def main():
     orbit = build()
     times, e, period, axis = np.linspace(0.0, 1.0, 9), 0.6, 1.0, 1.0
     path = orbit(times, e, period, axis)
-    slope = jax.jacfwd(lambda e: orbit(times, e, period, axis)["anomaly"])(e)
+    slope = jax.jacfwd(lambda e: orbit(times, e, period, axis)["anomaly"])(
+        e
+    )
     anomaly = np.asarray(path["anomaly"])
     exact = np.sin(anomaly) / (1 - e * np.cos(anomaly))
     print(f"an orbit of eccentricity {e}")
@@ -72,7 +86,9 @@ def main():
     batch = jax.vmap(orbit, in_axes=(None, 0, None, None))(
         times, np.array([0.0, 0.3, 0.9]), period, axis
     )
-    print(f"  most steps where e is 0, 0.3, 0.9: {batch['steps'].max(axis=1)}")
+    print(
+        f"  most steps where e is 0, 0.3, 0.9: {batch['steps'].max(axis=1)}"
+    )
 
 
 if __name__ == "__main__":

@@ -34,42 +34,55 @@ LOG_2PI = np.log(2 * np.pi)
 
 
 def systematic(rng, weights):
-    """The next generator, and the indices (n,) of `n` particles drawn by their weights, which sum to 1.
+    """The next generator, and the indices of `n` particles drawn by weight.
 
-    Particle k is drawn floor or ceil of n weights[k] times, n weights[k] in the mean.
+    Weights (n,) sum to 1. Particle k is drawn floor or ceil of n weights[k]
+    times, n weights[k] in the mean.
     """
     n = weights.shape[0]
     rng, offset = rng.uniform()
     teeth = (pt.arange(n) + offset) / n
     # Rounding may leave the last sum below the last tooth.
-    return rng, pt.minimum(pt.searchsorted(pt.cumsum(weights), teeth), n - 1)
+    return rng, pt.minimum(
+        pt.searchsorted(pt.cumsum(weights), teeth), n - 1
+    )
 
 
 def graph(particles=PARTICLES):
-    """The filter in PyTensor: its inputs, and its outputs by name; `build` says what they are."""
+    """The filter in PyTensor: inputs, and outputs by name, as in `build`."""
     rng, flow = pt.random.rng("rng"), pt.dvector("flow")
-    variance, level_variance = pt.dscalars("observation_variance", "level_variance")
+    variance, level_variance = pt.dscalars(
+        "observation_variance", "level_variance"
+    )
 
     def year(state, flow_t):
         rng, level = state
         rng, level = rng.normal(level, pt.sqrt(level_variance))
-        log_weight = -0.5 * (LOG_2PI + pt.log(variance) + (flow_t - level) ** 2 / variance)
+        log_weight = -0.5 * (
+            LOG_2PI + pt.log(variance) + (flow_t - level) ** 2 / variance
+        )
         log_sum = pt.logsumexp(log_weight)
         weight = pt.exp(log_weight - log_sum)
         rng, chosen = systematic(rng, weight)
-        return (rng, level[chosen]), (log_sum - np.log(particles), pt.sum(weight * level))
+        return (rng, level[chosen]), (
+            log_sum - np.log(particles),
+            pt.sum(weight * level),
+        )
 
-    start_rng, start = rng.normal(flow[0], pt.sqrt(variance), size=(particles,))
+    start_rng, start = rng.normal(
+        flow[0], pt.sqrt(variance), size=(particles,)
+    )
     _, (log_densities, level) = scan(year, (start_rng, start), flow[1:])
     outputs = {"log_likelihood": log_densities.sum(), "level": level}
     return [rng, flow, variance, level_variance], outputs
 
 
 def build(particles=PARTICLES):
-    """The filter as a JAX function of (key, flow, observation_variance, level_variance).
+    """The filter as a JAX function of key, flow (n,) and two variances.
 
-    With flow (n,) it returns a dict: `log_likelihood`, (), the logarithm of the estimate;
-    `level`, (n - 1,), the estimated mean of level[t] given flow[:t + 1], from the second year on.
+    It returns a dict: `log_likelihood`, (), the logarithm of the estimate;
+    `level`, (n - 1,), the estimated mean of level[t] given flow[:t + 1], from
+    the second year on.
     """
     return jaxify(*graph(particles))
 
@@ -79,15 +92,24 @@ def main():
     keys = jax.random.split(jax.random.key(1), FILTERS)
     filters = jax.jit(jax.vmap(build(), in_axes=(0, None, None, None)))
     found = filters(keys, flow, *PUBLISHED_VARIANCES)
-    log_likelihood, level = np.asarray(found["log_likelihood"]), np.asarray(found["level"])
-    print(f"The flow of the Nile, {FILTERS} filters of {PARTICLES} particles each")
-    print(f"  log-likelihood: {log_likelihood.mean():.2f} +- {log_likelihood.std():.2f}")
+    log_likelihood, level = (
+        np.asarray(found["log_likelihood"]),
+        np.asarray(found["level"]),
+    )
+    print(
+        f"The flow of the Nile, {FILTERS} filters of {PARTICLES} particles each"
+    )
+    print(
+        f"  log-likelihood: {log_likelihood.mean():.2f} +- {log_likelihood.std():.2f}"
+    )
     largest = log_likelihood.max()
     mean = np.log(np.exp(log_likelihood - largest).mean()) + largest
     print(f"  logarithm of the mean likelihood: {mean:.2f}")
     for t in (27, 47, 98):
         x = level[:, t]
-        print(f"  level in {years[t + 1]}: {x.mean():.0f} +- {x.std():.0f} 1e8 m3 between filters")
+        print(
+            f"  level in {years[t + 1]}: {x.mean():.0f} +- {x.std():.0f} 1e8 m3 between filters"
+        )
 
 
 if __name__ == "__main__":

@@ -40,10 +40,16 @@ def fehlberg(slope, y, h):
     """The state after a step of length ``h``, of order 5, and the estimate of its error."""
     slopes = []
     for row in STAGES:
-        slopes.append(slope(y + h * sum(a * k for a, k in zip(row, slopes, strict=True))))
+        slopes.append(
+            slope(
+                y + h * sum(a * k for a, k in zip(row, slopes, strict=True))
+            )
+        )
 
     def combined(weights):
-        return h * sum(w * k for w, k in zip(weights, slopes, strict=True) if w)
+        return h * sum(
+            w * k for w, k in zip(weights, slopes, strict=True) if w
+        )
 
     fifth = combined(FIFTH)
     return y + fifth, fifth - combined(FOURTH)
@@ -62,7 +68,9 @@ def solve(slope, y, end, tolerance, max_steps=MAX_STEPS):
         size = pt.abs(error).max() / tolerance
         good = size <= 1
         # Where a step ends is a choice, not a result: a derivative of the choice is noise.
-        factor = disconnected_grad(pt.clip(0.9 * pt.maximum(size, 1e-9) ** -0.2, 0.2, 5.0))
+        factor = disconnected_grad(
+            pt.clip(0.9 * pt.maximum(size, 1e-9) ** -0.2, 0.2, 5.0)
+        )
         return (
             pt.where(good, t + h, t),
             pt.where(good, new, y),
@@ -72,7 +80,9 @@ def solve(slope, y, end, tolerance, max_steps=MAX_STEPS):
         )
 
     init = (pt.zeros(()), y, end / 100, 0, 0)
-    t, y, _, taken, kept = while_loop(lambda state: state[0] < end, step, init, max_steps=max_steps)
+    t, y, _, taken, kept = while_loop(
+        lambda state: state[0] < end, step, init, max_steps=max_steps
+    )
     return y, t, taken, kept
 
 
@@ -82,7 +92,9 @@ def build(tolerance=1e-9, max_steps=MAX_STEPS):
     It returns a dict: `angle` and `velocity` at that time, (); `time`, how far it came within
     `max_steps`; `taken` and `kept`, steps.
     """
-    angle, length, gravity, time = pt.dscalars("angle", "length", "gravity", "time")
+    angle, length, gravity, time = pt.dscalars(
+        "angle", "length", "gravity", "time"
+    )
 
     def slope(y):
         return pt.stack([y[1], -gravity / length * pt.sin(y[0])])
@@ -90,7 +102,13 @@ def build(tolerance=1e-9, max_steps=MAX_STEPS):
     y, reached, taken, kept = solve(
         slope, pt.stack([angle, pt.zeros(())]), time, tolerance, max_steps
     )
-    outputs = {"angle": y[0], "velocity": y[1], "time": reached, "taken": taken, "kept": kept}
+    outputs = {
+        "angle": y[0],
+        "velocity": y[1],
+        "time": reached,
+        "taken": taken,
+        "kept": kept,
+    }
     return jaxify([angle, length, gravity, time], outputs)
 
 
@@ -104,16 +122,30 @@ def main():
     swing, gravity, time = build(), 9.81, 10.0
     found = swing(2.0, 1.0, gravity, time)
     print(f"a pendulum of 1 m, let go at 2 rad, after {time} s")
-    print(f"  angle {found['angle']:.8f} rad, exact {exact(2.0, 1.0, gravity, time):.8f}")
-    print(f"  {found['taken']} steps, {found['taken'] - found['kept']} of them repeated")
-    slopes = jax.grad(lambda a, n: swing(a, n, gravity, time)["angle"], argnums=(0, 1))(2.0, 1.0)
+    print(
+        f"  angle {found['angle']:.8f} rad, exact {exact(2.0, 1.0, gravity, time):.8f}"
+    )
+    print(
+        f"  {found['taken']} steps, {found['taken'] - found['kept']} of them repeated"
+    )
+    slopes = jax.grad(
+        lambda a, n: swing(a, n, gravity, time)["angle"], argnums=(0, 1)
+    )(2.0, 1.0)
     d = 1e-6
-    by_angle = (exact(2 + d, 1.0, gravity, time) - exact(2 - d, 1.0, gravity, time)) / (2 * d)
-    by_length = (exact(2.0, 1 + d, gravity, time) - exact(2.0, 1 - d, gravity, time)) / (2 * d)
-    print(f"  d angle / d first angle {slopes[0]:.6f}, exact {by_angle:.6f}")
+    by_angle = (
+        exact(2 + d, 1.0, gravity, time) - exact(2 - d, 1.0, gravity, time)
+    ) / (2 * d)
+    by_length = (
+        exact(2.0, 1 + d, gravity, time) - exact(2.0, 1 - d, gravity, time)
+    ) / (2 * d)
+    print(
+        f"  d angle / d first angle {slopes[0]:.6f}, exact {by_angle:.6f}"
+    )
     print(f"  d angle / d length {slopes[1]:.6f}, exact {by_length:.6f}")
     angles = np.array([0.1, 1.0, 2.0, 3.0])
-    batch = jax.vmap(swing, in_axes=(0, None, None, None))(angles, 1.0, gravity, time)
+    batch = jax.vmap(swing, in_axes=(0, None, None, None))(
+        angles, 1.0, gravity, time
+    )
     print(f"  steps from 0.1, 1, 2, 3 rad: {batch['taken']}")
 
 

@@ -37,19 +37,34 @@ def build(tolerance=1e-13, max_steps=MAX_STEPS):
         grown = matrix @ w
         growth = grown.sum()
         new = grown / growth
-        return (new, growth, steps + 1), None, pt.abs(new - w).max() < tolerance
+        return (
+            (new, growth, steps + 1),
+            None,
+            pt.abs(new - w).max() < tolerance,
+        )
 
     even = pt.ones(matrix.shape[:1]) / matrix.shape[0]
-    (w, growth, steps), _, settled = scan(year, (even, 0.0, 0), length=max_steps)
-    outputs = {"growth": growth, "distribution": w, "steps": steps, "settled": settled}
+    (w, growth, steps), _, settled = scan(
+        year, (even, 0.0, 0), length=max_steps
+    )
+    outputs = {
+        "growth": growth,
+        "distribution": w,
+        "steps": steps,
+        "settled": settled,
+    }
     return jaxify([matrix], outputs)
 
 
 def main():
     population = build()
     found = population(LESLIE)
-    print(f"growth {found['growth']:.6f} a year, after {found['steps']} steps")
-    print(f"  numpy.linalg.eigvals: {np.linalg.eigvals(LESLIE).real.max():.6f}")
+    print(
+        f"growth {found['growth']:.6f} a year, after {found['steps']} steps"
+    )
+    print(
+        f"  numpy.linalg.eigvals: {np.linalg.eigvals(LESLIE).real.max():.6f}"
+    )
     print(f"  stable distribution {np.round(found['distribution'], 4)}")
     sensitivity = jax.grad(lambda a: population(a)["growth"])(LESLIE)
     print("  sensitivity of the growth to births and survivals:")

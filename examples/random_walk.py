@@ -37,14 +37,21 @@ def build(steps=STEPS):
         return (next_rng, x), (next_rng, x)
 
     (_, end), (generators, path) = scan(step, (rng, start), length=steps)
-    return jaxify([rng, start, drift, sigma], {"path": path, "generators": generators, "end": end})
+    return jaxify(
+        [rng, start, drift, sigma],
+        {"path": path, "generators": generators, "end": end},
+    )
 
 
 def main():
     walk, keys = build(), jax.random.split(jax.random.key(2026), WALKS)
     start, drift, sigma = 0.0, 0.1, 0.5
-    walks = jax.vmap(walk, in_axes=(0, None, None, None))(keys, start, drift, sigma)
-    print(f"{WALKS} walks of {STEPS} s, drift {drift} m/s, sigma {sigma} m/s^(1/2)")
+    walks = jax.vmap(walk, in_axes=(0, None, None, None))(
+        keys, start, drift, sigma
+    )
+    print(
+        f"{WALKS} walks of {STEPS} s, drift {drift} m/s, sigma {sigma} m/s^(1/2)"
+    )
     for t in (1, 10, STEPS):
         x = np.asarray(walks["path"][:, t - 1])
         print(
@@ -52,15 +59,23 @@ def main():
             f" variance {x.var(ddof=1):6.2f} m^2 (exact {t * sigma**2:5.2f})"
         )
 
-    slope = jax.grad(lambda sigma: walk(keys[0], start, drift, sigma)["end"])(sigma)
+    slope = jax.grad(
+        lambda sigma: walk(keys[0], start, drift, sigma)["end"]
+    )(sigma)
     first = jax.tree.map(lambda x: x[0], walks)
     noise = (first["end"] - start - STEPS * drift) / sigma
-    print(f"  d end / d sigma of the first walk: {slope:.6f}, the sum of its noise: {noise:.6f}")
+    print(
+        f"  d end / d sigma of the first walk: {slope:.6f}, the sum of its noise: {noise:.6f}"
+    )
 
     k = STEPS // 2
-    tail = build(STEPS - k)(first["generators"][k - 1], first["path"][k - 1], drift, sigma)
+    tail = build(STEPS - k)(
+        first["generators"][k - 1], first["path"][k - 1], drift, sigma
+    )
     same = np.allclose(tail["path"], first["path"][k:], rtol=1e-12)
-    print(f"  taken up again after {k} s, the first walk goes on as before: {same}")
+    print(
+        f"  taken up again after {k} s, the first walk goes on as before: {same}"
+    )
 
 
 if __name__ == "__main__":

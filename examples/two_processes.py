@@ -22,9 +22,13 @@ def process(address, count, number):
     jax.distributed.initialize(address, count, number)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
     panel = simulated()
-    own = np.array_split(panel, count)[number]  # who has data on disk reads its own alone
+    own = np.array_split(panel, count)[
+        number
+    ]  # who has data on disk reads its own alone
     sharding = jax.sharding.NamedSharding(mesh, DIVIDED)
-    divided = jax.make_array_from_process_local_data(sharding, own, panel.shape)
+    divided = jax.make_array_from_process_local_data(
+        sharding, own, panel.shape
+    )
     return over_devices(build(), mesh)(np.zeros(2), divided)
 
 
@@ -33,10 +37,19 @@ def run(count=2):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "examples.two_processes", address, str(count)]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.two_processes",
+        address,
+        str(count),
+    ]
     started = [
         subprocess.Popen(
-            [*command, str(k)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, str(k)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for k in range(count)
     ]
@@ -48,7 +61,9 @@ def run(count=2):
     for p, (_, errors) in zip(started, printed, strict=True):
         if p.returncode:
             raise RuntimeError(errors)
-    return [out.splitlines()[-1] for out, _ in printed]  # Gloo, which connects them, says so before
+    return [
+        out.splitlines()[-1] for out, _ in printed
+    ]  # Gloo, which connects them, says so before
 
 
 def main():

@@ -293,6 +293,7 @@ print(*sorted(m for m in every - set(sys.modules) if not m.startswith("loopax.ex
 ON_DEMAND = {
     "loopax.__main__",
     "loopax.demo",
+    "loopax.demo.gallery",
     "loopax.demo.nile",
     "loopax.demo.picture",
     "loopax.doctor",

@@ -1,1 +1,1 @@
-"""Executed examples: real models with their data, timed beside PyMC and PyTensor."""
+"""Executed examples: real models with their data, timed against PyMC and PyTensor."""

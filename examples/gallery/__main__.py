@@ -25,23 +25,36 @@ from pathlib import Path
 import pytensor
 from PIL import Image
 
-from examples.gallery import beside, overview
+from examples.gallery import overview
 from examples.gallery.page import EXAMPLES, OPTIONAL, needs, script
+from loopax.demo import gallery
 
 
 def main(argv=None):
     """Run the examples that are named, or all; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m examples.gallery")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXAMPLES))
-    parser.add_argument("--to", type=Path, default=Path("out/gallery"), metavar="FOLDER")
-    parser.add_argument("--check", action="store_true", help="compare numbers, and time nothing")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=", ".join(EXAMPLES)
+    )
+    parser.add_argument(
+        "--to", type=Path, default=Path("out/gallery"), metavar="FOLDER"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare numbers, and time nothing",
+    )
     arguments = parser.parse_args(argv)
     if arguments.check:
-        beside.timing = False
+        gallery.timing = False
     if unknown := set(arguments.names) - set(EXAMPLES):
         parser.error(f"no example is called {', '.join(sorted(unknown))}")
     arguments.to.mkdir(parents=True, exist_ok=True)
-    failed = [name for name in arguments.names or EXAMPLES if not kept(name, arguments.to)]
+    failed = [
+        name
+        for name in arguments.names or EXAMPLES
+        if not kept(name, arguments.to)
+    ]
     if not arguments.check:
         overview.draw(arguments.to)
     if failed:
@@ -63,24 +76,31 @@ def kept(name, folder):
         return False
     save(figure, folder / f"{name}.png")
     record = {"printed": printed, "ratios": ratios, "machine": machine()}
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(
+        json.dumps(record, indent=1) + "\n", encoding="utf-8"
+    )
     print(f"{name:24} {time.perf_counter() - began[0]:6.1f} s", end="")
-    print(f"{time.process_time() - began[1]:8.1f} s of a processor", flush=True)
+    print(
+        f"{time.process_time() - began[1]:8.1f} s of a processor",
+        flush=True,
+    )
     return True
 
 
 def run(name):
     """The figure of an example, what it printed, and its ratios."""
-    beside.ratios.clear()
+    gallery.ratios.clear()
     printed = io.StringIO()
     with redirect_stdout(printed):
         # PyMC samples with what it compiles; of PyTensor's own functions values are asked a few times.
         quick = (
-            {} if beside.timing or "pymc" in needs(name) else {"mode": "FAST_COMPILE", "cxx": ""}
+            {}
+            if gallery.timing or "pymc" in needs(name)
+            else {"mode": "FAST_COMPILE", "cxx": ""}
         )
         with pytensor.config.change_flags(**quick):
             namespace = runpy.run_path(str(script(name)), run_name=name)
-    return namespace["figure"], printed.getvalue(), dict(beside.ratios)
+    return namespace["figure"], printed.getvalue(), dict(gallery.ratios)
 
 
 def save(figure, path):
@@ -92,7 +112,11 @@ def save(figure, path):
 
 def machine():
     """What the times were taken on, in one line."""
-    packages = [p for p in ("pytensor", "pymc", "numpyro", "jax", "numba") if find_spec(p)]
+    packages = [
+        p
+        for p in ("pytensor", "pymc", "numpyro", "jax", "numba")
+        if find_spec(p)
+    ]
     versions = ", ".join(f"{p} {version(p)}" for p in packages)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     blas = f", {threads} thread for BLAS" if threads else ""
@@ -102,10 +126,16 @@ def machine():
 def processor():
     """The processor's name where the system tells it, or its kind."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        )
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith("model name")
+    ]
     return f"{len(names)} x {names[0]}" if names else platform.machine()
 
 

@@ -1,6 +1,6 @@
 """Airline passengers: a seasonal ARIMA model by the Kalman filter
 
-Box and Jenkins modelled the number of airline passengers with SARIMA (0,1,1)(0,1,1) over twelve
+Box and Jenkins modeled the number of airline passengers with SARIMA (0,1,1)(0,1,1) over twelve
 months. The logarithms, differenced over a month and over a year, follow
 
     w[t] = (1 + theta B)(1 + seasonal B^12) e[t],   e[t] ~ N(0, variance),   B x[t] = x[t-1]
@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 passengers = read("air_passengers")
 log_passengers = np.log(passengers)
@@ -28,7 +28,9 @@ ORDER = 14  # how many components a moving average over thirteen months has
 # %%
 # The state holds the effect of past shocks on the months ahead; each month it moves up by one.
 
-theta, seasonal, log_variance = pt.dscalars("theta", "seasonal", "log_variance")
+theta, seasonal, log_variance = pt.dscalars(
+    "theta", "seasonal", "log_variance"
+)
 w_in = pt.vector("w")
 weights = pt.zeros(ORDER)[np.array([0, 1, 12, 13])].set(
     pt.stack([pt.ones(()), theta, seasonal, theta * seasonal])
@@ -38,21 +40,28 @@ up = np.eye(ORDER, k=1)  # up @ state moves it by one month
 
 
 # The stationary covariance is a sum over the last fourteen shocks.
-start = loopax.fori_loop(0, ORDER, lambda k, p: up @ p @ up.T + shock, pt.zeros((ORDER, ORDER)))
+start = loopax.fori_loop(
+    0, ORDER, lambda k, p: up @ p @ up.T + shock, pt.zeros((ORDER, ORDER))
+)
 
 
 def month(state, y):
     mean, covariance = state
     error, scale = y - mean[0], covariance[0, 0]
     gain = covariance[:, 0] / scale
-    mean, covariance = mean + gain * error, covariance - pt.outer(gain, gain) * scale
+    mean, covariance = (
+        mean + gain * error,
+        covariance - pt.outer(gain, gain) * scale,
+    )
     term = -0.5 * (np.log(2 * np.pi) + pt.log(scale) + error**2 / scale)
     return (up @ mean, up @ covariance @ up.T + shock), term
 
 
 (mean_ahead, _), terms = loopax.scan(month, (pt.zeros(ORDER), start), w_in)
 inputs = [theta, seasonal, log_variance, w_in]
-in_jax = loopax.jaxify(inputs, {"log_likelihood": terms.sum(), "ahead": mean_ahead})
+in_jax = loopax.jaxify(
+    inputs, {"log_likelihood": terms.sum(), "ahead": mean_ahead}
+)
 
 # %%
 # Maximum likelihood, with standard errors from `jax.hessian`.
@@ -64,13 +73,23 @@ def loss(p):
 
 
 search = jax.jit(jax.value_and_grad(loss))
-found = minimize(search, [0.0, 0.0, -6.0], jac=True, method="BFGS", options={"gtol": 1e-5})
+found = minimize(
+    search,
+    [0.0, 0.0, -6.0],
+    jac=True,
+    method="BFGS",
+    options={"gtol": 1e-5},
+)
 errors = np.sqrt(np.diag(np.linalg.inv(jax.hessian(loss)(found.x))))
 np.testing.assert_allclose(found.x[:2], [-0.4018, -0.5569], atol=2e-4)
 np.testing.assert_allclose(np.exp(found.x[2]), 0.001348, atol=2e-6)
 np.testing.assert_allclose(found.fun, -244.70, atol=0.01)
-print(f"theta     {found.x[0]:8.4f} +- {errors[0]:.4f}   R: -0.4018 +- 0.0896")
-print(f"seasonal  {found.x[1]:8.4f} +- {errors[1]:.4f}   R: -0.5569 +- 0.0731")
+print(
+    f"theta     {found.x[0]:8.4f} +- {errors[0]:.4f}   R: -0.4018 +- 0.0896"
+)
+print(
+    f"seasonal  {found.x[1]:8.4f} +- {errors[1]:.4f}   R: -0.5569 +- 0.0731"
+)
 print(f"variance  {np.exp(found.x[2]):8.6f}            R:  0.001348")
 print(f"log-likelihood {-found.fun:.2f}       R:  244.70")
 
@@ -83,14 +102,20 @@ def by_scipy(theta, seasonal, log_variance, w):
     psi = np.zeros(ORDER)
     psi[[0, 1, 12, 13]] = 1.0, theta, seasonal, theta * seasonal
     covariance = np.zeros(len(w))
-    covariance[:ORDER] = np.exp(log_variance) * np.correlate(psi, psi, "full")[ORDER - 1 :]
+    covariance[:ORDER] = (
+        np.exp(log_variance) * np.correlate(psi, psi, "full")[ORDER - 1 :]
+    )
     return multivariate_normal.logpdf(w, cov=toeplitz(covariance))
 
 
 native = loopax.jaxify(inputs, terms.sum(), backend="numba")
-np.testing.assert_allclose(native(*found.x, w), by_scipy(*found.x, w), rtol=1e-10)
-np.testing.assert_allclose(-loss(found.x), by_scipy(*found.x, w), rtol=1e-10)
-beside(
+np.testing.assert_allclose(
+    native(*found.x, w), by_scipy(*found.x, w), rtol=1e-10
+)
+np.testing.assert_allclose(
+    -loss(found.x), by_scipy(*found.x, w), rtol=1e-10
+)
+compare_times(
     {
         "loopax, native": lambda: native(*found.x, w),
         "loopax, JAX": lambda: jax.block_until_ready(loss(found.x)),
@@ -107,13 +132,17 @@ AHEAD = 36
 psi = np.zeros(ORDER)
 psi[[0, 1, 12, 13]] = 1.0, found.x[0], found.x[1], found.x[0] * found.x[1]
 shocks = np.exp(found.x[2] / 2) * rng.normal(size=(2000, AHEAD))
-known = np.concatenate([in_jax(*found.x, w)["ahead"], np.zeros(AHEAD - ORDER)])
+known = np.concatenate(
+    [in_jax(*found.x, w)["ahead"], np.zeros(AHEAD - ORDER)]
+)
 ahead = known + np.stack([np.convolve(row, psi)[:AHEAD] for row in shocks])
 paths = np.tile(log_passengers, (2000, 1))
 for t in range(AHEAD):
     following = paths[:, -1] + paths[:, -12] - paths[:, -13] + ahead[:, t]
     paths = np.concatenate([paths, following[:, None]], axis=1)
-low, middle, high = np.exp(np.quantile(paths[:, -AHEAD:], [0.05, 0.5, 0.95], axis=0))
+low, middle, high = np.exp(
+    np.quantile(paths[:, -AHEAD:], [0.05, 0.5, 0.95], axis=0)
+)
 
 when, later = 1949 + np.arange(144) / 12, 1961 + np.arange(AHEAD) / 12
 figure = Figure(figsize=(7, 3.2), layout="constrained")

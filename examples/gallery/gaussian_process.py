@@ -17,12 +17,14 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, read
+from loopax.demo.gallery import log_densities, read
 
 time, acceleration = read("motorcycle")
 order = np.argsort(time, kind="stable")
 time, acceleration = time[order], acceleration[order]
-gaps = np.diff(time, prepend=time[0])  # the first is zero, and some others are
+gaps = np.diff(
+    time, prepend=time[0]
+)  # the first is zero, and some others are
 
 
 # %%
@@ -38,13 +40,18 @@ def log_marginal_likelihood(y, gaps, length, size, noise):
         mean, covariance = state
         y, gap = row
         decay = pt.exp(-rate * gap)
-        move = decay * pt.stacklists([[1 + rate * gap, gap], [-(rate**2) * gap, 1 - rate * gap]])
+        move = decay * pt.stacklists(
+            [[1 + rate * gap, gap], [-(rate**2) * gap, 1 - rate * gap]]
+        )
         mean = move @ mean
         covariance = start + move @ (covariance - start) @ move.T
         error, scale = y - mean[0], covariance[0, 0] + noise**2
         gain = covariance[:, 0] / scale
         term = -0.5 * (np.log(2 * np.pi) + pt.log(scale) + error**2 / scale)
-        return (mean + gain * error, covariance - scale * pt.outer(gain, gain)), term
+        return (
+            mean + gain * error,
+            covariance - scale * pt.outer(gain, gain),
+        ), term
 
     _, terms = loopax.scan(datum, (pt.zeros(2), start), (y, gaps))
     return terms.sum()
@@ -58,14 +65,22 @@ def priors():
 
 with pm.Model() as model:
     parameters = priors()
-    likelihood = log_marginal_likelihood(pt.constant(acceleration), pt.constant(gaps), *parameters)
+    likelihood = log_marginal_likelihood(
+        pt.constant(acceleration), pt.constant(gaps), *parameters
+    )
     pm.Potential("acceleration", likelihood)
 
 with pm.Model() as dense:
     length, size, noise = priors()
-    process = pm.gp.Marginal(cov_func=size**2 * pm.gp.cov.Matern32(1, ls=length))
+    process = pm.gp.Marginal(
+        cov_func=size**2 * pm.gp.cov.Matern32(1, ls=length)
+    )
     process.marginal_likelihood(
-        "acceleration", X=time[:, None], y=acceleration, sigma=noise, jitter=0.0
+        "acceleration",
+        X=time[:, None],
+        y=acceleration,
+        sigma=noise,
+        jitter=0.0,
     )
 
 # %%
@@ -75,7 +90,14 @@ log_densities(model, own=dense)
 
 # %%
 
-sampling = {"draws": 400, "tune": 400, "chains": 2, "cores": 1, "seed": 1, "progress": False}
+sampling = {
+    "draws": 400,
+    "tune": 400,
+    "chains": 2,
+    "cores": 1,
+    "seed": 1,
+    "progress": False,
+}
 trace = loopax.pymc.sample(model, sampler="pymc", quiet=True, **sampling)
 for name in ("length", "size", "noise"):
     draws = trace.posterior[name].values
@@ -90,9 +112,13 @@ for name in ("length", "size", "noise"):
 y, gap = pt.vectors("y", "gap")
 length, size, noise = pt.dscalars("length", "size", "noise")
 f = loopax.jaxify(
-    [y, gap, length, size, noise], log_marginal_likelihood(y, gap, length, size, noise)
+    [y, gap, length, size, noise],
+    log_marginal_likelihood(y, gap, length, size, noise),
 )
-at = [float(trace.posterior[name].mean()) for name in ("length", "size", "noise")]
+at = [
+    float(trace.posterior[name].mean())
+    for name in ("length", "size", "noise")
+]
 slope = jax.grad(f)(acceleration, gaps, *at)
 curvature = np.diag(jax.hessian(f)(acceleration, gaps, *at))
 mean = acceleration + at[2] ** 2 * slope
@@ -106,7 +132,13 @@ np.testing.assert_allclose(deviation**2, np.diag(K - K @ A), rtol=1e-5)
 
 figure = Figure(figsize=(7, 3.2), layout="constrained")
 axes = figure.subplots()
-axes.fill_between(time, mean - 1.64 * deviation, mean + 1.64 * deviation, alpha=0.25, linewidth=0)
+axes.fill_between(
+    time,
+    mean - 1.64 * deviation,
+    mean + 1.64 * deviation,
+    alpha=0.25,
+    linewidth=0,
+)
 axes.plot(time, mean, color="#1f5f8b")
 axes.plot(time, acceleration, ".", color="0.3", markersize=4)
 axes.set(

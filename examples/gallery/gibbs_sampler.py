@@ -2,7 +2,7 @@
 
 Shared variables hold the state of a Markov chain, and their updates are one sweep of a sampler. A
 sweep draws the levels before and after a change, the precision, and the year of the change, each
-given the others; `examples/gibbs_sampler.py` has the model and its sources. The chain runs in
+given the others (Carlin, Gelfand and Smith 1992, Applied Statistics 41, 389). The chain runs in
 three ways: as a PyTensor function, as native code, which makes exactly the same draws, and as one
 `lax.scan` over a hundred chains.
 """
@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 
 import loopax
 from examples import gibbs_sampler
-from examples.gallery.beside import beside
+from loopax.demo.gallery import compare_times
 from loopax.demo.nile import read_flow
 
-years, flow = read_flow()  # 1871 to 1970: Durbin and Koopman (2012), table 1
+# 1871 to 1970: Durbin and Koopman (2012), table 1
+years, flow = read_flow()
 
 # %%
 # PyTensor keeps the state in shared variables. `stateful()` does the same in native code, with
@@ -25,11 +26,17 @@ years, flow = read_flow()  # 1871 to 1970: Durbin and Koopman (2012), table 1
 # number by number.
 
 flow_in, drawn, updates = gibbs_sampler.graph()
-native = loopax.jaxify([flow_in], drawn, updates=updates, backend="numba").stateful()
-by_pytensor = pytensor.function([flow_in], list(drawn.values()), updates=updates)
+native = loopax.jaxify(
+    [flow_in], drawn, updates=updates, backend="numba"
+).stateful()
+by_pytensor = pytensor.function(
+    [flow_in], list(drawn.values()), updates=updates
+)
 
 for _ in range(50):
-    for mine, theirs in zip(native(flow).values(), by_pytensor(flow), strict=True):
+    for mine, theirs in zip(
+        native(flow).values(), by_pytensor(flow), strict=True
+    ):
         np.testing.assert_allclose(mine, theirs, rtol=1e-8)
 print("50 sweeps: native code draws what PyTensor draws")
 
@@ -40,14 +47,20 @@ print("50 sweeps: native code draws what PyTensor draws")
 CHAINS, SWEEPS = 100, 250
 sweep = loopax.jaxify([flow_in], drawn, updates=updates)
 starts = gibbs_sampler.chains(sweep, len(flow), CHAINS)
-run = jax.jit(lambda contexts: gibbs_sampler.sample(sweep, contexts, flow, 50, SWEEPS - 50))
+run = jax.jit(
+    lambda contexts: gibbs_sampler.sample(
+        sweep, contexts, flow, 50, SWEEPS - 50
+    )
+)
 _, draws = run(starts)
 level, year = np.asarray(draws["level"]), np.asarray(draws["year"])
 
 last, counts = np.unique(year, return_counts=True)
 likely = years[last[counts.argmax()] - 1]
 assert likely == 1898  # the dam at Aswan was begun in 1899 (Cobb 1978)
-print(f"last year of the high level: {likely}, with probability {counts.max() / counts.sum():.2f}")
+print(
+    f"last year of the high level: {likely}, with probability {counts.max() / counts.sum():.2f}"
+)
 print(
     f"level before {level[..., 0].mean():.0f}, after {level[..., 1].mean():.0f}, in 1e8 cubic metres"
 )
@@ -62,16 +75,20 @@ def chunk(call, n=50):
         call(flow)
 
 
-beside(
+compare_times(
     {
         "loopax, native, 50 sweeps": lambda: chunk(native),
         "PyTensor, default mode, 50 sweeps": lambda: chunk(by_pytensor),
     }
 )
-beside(
+compare_times(
     {
-        "loopax, JAX, 100 chains x 250": lambda: jax.block_until_ready(run(starts)),
-        "PyTensor, default mode, the same": lambda: chunk(by_pytensor, CHAINS * SWEEPS),
+        "loopax, JAX, 100 chains x 250": lambda: jax.block_until_ready(
+            run(starts)
+        ),
+        "PyTensor, default mode, the same": lambda: chunk(
+            by_pytensor, CHAINS * SWEEPS
+        ),
     }
 )
 
@@ -83,6 +100,14 @@ left.plot(years, flow, ".", color="0.3", markersize=4)
 before = np.arange(len(years)) < year[..., None]
 mean = np.where(before, level[..., :1], level[..., 1:]).mean(axis=(0, 1))
 left.plot(years, mean, color="#1f5f8b")
-left.set(xlabel="year", ylabel="1e8 cubic metres", title="Flow, and the mean of its level")
+left.set(
+    xlabel="year",
+    ylabel="1e8 cubic metres",
+    title="Flow, and the mean of its level",
+)
 right.bar(years[last - 1], counts / counts.sum(), color="#1f5f8b")
-right.set(xlabel="last year of the high level", title="Posterior", xlim=(1885, 1910))
+right.set(
+    xlabel="last year of the high level",
+    title="Posterior",
+    xlim=(1885, 1910),
+)

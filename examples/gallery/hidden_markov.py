@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 years, counts = read("earthquakes")
 STATES = 3
@@ -30,10 +30,18 @@ STATES = 3
 vector = pt.vector("parameters", shape=(STATES + STATES * (STATES - 1),))
 rates = pt.exp(vector[:STATES])
 off_diagonal = np.flatnonzero(~np.eye(STATES, dtype=bool))
-logits = pt.zeros(STATES * STATES)[off_diagonal].set(vector[STATES:]).reshape((STATES, STATES))
+logits = (
+    pt.zeros(STATES * STATES)[off_diagonal]
+    .set(vector[STATES:])
+    .reshape((STATES, STATES))
+)
 transition = pt.special.softmax(logits, axis=1)
-stationary = pt.linalg.solve(pt.eye(STATES) - transition.T + 1.0, pt.ones(STATES))
-log_emission = counts[:, None] * pt.log(rates) - rates - gammaln(counts + 1)[:, None]
+stationary = pt.linalg.solve(
+    pt.eye(STATES) - transition.T + 1.0, pt.ones(STATES)
+)
+log_emission = (
+    counts[:, None] * pt.log(rates) - rates - gammaln(counts + 1)[:, None]
+)
 
 
 def forward(log_emission, first, transition):
@@ -64,10 +72,14 @@ def loss(p):
     return -float(value), -gradient
 
 
-found = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-6})
+found = minimize(
+    loss, start, jac=True, method="BFGS", options={"gtol": 1e-6}
+)
 published = np.array([13.146, 19.721, 29.714])
 order = np.argsort(found.x[:STATES])
-np.testing.assert_allclose(np.exp(found.x[:STATES][order]), published, atol=2e-3)
+np.testing.assert_allclose(
+    np.exp(found.x[:STATES][order]), published, atol=2e-3
+)
 np.testing.assert_allclose(found.fun, 329.4603, atol=2e-4)
 print(f"minus log-likelihood {found.fun:.4f}, in the book 329.4603")
 print(
@@ -112,11 +124,15 @@ def legacy_forward(log_emission, first, transition):
 
 
 legacy = legacy_forward(log_emission, stationary, transition)
-by_pytensor = pytensor.function([vector], [legacy, pytensor.grad(legacy, vector)])
+by_pytensor = pytensor.function(
+    [vector], [legacy, pytensor.grad(legacy, vector)]
+)
 value, gradient = by_pytensor(start)
 np.testing.assert_allclose(native_gradient(start)[0], value, rtol=1e-10)
-np.testing.assert_allclose(native_gradient(start)[1], gradient, rtol=1e-7, atol=1e-7)
-beside(
+np.testing.assert_allclose(
+    native_gradient(start)[1], gradient, rtol=1e-7, atol=1e-7
+)
+compare_times(
     {
         "loopax, native": lambda: native_gradient(start),
         "PyTensor, default mode": lambda: by_pytensor(start),
@@ -129,8 +145,17 @@ figure = Figure(figsize=(7, 3.6), layout="constrained")
 above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
 colors = ["#93bbd1", "#5b97b8", "#1f5f8b"]
 above.plot(years, counts, ".", color="0.3", markersize=4)
-above.step(years, probability[:, order] @ published, where="mid", color="#d1495b", linewidth=1)
-above.set(ylabel="earthquakes", title="Major earthquakes; their expected number, given all years")
+above.step(
+    years,
+    probability[:, order] @ published,
+    where="mid",
+    color="#d1495b",
+    linewidth=1,
+)
+above.set(
+    ylabel="earthquakes",
+    title="Major earthquakes; their expected number, given all years",
+)
 below.stackplot(years, probability[:, order].T, colors=colors, step="mid")
 below.set(xlabel="year", ylabel="state", yticks=[0, 1])
 below.margins(x=0, y=0)

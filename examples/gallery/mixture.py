@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 import loopax
-from examples.gallery.beside import log_densities, read
+from loopax.demo.gallery import log_densities, read
 
 waiting = read("old_faithful")[1]
 
@@ -26,9 +26,18 @@ waiting = read("old_faithful")[1]
 
 with pm.Model(coords={"kind": ["short", "long"]}) as model:
     weight = pm.Dirichlet("weight", np.ones(2), dims="kind")
-    mean = pm.Normal("mean", 65.0, 30.0, dims="kind", transform=ordered, initval=[50.0, 80.0])
+    mean = pm.Normal(
+        "mean",
+        65.0,
+        30.0,
+        dims="kind",
+        transform=ordered,
+        initval=[50.0, 80.0],
+    )
     sigma = pm.HalfNormal("sigma", 20.0, dims="kind")
-    pm.NormalMixture("waiting", w=weight, mu=mean, sigma=sigma, observed=waiting)
+    pm.NormalMixture(
+        "waiting", w=weight, mu=mean, sigma=sigma, observed=waiting
+    )
 
 # %%
 
@@ -43,7 +52,9 @@ point = likelihood.initial_point()
 
 def loss(vector):
     at = likelihood.constrain(likelihood.unflatten(vector))
-    parts = jax.scipy.stats.norm.logpdf(waiting[:, None], at["mean"], at["sigma"])
+    parts = jax.scipy.stats.norm.logpdf(
+        waiting[:, None], at["mean"], at["sigma"]
+    )
     return -jax.scipy.special.logsumexp(parts, axis=1, b=at["weight"]).sum()
 
 
@@ -58,9 +69,19 @@ print(f"greatest log-likelihood {-found.fun:.3f}, published -1034.002")
 
 # %%
 
-sampling = {"draws": 400, "tune": 400, "chains": 2, "cores": 1, "seed": 1, "progress": False}
+sampling = {
+    "draws": 400,
+    "tune": 400,
+    "chains": 2,
+    "cores": 1,
+    "seed": 1,
+    "progress": False,
+}
 trace = loopax.pymc.sample(model, sampler="pymc", quiet=True, **sampling)
-draws = {name: trace.posterior[name].values.reshape(-1, 2) for name in ("weight", "mean", "sigma")}
+draws = {
+    name: trace.posterior[name].values.reshape(-1, 2)
+    for name in ("weight", "mean", "sigma")
+}
 for name, x in draws.items():
     for k, kind in enumerate(("short", "long")):
         most_likely = float(best[name][k])
@@ -77,12 +98,15 @@ axes = figure.subplots()
 axes.hist(waiting, bins=30, density=True, color="0.85")
 for k, color in enumerate(("#d1495b", "#1f5f8b")):
     curves = (
-        norm.pdf(grid[:, None], draws["mean"][:, k], draws["sigma"][:, k]) * draws["weight"][:, k]
+        norm.pdf(grid[:, None], draws["mean"][:, k], draws["sigma"][:, k])
+        * draws["weight"][:, k]
     )
     low, middle, high = np.quantile(curves, [0.05, 0.5, 0.95], axis=1)
     axes.fill_between(grid, low, high, color=color, alpha=0.25, linewidth=0)
     axes.plot(grid, middle, color=color)
 axes.set(
-    xlabel="minutes until the next eruption", yticks=[], title="Waits, and the two kinds with 90 %"
+    xlabel="minutes until the next eruption",
+    yticks=[],
+    title="Waits, and the two kinds with 90 %",
 )
 axes.margins(x=0)

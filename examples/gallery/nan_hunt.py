@@ -1,6 +1,6 @@
-"""A nan hunted down: volatility, predators and hidden states
+"""Finding a NaN: volatility, predators and hidden states
 
-Three models give nan or minus infinity, each for another reason: a variance becomes negative, a
+Three models give NaN or minus infinity, each for another reason: a variance becomes negative, a
 differential equation blows up, a probability underflows. `loopax.diagnose` runs the program once
 and says where it happened, in which step of the loop, and what to write instead.
 """
@@ -12,14 +12,14 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import loopax
-from examples.gallery.beside import beside, read
+from loopax.demo.gallery import compare_times, read
 
 returns = read("mark_pound")
 years, hares, lynxes = read("hares_and_lynxes")
 
 # %%
-# A GARCH model of the exchange rate. An optimiser without bounds tries a negative `alpha`; the
-# likelihood is nan, and nothing says which of 1,974 days is to blame.
+# A GARCH model of the exchange rate. An optimizer without bounds tries a negative `alpha`; the
+# likelihood is NaN, and nothing says which of 1,974 days is to blame.
 
 
 @loopax.jaxify
@@ -55,7 +55,9 @@ np.testing.assert_allclose(first.operands[0].value, h)
 # The variance itself went wrong, before its logarithm did. Bounds for a name find the first day
 # on which it leaves them, and `watched` returns the variance day by day.
 
-bounded = loopax.diagnose(garch, tried, returns, within={"h": (0.0, np.inf)})
+bounded = loopax.diagnose(
+    garch, tried, returns, within={"h": (0.0, np.inf)}
+)
 assert bounded.first.steps == (day_of_failure,)
 
 _, record = loopax.watched(garch)(tried, returns)
@@ -63,7 +65,7 @@ variance = record["h"].values
 
 # %%
 # Hares and lynxes, by Euler's method. Half a year is too long a step when the populations are
-# large: they overflow, and infinity minus infinity is nan.
+# large: they overflow, and infinity minus infinity is NaN.
 
 RATES = np.array([0.545, 0.028, 0.803, 0.024])
 
@@ -75,7 +77,10 @@ def populations(start, step_length):
         u_next = u + step_length * (RATES[0] - RATES[1] * v) * u
         v_next = v + step_length * (RATES[3] * u - RATES[2]) * v
         u_next.name, v_next.name = "hares", "lynxes"
-        return (loopax.watch(u_next, "hares"), loopax.watch(v_next, "lynxes")), None
+        return (
+            loopax.watch(u_next, "hares"),
+            loopax.watch(v_next, "lynxes"),
+        ), None
 
     (u, v), _ = loopax.scan(step, (start[0], start[1]), length=80)
     return pt.stack([u, v])
@@ -113,7 +118,10 @@ def likelihood(density):
 density = norm.pdf(returns[:, None], scale=SCALES)
 report = loopax.diagnose(likelihood, density)
 print(report)
-assert report.first.kind == "-inf" and "in Mul, forward, at step" in report.first.zero
+assert (
+    report.first.kind == "-inf"
+    and "in Mul, forward, at step" in report.first.zero
+)
 _, forward = loopax.watched(likelihood)(density)
 
 # %%
@@ -134,7 +142,9 @@ def log_likelihood(density):
 assert loopax.diagnose(log_likelihood, density).ok
 log_forward = np.log([0.5, 0.5])
 for row in np.log(density):
-    log_forward = logsumexp(log_forward[:, None] + np.log(STICKY), axis=0) + row
+    log_forward = (
+        logsumexp(log_forward[:, None] + np.log(STICKY), axis=0) + row
+    )
 np.testing.assert_allclose(log_likelihood(density), logsumexp(log_forward))
 print(f"log-likelihood {float(log_likelihood(density)):.4f}")
 
@@ -146,8 +156,11 @@ theta = np.array([0.01, 0.15, 0.8])
 plain = loopax.jaxify(garch, backend="numba")
 checked = loopax.jaxify(garch, backend="numba", checks="nan")
 assert plain(theta, returns) == checked(theta, returns)
-beside(
-    {'checks="nan"': lambda: checked(theta, returns), "no checks": lambda: plain(theta, returns)}
+compare_times(
+    {
+        'checks="nan"': lambda: checked(theta, returns),
+        "no checks": lambda: plain(theta, returns),
+    }
 )
 
 # %%
@@ -159,16 +172,26 @@ above.plot(variance[: day_of_failure + 15], color="#0072b2")
 above.axvline(day_of_failure, color="#d55e00", linewidth=1.5)
 above.axhline(0.0, color="0.6", linewidth=0.8)
 above.set(
-    title=f"GARCH: negative at step {day_of_failure}", xlabel="trading day", ylabel="variance"
+    title=f"GARCH: negative at step {day_of_failure}",
+    xlabel="trading day",
+    ylabel="variance",
 )
 for name, colour in (("hares", "#0072b2"), ("lynxes", "#e69f00")):
     middle.plot(np.abs(path[name].values), color=colour, label=name)
 middle.set_yscale("log")
-middle.set(title="Euler's method, steps of half a year", xlabel="step", ylabel="|thousands|")
+middle.set(
+    title="Euler's method, steps of half a year",
+    xlabel="step",
+    ylabel="|thousands|",
+)
 middle.legend(frameon=False)
 below.plot(forward["forward"].values.sum(axis=1), color="#0072b2")
 below.set_yscale("log")
-below.set(title="Hidden states: the probability underflows", xlabel="day", ylabel="probability")
+below.set(
+    title="Hidden states: the probability underflows",
+    xlabel="day",
+    ylabel="probability",
+)
 for axes in (above, middle, below):
     axes.margins(x=0)
     axes.spines[["top", "right"]].set_visible(False)

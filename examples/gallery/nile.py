@@ -15,17 +15,18 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan
+from loopax.demo.gallery import log_densities, pytensor_scan
 from loopax.demo.nile import PUBLISHED_VARIANCES, read_flow
 
-years, flow = read_flow()  # 1871 to 1970, in 1e8 cubic metres a year: table 1 of the book
+# 1871 to 1970, in 1e8 cubic metres a year: table 1 of the book
+years, flow = read_flow()
 
 # %%
 # A step carries the mean and variance of the level, given the flows so far, through one year.
 
 
 def local_level(flow, noise, change, scan):
-    """log p(flow[1:] | flow[0]), and mean and variance of the level given the flows so far."""
+    """log p(flow[1:] | flow[0]), and the filtered mean and variance."""
 
     def year(state, y):
         mean, variance = state
@@ -33,7 +34,10 @@ def local_level(flow, noise, change, scan):
         error, scale = y - mean, variance + noise**2
         gain = variance / scale
         state = mean + gain * error, variance * (1 - gain)
-        return state, (-0.5 * (np.log(2 * np.pi) + pt.log(scale) + error**2 / scale), state)
+        return state, (
+            -0.5 * (np.log(2 * np.pi) + pt.log(scale) + error**2 / scale),
+            state,
+        )
 
     _, (terms, levels) = scan(year, (flow[0], noise**2), flow[1:])
     return terms.sum(), levels
@@ -43,7 +47,9 @@ def build(scan):
     with pm.Model(coords={"year": years[1:]}) as model:
         noise = pm.HalfNormal("noise", 200.0)
         change = pm.HalfNormal("change", 100.0)
-        log_likelihood, (level, variance) = local_level(pt.constant(flow), noise, change, scan)
+        log_likelihood, (level, variance) = local_level(
+            pt.constant(flow), noise, change, scan
+        )
         pm.Potential("flows", log_likelihood)
         pm.Deterministic("level", level, dims="year")
         pm.Deterministic("deviation", pt.sqrt(variance), dims="year")
@@ -61,10 +67,19 @@ log_densities(model, own=build(pytensor_scan))
 # One line samples the model: PyMC's own NUTS calls native code. The book's maximum likelihood
 # estimates lie well inside the intervals.
 
-sampling = {"draws": 500, "tune": 500, "chains": 2, "cores": 1, "seed": 1, "progress": False}
+sampling = {
+    "draws": 500,
+    "tune": 500,
+    "chains": 2,
+    "cores": 1,
+    "seed": 1,
+    "progress": False,
+}
 trace = loopax.pymc.sample(model, sampler="pymc", quiet=True, **sampling)
 posterior = trace.posterior
-for name, published in zip(("noise", "change"), PUBLISHED_VARIANCES, strict=True):
+for name, published in zip(
+    ("noise", "change"), PUBLISHED_VARIANCES, strict=True
+):
     draws = posterior[name].values
     low, high = np.quantile(draws, [0.05, 0.95])
     assert low < np.sqrt(published) < high
@@ -80,7 +95,11 @@ deviation = np.sqrt(within + posterior["level"].values.var(axis=(0, 1)))
 figure = Figure(figsize=(7, 3.2), layout="constrained")
 axes = figure.subplots()
 axes.fill_between(
-    years[1:], mean - 1.64 * deviation, mean + 1.64 * deviation, alpha=0.2, linewidth=0
+    years[1:],
+    mean - 1.64 * deviation,
+    mean + 1.64 * deviation,
+    alpha=0.2,
+    linewidth=0,
 )
 axes.plot(years[1:], mean, color="#1f5f8b", label="filtered level")
 axes.plot(years, flow, ".", color="0.3", markersize=4, label="flow")

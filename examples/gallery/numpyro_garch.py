@@ -20,8 +20,8 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import initialize_model
 
 import loopax
-from examples.gallery import beside as gallery
-from examples.gallery.beside import beside, read
+from loopax.demo import gallery
+from loopax.demo.gallery import compare_times, read
 
 returns = read("mark_pound")
 
@@ -36,8 +36,12 @@ def model(returns):
     def day(variance, e):
         return omega + alpha * e**2 + beta * variance, variance
 
-    _, variance = lax.scan(day, omega + (alpha + beta) * jnp.mean(error**2), error)
-    numpyro.sample("returns", dist.Normal(mu, jnp.sqrt(variance)), obs=returns)
+    _, variance = lax.scan(
+        day, omega + (alpha + beta) * jnp.mean(error**2), error
+    )
+    numpyro.sample(
+        "returns", dist.Normal(mu, jnp.sqrt(variance)), obs=returns
+    )
 
 
 # %%
@@ -51,7 +55,10 @@ potential = loopax.native(info.potential_fn)
 def sample(potential, draws, seed=1):
     """The draws of NUTS, by parameter."""
     mcmc = MCMC(
-        NUTS(potential_fn=potential), num_warmup=draws, num_samples=draws, progress_bar=False
+        NUTS(potential_fn=potential),
+        num_warmup=draws,
+        num_samples=draws,
+        progress_bar=False,
     )
     mcmc.run(jax.random.key(seed), init_params=info.param_info.z)
     return jax.vmap(info.postprocess_fn)(mcmc.get_samples())
@@ -61,8 +68,12 @@ def sample(potential, draws, seed=1):
 # Values and gradients equal NumPyro's own, and the loop is native in both.
 
 start = info.param_info.z
-both = [jax.jit(jax.value_and_grad(f)) for f in (potential, info.potential_fn)]
-for value, wanted in zip(*(jax.tree.leaves(f(start)) for f in both), strict=True):
+both = [
+    jax.jit(jax.value_and_grad(f)) for f in (potential, info.potential_fn)
+]
+for value, wanted in zip(
+    *(jax.tree.leaves(f(start)) for f in both), strict=True
+):
     np.testing.assert_allclose(value, wanted, rtol=1e-9)
 assert loopax.explain(potential).are_native
 print(loopax.explain(potential))
@@ -71,12 +82,17 @@ print(loopax.explain(potential))
 # So does the posterior: the means differ by less than three Monte Carlo standard errors.
 
 draws = 1000 if gallery.timing else 200
-native_draws, xla_draws = (sample(f, draws) for f in (potential, info.potential_fn))
+native_draws, xla_draws = (
+    sample(f, draws) for f in (potential, info.potential_fn)
+)
 print(f"\n{'':8}{'native':>10}{'NumPyro':>10}{'difference / error':>21}")
 for name in ("mu", "omega", "alpha", "beta"):
     means = [float(d[name].mean()) for d in (native_draws, xla_draws)]
     errors = [
-        float(d[name].std() / np.sqrt(effective_sample_size(np.asarray(d[name])[None])))
+        float(
+            d[name].std()
+            / np.sqrt(effective_sample_size(np.asarray(d[name])[None]))
+        )
         for d in (native_draws, xla_draws)
     ]
     distance = abs(means[0] - means[1]) / np.hypot(*errors)
@@ -89,15 +105,22 @@ for name in ("mu", "omega", "alpha", "beta"):
 
 on_device = jax.device_put(start)
 print()
-beside(
+compare_times(
     {
         "loopax, native": lambda: jax.block_until_ready(both[0](on_device)),
-        "NumPyro's potential": lambda: jax.block_until_ready(both[1](on_device)),
+        "NumPyro's potential": lambda: jax.block_until_ready(
+            both[1](on_device)
+        ),
     }
 )
 if gallery.timing:
-    print("\nA run of 1,000 draws after 1,000 of warm-up, compilation included:")
-    for name, f in {"loopax, native": potential, "NumPyro's potential": info.potential_fn}.items():
+    print(
+        "\nA run of 1,000 draws after 1,000 of warm-up, compilation included:"
+    )
+    for name, f in {
+        "loopax, native": potential,
+        "NumPyro's potential": info.potential_fn,
+    }.items():
         began = time.perf_counter()
         sample(f, draws, seed=2)
         print(f"{name:24}{time.perf_counter() - began:6.1f} s")
@@ -105,10 +128,18 @@ if gallery.timing:
 # %%
 
 figure = Figure(figsize=(7, 3.2), layout="constrained")
-for axes, name in zip(figure.subplots(1, 3), ("omega", "alpha", "beta"), strict=True):
+for axes, name in zip(
+    figure.subplots(1, 3), ("omega", "alpha", "beta"), strict=True
+):
     bins = np.histogram_bin_edges(xla_draws[name], 30)
     axes.hist(xla_draws[name], bins, color="0.8", label="NumPyro")
-    axes.hist(native_draws[name], bins, histtype="step", color="#1f5f8b", label="native")
+    axes.hist(
+        native_draws[name],
+        bins,
+        histtype="step",
+        color="#1f5f8b",
+        label="native",
+    )
     axes.set(xlabel=name, yticks=[])
 axes.legend(frameon=False)
 figure.suptitle("The same posterior from both potentials")

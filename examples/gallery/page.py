@@ -7,6 +7,7 @@ text, the rest is code. The docstring opens the page; its first line is the titl
 import ast
 import html
 import json
+import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -38,15 +39,65 @@ def script(name):
 
 
 # Packages that an example may need, and that are not in every installation.
-OPTIONAL = {"pymc": "PyMC 6 needs Python 3.12", "numpyro": "NumPyro is in the extra samplers"}
+OPTIONAL = {
+    "pymc": "PyMC 6 needs Python 3.12",
+    "numpyro": "NumPyro is in the extra samplers",
+}
+EXTRAS = {"pymc": "pymc", "numpyro": "samplers"}
 
 
 def needs(name):
     """The packages of `OPTIONAL` that an example imports."""
-    source = script(name).read_text(encoding="utf-8")
+    text = source(name).replace(" as pm", "")
     return [
-        package for package in OPTIONAL if f"import {package}\n" in source.replace(" as pm", "")
+        package for package in OPTIONAL if f"import {package}\n" in text
     ]
+
+
+def source(name):
+    """The program of an example; a module of `examples` that it imports is written into it."""
+    text = script(name).read_text(encoding="utf-8")
+    for line, module in re.findall(
+        r"^(from examples import (\w+)\n)", text, re.MULTILINE
+    ):
+        imports, model = parts(
+            (HERE.parent / f"{module}.py").read_text(encoding="utf-8")
+        )
+        new = "".join(
+            f"{each}\n" for each in imports if f"{each}\n" not in text
+        )
+        text = re.sub(rf"\b{module}\.(?!py\b)", "", text.replace(line, new))
+        at = next(
+            node
+            for node in ast.parse(text).body[1:]
+            if not isinstance(node, IMPORTS)
+        ).lineno
+        lines = text.splitlines(keepends=True)
+        text = "".join([*lines[: at - 1], model, "\n\n", *lines[at - 1 :]])
+    return text
+
+
+IMPORTS = ast.Import, ast.ImportFrom
+
+
+def parts(text):
+    """The imports of a script, and what it defines: without its docstring and `main`."""
+    found = [
+        (
+            isinstance(node, IMPORTS),
+            "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]),
+        )
+        for node in ast.parse(text).body[1:]
+        if not isinstance(node, ast.If)
+        and getattr(node, "name", "") != "main"
+    ]
+    imports = [segment for is_import, segment in found if is_import]
+    model = "".join(
+        f"\n\n{segment}\n" if segment.startswith("def ") else f"{segment}\n"
+        for is_import, segment in found
+        if not is_import
+    )
+    return imports, model.strip("\n")
 
 
 def cells(source):
@@ -60,22 +111,89 @@ def cells(source):
         text = 0
         while text < len(lines) and lines[text].startswith("#"):
             text += 1
-        found.append(("text", "\n".join(line.removeprefix("#").strip() for line in lines[:text])))
+        found.append(
+            (
+                "text",
+                "\n".join(
+                    line.removeprefix("#").strip() for line in lines[:text]
+                ),
+            )
+        )
         found.append(("code", "\n".join(lines[text:]).strip("\n")))
     return title, [(kind, content) for kind, content in found if content]
 
 
 def page(name):
     """The Markdown of an example's page."""
-    title, found = cells(script(name).read_text(encoding="utf-8"))
+    title, found = cells(source(name))
     lines = [f"# {title}", ""]
     lines += [f"![{title}]({name}.png)", ""]
     for kind, content in found:
-        lines += [content, ""] if kind == "text" else ["```python", content, "```", ""]
+        lines += (
+            [content, ""]
+            if kind == "text"
+            else ["```python", content, "```", ""]
+        )
     record = read_record(name)
-    lines += ["## Output", "", "```text", record["printed"].rstrip(), "```", ""]
+    lines += [
+        "## Output",
+        "",
+        "```text",
+        record["printed"].rstrip(),
+        "```",
+        "",
+    ]
     lines += [f"On {record['machine']}. {OF_TIMES}", ""]
-    return "\n".join([*lines, f"Source: `examples/gallery/{name}.py`.", ""])
+    lines += [
+        f"**Download**: [script]({name}.py), [notebook]({name}.ipynb). "
+        f"They need `loopax[{','.join(extras(name))}]`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def extras(name):
+    """The extras of loopax that an example needs; `demo` has matplotlib and SciPy."""
+    return ["demo", *(EXTRAS[package] for package in needs(name))]
+
+
+def download(name):
+    """The script of an example as a program of its own, which saves its picture."""
+    return f'{source(name).rstrip()}\n\nfigure.savefig("{name}.png")\n'
+
+
+def notebook(name):
+    """An example as a Jupyter notebook; its last cell shows the picture."""
+    title, found = cells(source(name))
+    found = [("text", f"# {title}"), *found, ("code", "figure")]
+    written = [
+        {
+            "id": f"cell-{k}",
+            "cell_type": "markdown" if kind == "text" else "code",
+            "metadata": {},
+            "source": content.splitlines(keepends=True),
+        }
+        | (
+            {}
+            if kind == "text"
+            else {"execution_count": None, "outputs": []}
+        )
+        for k, (kind, content) in enumerate(found)
+    ]
+    kernel = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    return json.dumps(
+        {
+            "cells": written,
+            "metadata": {"kernelspec": kernel},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        },
+        indent=1,
+    )
 
 
 OF_TIMES = (
@@ -86,7 +204,9 @@ OF_TIMES = (
 
 def read_record(name):
     """What is kept of a run of an example: printed, ratios, machine."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (RESULTS / f"{name}.json").read_text(encoding="utf-8")
+    )
 
 
 def index():
@@ -98,7 +218,15 @@ def index():
             f"-   [![{title}]({name}.png)]({name}.md)\n\n    **[{title}]({name}.md)**\n\n    {what}.\n"
         )
     return "\n".join(
-        [OPENING, '<div class="grid cards" markdown>', "", *cards, "</div>", "", table()]
+        [
+            OPENING,
+            '<div class="grid cards" markdown>',
+            "",
+            *cards,
+            "</div>",
+            "",
+            table(),
+        ]
     )
 
 
@@ -127,8 +255,8 @@ OPENING = """\
 # Gallery
 
 Models that people fit in practice, with their data. Each page compares its numbers and times with
-PyMC, PyTensor or a published result. A page is its script: in a clone, `python -m examples.gallery
-NAME` runs it.
+PyMC, PyTensor or a published result. A page is a script: download it, or a notebook, at the end of the
+page, and run it wherever loopax is installed.
 
 ![Time of one call for each model, compared with PyMC or PyTensor](overview.svg)
 """

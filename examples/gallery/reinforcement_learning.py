@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan
+from loopax.demo.gallery import log_densities, pytensor_scan
 
 TRIALS, PLAYERS = 200, 5
 rng = np.random.default_rng(7)
@@ -57,11 +57,15 @@ def build(scan):
             difference = expected[:, 1] - expected[:, 0]
             log_p = -pt.softplus(-beta * difference * (2 * choice - 1))
             chosen = pt.eq(pt.arange(2), choice[:, None])
-            expected = expected + alpha[:, None] * chosen * (reward[:, None] - expected)
+            expected = expected + alpha[:, None] * chosen * (
+                reward[:, None] - expected
+            )
             return expected, (log_p.sum(), expected)
 
         start = pt.constant(np.full((PLAYERS, 2), 0.5))
-        _, (terms, path) = scan(trial, start, (pt.constant(choices), pt.constant(rewards)))
+        _, (terms, path) = scan(
+            trial, start, (pt.constant(choices), pt.constant(rewards))
+        )
         pm.Potential("choices", terms.sum())
         pm.Deterministic("expected", path[:, 0])
     return model
@@ -76,7 +80,14 @@ log_densities(model, own=build(pytensor_scan))
 
 # %%
 
-sampling = {"draws": 400, "tune": 400, "chains": 2, "cores": 1, "seed": 1, "progress": False}
+sampling = {
+    "draws": 400,
+    "tune": 400,
+    "chains": 2,
+    "cores": 1,
+    "seed": 1,
+    "progress": False,
+}
 trace = loopax.pymc.sample(model, sampler="pymc", quiet=True, **sampling)
 posterior = trace.posterior
 inside = 0
@@ -85,20 +96,37 @@ for name, truth in (("alpha", true_alpha), ("beta", true_beta)):
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     inside += ((low < truth) & (truth < high)).sum()
     for k in range(PLAYERS):
-        print(f"{name}[{k}]  true {truth[k]:5.2f}   estimated {draws[:, k].mean():5.2f}", end="")
+        print(
+            f"{name}[{k}]  true {truth[k]:5.2f}   estimated {draws[:, k].mean():5.2f}",
+            end="",
+        )
         print(f"   95 % {low[k]:5.2f} to {high[k]:5.2f}")
 print(f"{inside} of {2 * PLAYERS} intervals hold the truth")
 assert inside >= 8
 
 # %%
 
-low, middle, high = np.quantile(posterior["expected"].values, [0.05, 0.5, 0.95], axis=(0, 1))
+low, middle, high = np.quantile(
+    posterior["expected"].values, [0.05, 0.5, 0.95], axis=(0, 1)
+)
 figure = Figure(figsize=(7, 3.2), layout="constrained")
 axes = figure.subplots()
 trials = np.arange(TRIALS)
 for arm, color in enumerate(("#d1495b", "#1f5f8b")):
-    axes.fill_between(trials, low[:, arm], high[:, arm], color=color, alpha=0.2, linewidth=0)
-    axes.plot(trials, middle[:, arm], color=color, label=f"arm {arm}, which pays {PAYS[arm]:.0%}")
+    axes.fill_between(
+        trials,
+        low[:, arm],
+        high[:, arm],
+        color=color,
+        alpha=0.2,
+        linewidth=0,
+    )
+    axes.plot(
+        trials,
+        middle[:, arm],
+        color=color,
+        label=f"arm {arm}, which pays {PAYS[arm]:.0%}",
+    )
 chose = choices[:, 0]
 axes.plot(trials, 1.05 - 1.1 * (1 - chose), "|", color="0.3", markersize=4)
 axes.set(

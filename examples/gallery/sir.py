@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan, read
+from loopax.demo.gallery import log_densities, pytensor_scan, read
 
 days, in_bed = read("influenza")
 BOYS, STEPS = 763, 10  # steps of the solver a day
@@ -54,10 +54,15 @@ def build(scan):
         day = pm.Normal("day of intervention", 5.0, 2.0)
         first = pm.LogNormal("first", np.log(2.0), 0.7)
         spread = pm.LogNormal("spread", np.log(10.0), 1.0)
-        path = infectious(beta, gamma, fraction, day, first, len(days), scan)
+        path = infectious(
+            beta, gamma, fraction, day, first, len(days), scan
+        )
         path = pm.Deterministic("infectious", path, dims="day")
         pm.NegativeBinomial(
-            "in bed", mu=pt.maximum(path, 1e-6), alpha=spread, observed=in_bed.astype(int)
+            "in bed",
+            mu=pt.maximum(path, 1e-6),
+            alpha=spread,
+            observed=in_bed.astype(int),
         )
     return model
 
@@ -71,8 +76,17 @@ log_densities(model, own=build(pytensor_scan))
 
 # %%
 
-sampling = {"draws": 500, "tune": 700, "chains": 2, "cores": 1, "seed": 3, "progress": False}
-trace = loopax.pymc.sample(model, sampler="pymc", target_accept=0.95, quiet=True, **sampling)
+sampling = {
+    "draws": 500,
+    "tune": 700,
+    "chains": 2,
+    "cores": 1,
+    "seed": 3,
+    "progress": False,
+}
+trace = loopax.pymc.sample(
+    model, sampler="pymc", target_accept=0.95, quiet=True, **sampling
+)
 posterior = trace.posterior
 reproduction = (posterior["beta"] / posterior["gamma"]).values
 for name, draws in {
@@ -88,11 +102,23 @@ assert 2.5 < reproduction.mean() < 5.0  # 3.5 to 3.8 in the literature
 
 figure = Figure(figsize=(7, 3.2), layout="constrained")
 left, right = figure.subplots(1, 2, width_ratios=(1.8, 1))
-low, middle, high = np.quantile(posterior["infectious"].values, [0.05, 0.5, 0.95], axis=(0, 1))
+low, middle, high = np.quantile(
+    posterior["infectious"].values, [0.05, 0.5, 0.95], axis=(0, 1)
+)
 left.fill_between(days, low, high, alpha=0.2, linewidth=0)
 left.plot(days, middle, color="#1f5f8b")
 left.plot(days, in_bed, ".", color="0.3")
 left.set(xlabel="day", ylabel="boys", title="In bed, and the model")
-right.hist(posterior["fraction"].values.ravel(), bins=25, density=True, color="#1f5f8b", alpha=0.7)
+right.hist(
+    posterior["fraction"].values.ravel(),
+    bins=25,
+    density=True,
+    color="#1f5f8b",
+    alpha=0.7,
+)
 right.plot([0, 1], [0, 2], color="0.3", linewidth=0.8)
-right.set(xlabel="fraction of contacts left", yticks=[], title="Posterior; line: prior")
+right.set(
+    xlabel="fraction of contacts left",
+    yticks=[],
+    title="Posterior; line: prior",
+)

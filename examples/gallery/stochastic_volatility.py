@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from matplotlib.figure import Figure
 
 import loopax
-from examples.gallery.beside import log_densities, pytensor_scan, read
+from loopax.demo.gallery import log_densities, pytensor_scan, read
 
 returns = read("mark_pound")[-300:]
 returns = returns - returns.mean()
@@ -51,8 +51,17 @@ log_densities(model, own=build(pytensor_scan))
 
 # %%
 
-sampling = {"draws": 200, "tune": 300, "chains": 2, "cores": 1, "seed": 1, "progress": False}
-trace = loopax.pymc.sample(model, sampler="pymc", target_accept=0.9, quiet=True, **sampling)
+sampling = {
+    "draws": 200,
+    "tune": 300,
+    "chains": 2,
+    "cores": 1,
+    "seed": 1,
+    "progress": False,
+}
+trace = loopax.pymc.sample(
+    model, sampler="pymc", target_accept=0.9, quiet=True, **sampling
+)
 posterior = trace.posterior
 for name in ("mu", "phi", "sigma"):
     draws = posterior[name].values
@@ -68,11 +77,20 @@ low, middle, high = np.quantile(volatility, [0.05, 0.5, 0.95], axis=(0, 1))
 day_number = np.arange(len(returns))
 figure = Figure(figsize=(7, 3.2), layout="constrained")
 axes = figure.subplots()
-axes.plot(day_number, np.abs(returns), ".", color="0.6", markersize=3, label="size of the return")
+axes.plot(
+    day_number,
+    np.abs(returns),
+    ".",
+    color="0.6",
+    markersize=3,
+    label="size of the return",
+)
 axes.fill_between(day_number, low, high, alpha=0.25, linewidth=0)
 axes.plot(day_number, middle, color="#1f5f8b", label="volatility")
 axes.set(
-    xlabel="trading day", ylabel="per cent", title="Volatility: median and 90 % of the posterior"
+    xlabel="trading day",
+    ylabel="per cent",
+    title="Volatility: median and 90 % of the posterior",
 )
 axes.legend(frameon=False)
 axes.margins(x=0.01)

@@ -19,10 +19,12 @@ _STYLE = f"""{theme(_PAGE)}
 {_ME} table{{border-collapse:collapse;width:100%;max-width:60rem}}
 {_ME} tr{{background:none;border-bottom:1px solid #8886}}
 {_ME} th,{_ME} td{{text-align:right;padding:.15rem .6rem;color:inherit}}
+{_ME} tbody th{{overflow-wrap:anywhere;min-width:5rem}}
 {_ME} td:last-child{{width:45%}}
 {_ME} .bar{{display:flex;height:.8rem}}
 {_ME} .outside{{background:#7b9fd4}}
 {_ME} .inside{{background:#e0913a}}
+{_ME} thead :is(.outside,.inside){{color:#111}}
 {_ME} summary{{cursor:pointer;font-weight:600}}
 {_ME} figure figure{{margin-left:1.5rem;border-left:2px solid #8886;padding-left:.8rem}}
 {_ME} svg path{{fill:none;stroke:#888c}}

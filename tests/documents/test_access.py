@@ -5,11 +5,13 @@ Content Accessibility Guidelines 2.2 ask for a contrast of 4.5 for text of this 
 """
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from examples.gallery import page
+from tests.documents import access
 
 ROOT = Path(__file__).resolve().parents[2]
 CSS = (ROOT / "docs" / "assets" / "site.css").read_text(encoding="utf-8")
@@ -99,3 +101,22 @@ def test_each_picture_of_the_documents_is_there() -> None:
         if target and "://" not in target and not (path.parent / target).exists()
     ]
     assert missing == []
+
+
+FAULTY = """<!DOCTYPE html><html lang="en"><head><title>Faults</title></head><body><main>
+<h1 style="color:#999;background:#fff">Pale</h1><img src="a.png"><div style="width:500px">Wide</div>
+</main></body></html>"""
+
+
+@pytest.mark.skipif(find_spec("axe_playwright_python") is None, reason="it is in the extra access")
+@pytest.mark.skipif(access.browser() is None, reason="there is no browser")
+def test_axe_finds_the_faults_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "faulty.html").write_text(FAULTY, encoding="utf-8")
+    rules = {finding.rule for finding in access.findings(tmp_path)}
+    assert {"color-contrast", "image-alt", "wider than the screen"} <= rules
+
+
+def test_there_are_pages_to_check(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(access, "browser", lambda: "chromium")
+    (tmp_path / "404.html").touch()
+    assert access.main(tmp_path) == 2 and "There is no page" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """The documentation as a site: what it is made of is there, and its links hold; `make docs` builds it."""
 
+import ast
 import importlib
 import inspect
 import json
@@ -17,6 +18,8 @@ import pytest
 
 import loopax
 from examples.gallery import page
+from loopax.demo import gallery
+from tests.documents.test_documents import DOCUMENTS, blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -117,7 +120,7 @@ def test_links_of_the_packages_page_lead_into_the_repository(monkeypatch) -> Non
 
 @pytest.mark.parametrize("name", page.EXAMPLES)
 def test_a_page_of_the_gallery_is_its_script(name: str) -> None:
-    source = page.script(name).read_text(encoding="utf-8")
+    source = page.source(name)
     title, cells = page.cells(source)
     text = page.page(name)
     assert text.startswith(f"# {title}\n") and len(title) < 80
@@ -127,9 +130,34 @@ def test_a_page_of_the_gallery_is_its_script(name: str) -> None:
     written = [line for line in source.splitlines() if line and not line.startswith("#")]
     assert "\n".join(code).split()[-20:] == " ".join(written).split()[-20:]
     assert all(block in text for block in code)
-    assert (
-        "figure = Figure(" in source and "assert" in source + (page.HERE / "beside.py").read_text()
+    assert "figure = Figure(" in source and "assert" in source + Path(gallery.__file__).read_text(
+        "utf-8"
     )
+
+
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_an_example_can_be_downloaded(name: str) -> None:
+    """As a script and as a notebook, which need no clone."""
+    program = ast.parse(page.download(name))
+    imported = {
+        alias.name if isinstance(node, ast.Import) else node.module
+        for node in ast.walk(program)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not {module.partition(".")[0] for module in imported} & {
+        "examples",
+        "benchmarks",
+        "tests",
+    }
+    assert ast.unparse(program.body[-1]) == f"figure.savefig('{name}.png')"
+    notebook = json.loads(page.notebook(name))
+    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    compile("\n".join(code), name, "exec")
+    assert code[-1].endswith("figure") and notebook["nbformat"] == 4
+    text = page.page(name)
+    assert f"[script]({name}.py)" in text and f"[notebook]({name}.ipynb)" in text
+    assert f"`loopax[{','.join(page.extras(name))}]`" in text
 
 
 @pytest.mark.parametrize("name", page.EXAMPLES)
@@ -141,8 +169,37 @@ def test_what_came_with_the_code_is_small_and_whole(name: str) -> None:
     assert all(0 < ratio < 100 for ratio in kept["ratios"].values()) and kept["ratios"]
 
 
+WIDEST = 80  # characters of code that a page shows on a desktop without scrolling
+
+
+def wide_lines(code: str) -> list[str]:
+    """Lines that are too wide, without strings and messages, which nothing can break."""
+    return [
+        line
+        for line in code.splitlines()
+        if len(line) > WIDEST and not re.search(r"""^ *f?["']|^[\w.]+(Error|Exception): """, line)
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_fits_a_page(path: Path) -> None:
+    blocks = blocks_of(path.read_text(encoding="utf-8"))
+    assert [line for block in blocks for line in wide_lines(block.code)] == []
+
+
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_code_of_an_example_fits_a_page(name: str) -> None:
+    code = [content for kind, content in page.cells(page.source(name))[1] if kind == "code"]
+    assert wide_lines("\n".join(code)) == []
+
+
+def test_wide_lines_are_seen() -> None:
+    wide = f"x = {'1 + ' * 20}1"
+    assert wide_lines(f"{wide}\nValueError: {'x' * 90}\n'{'x' * 90}'") == [wide]
+
+
 def test_data_name_their_source() -> None:
-    tables = sorted((page.HERE / "data").glob("*.csv"))
+    tables = sorted(gallery.DATA.glob("*.csv"))
     assert tables
     for table in tables:
         first = table.read_text(encoding="utf-8").partition("\n")[0]

@@ -29,7 +29,7 @@ def _bitcast(eqn: Any, x: Any) -> Any:
         return _float_of(eqn, x, target)
     source = np.dtype(x.type.dtype)
     if target.itemsize != source.itemsize:
-        raise refuse(eqn, "to another size")
+        raise refuse(eqn, "dtypes of another size")
     if target.kind in "iu" and source.kind in "iu":
         return x.astype(str(target))
     if source.kind == "f" and target.kind in "iu":
@@ -38,7 +38,7 @@ def _bitcast(eqn: Any, x: Any) -> Any:
         return bits.astype(str(target)) * np.array(
             2.0 ** -np.finfo(target).nmant, target
         ) + np.array(1, target)
-    raise refuse(eqn, f"of {source} as {target}")
+    raise refuse(eqn, f"{source} read as {target}")
 
 
 def _mantissa(x: Any, target: np.dtype[Any]) -> Any:
@@ -77,7 +77,7 @@ def _float_of(eqn: Any, bits: FloatBits, target: np.dtype[Any]) -> Any:
     if target.kind in "iu":
         return bits
     if str(target) != bits.x.type.dtype:
-        raise refuse(eqn, f"of the bits of {bits.x.type.dtype} as {target}")
+        raise refuse(eqn, f"bits of {bits.x.type.dtype} read as {target}")
     return _truncated(bits.x, bits.n_cleared) if bits.n_cleared else bits.x
 
 
@@ -107,7 +107,7 @@ def _and(eqn: Any, x: Any, y: Any) -> Any:
     n_cleared = 0 if mask is None else n_bits - (int(mask) % 2**n_bits).bit_count()
     all_ones = 2**n_bits - 1
     if mask is None or int(mask) % 2**n_bits != all_ones >> n_cleared << n_cleared:
-        raise refuse(eqn, "of the bits of floats, except for the lowest")
+        raise refuse(eqn, "bits of a float other than its lowest")
     if not n_cleared <= np.finfo(x.x.type.dtype).nmant:
-        raise refuse(eqn, "of the bits of floats, except for the lowest")
+        raise refuse(eqn, "bits of a float other than its lowest")
     return FloatBits(x.x, max(n_cleared, x.n_cleared))

@@ -39,14 +39,14 @@ def _platform_index(eqn: Any) -> Any:
     platforms = eqn.params["platforms"]
     branches = [k for k, names in enumerate(platforms) if names is None or "cpu" in names]
     if not branches:
-        raise refuse(eqn, "without a branch for CPUs")
+        raise refuse(eqn, "programs without a branch for CPUs")
     return pt.constant(branches[0], dtype="int32")
 
 
 @rule("device_put")
 def _device_put(eqn: Any, *xs: Any) -> Any:
     if any(device is not None for device in eqn.params["devices"]):
-        raise refuse(eqn, "to a device")
+        raise refuse(eqn, "a transfer to a device")
     return list(xs)
 
 

@@ -44,5 +44,5 @@ def _reduce_precision(eqn: Any, x: Any) -> Any:
     info = np.finfo(x.type.dtype) if x.type.dtype.startswith("float") else None
     bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     if info is None or bits != (info.nexp, info.nmant):
-        raise refuse(eqn, "to fewer bits")
+        raise refuse(eqn, "fewer bits")
     return x

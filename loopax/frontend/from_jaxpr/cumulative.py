@@ -16,7 +16,7 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE
 def _cumulative(eqn: Any, x: Any) -> Any:
     axis, dtype = eqn.params["axis"], x.type.dtype
     if dtype.startswith("complex"):
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     if not dtype.startswith("float"):
         x = x.astype("int64")  # whose sums wrap as those of shorter integers do
     run = pt.cumsum if eqn.primitive.name == "cumsum" else pt.cumprod
@@ -34,7 +34,7 @@ def _running(eqn: Any, x: Any) -> Any:
     """A loop over the rows of ``x``, whose state is the extreme, or the sum, of those before."""
     name, axis, dtype = eqn.primitive.name, eqn.params["axis"], x.type.dtype
     if dtype.startswith("complex") or (name == "cumlogsumexp" and not dtype.startswith("float")):
-        raise refuse(eqn, f"of {dtype}")
+        raise refuse(eqn, str(dtype))
     order = [axis, *(k for k in range(x.type.ndim) if k != axis)]
     rows = x.dimshuffle(order)
     row = rows.type.clone(shape=rows.type.shape[1:])

@@ -66,7 +66,7 @@ _ALL = {
 
 def _float_function(eqn: Any, *inputs: Any) -> Any:
     if not out_dtype(eqn).startswith("float"):
-        raise refuse(eqn, f"of {out_dtype(eqn)}")
+        raise refuse(eqn, out_dtype(eqn))
     return _FLOATS[eqn.primitive.name](*inputs)
 
 
@@ -110,14 +110,14 @@ def _abs(eqn: Any, x: Any) -> Any:
     if x.type.dtype.startswith(
         "complex"
     ):  # XLA's vector code is faster: Mandelbrot took 1.3 natively
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     return pt.abs(x)
 
 
 @rule("sign")
 def _sign(eqn: Any, x: Any) -> Any:
     if x.type.dtype.startswith("complex"):
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     # The sign of a zero is that zero, of either sign.
     return pt.switch(pt.eq(x, 0), x, pt.sign(x)) if x.type.dtype.startswith("float") else pt.sign(x)
 
@@ -125,7 +125,7 @@ def _sign(eqn: Any, x: Any) -> Any:
 @rule("round")
 def _round(eqn: Any, x: Any) -> Any:
     if not x.type.dtype.startswith("float"):
-        raise refuse(eqn, f"of {x.type.dtype}")
+        raise refuse(eqn, x.type.dtype)
     to_even = int(eqn.params["rounding_method"]) == 1
     return pt.round(x, mode="half_to_even" if to_even else "half_away_from_zero")
 
@@ -160,7 +160,7 @@ def _integer_pow(eqn: Any, x: Any) -> Any:
     """A power by repeated squaring, as in XLA."""
     n = eqn.params["y"]
     if n < 0 and not x.type.dtype.startswith(("float", "complex")):
-        raise refuse(eqn, "a negative power of an integer")
+        raise refuse(eqn, "negative powers of integers")
     factors, power, remaining = [], x, abs(n)
     while remaining:
         factors += [power] if remaining & 1 else []
@@ -180,7 +180,7 @@ def _div(eqn: Any, x: Any, y: Any) -> Any:
     if x.type.dtype.startswith(("float", "complex")):
         return pt.true_div(x, y)
     if x.type.dtype == "bool":
-        raise refuse(eqn, "of bool")
+        raise refuse(eqn, "bool")
     # XLA rounds a quotient to zero, the IR down; a quotient by zero is -1, all bits set, in XLA.
     quotient = pt.int_div(x, y)
     if not x.type.dtype.startswith("uint"):
@@ -196,7 +196,7 @@ def _rem(eqn: Any, x: Any, y: Any) -> Any:
         remainder = pt.mod(pt.abs(x), pt.abs(y))
         return pt.switch(pt.lt(x, 0), -remainder, remainder)
     if x.type.dtype == "bool":
-        raise refuse(eqn, "of bool")
+        raise refuse(eqn, "bool")
     remainder = pt.mod(x, y)
     if not x.type.dtype.startswith("uint"):
         is_other = pt.neq(remainder, 0) & (pt.lt(x, 0) ^ pt.lt(y, 0))
@@ -223,7 +223,7 @@ def _clamp(eqn: Any, low: Any, x: Any, high: Any) -> Any:
 
 def _require_float(eqn: Any, x: Any) -> Any:
     if not x.type.dtype.startswith("float"):
-        raise refuse(eqn, f"of {x.type.dtype}")
+        raise refuse(eqn, x.type.dtype)
     return x
 
 

@@ -56,7 +56,7 @@ def window_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
 def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
     sizes = eqn.params["slice_sizes"]
     if len(starts) != len(sizes):
-        raise refuse(eqn, "of a size known only at run time")
+        raise refuse(eqn, "sizes known only at run time")
     key_lengths = x.type.shape[len(sizes) :]  # axes of a key
     return read_window(x, [*starts, *(pt.constant(0) for _ in key_lengths)], [*sizes, *key_lengths])
 
@@ -172,7 +172,7 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
     ]
     shape = eqn.outvars[0].aval.shape
     if 0 in (*shape, *x.type.shape):
-        raise refuse(eqn, "of an empty array")
+        raise refuse(eqn, "empty arrays")
     p = windows_at(x, indices, numbers.start_index_map, sizes, batching)
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     if math.prod(p.batch) == 1:

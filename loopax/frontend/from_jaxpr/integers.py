@@ -49,7 +49,7 @@ def _powers_of_two(eqn: Any, x: Any, n: Any, most: int) -> tuple[Any, Any]:
         There are many: the powers are read from a table, and XLA has vector code.
     """
     if np.prod(x.type.shape) > _MOST_SHIFTED:
-        raise refuse(eqn, "of many elements by variable numbers")
+        raise refuse(eqn, "long arrays, shifted by variable numbers of bits")
     is_less = pt.ge(n, 0) & pt.lt(n, most)
     powers = np.array([2**k for k in range(most)], dtype=f"uint{_bits(x)}").astype(x.type.dtype)
     return pt.constant(powers)[pt.switch(is_less, n, 0).astype("int64")], is_less
@@ -82,7 +82,7 @@ def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
     if isinstance(x, FloatBits):
         return -_sign_bit(eqn, x, n).astype(out_dtype(eqn))
     if x.type.dtype.startswith("uint"):
-        raise refuse(eqn, "of an unsigned integer")
+        raise refuse(eqn, "unsigned integers")
     sign_bits = -pt.lt(x, 0).astype(x.type.dtype)
     count = _shift_count(n)
     if count is None:
@@ -97,7 +97,7 @@ def _sign_bit(eqn: Any, bits: FloatBits, n: Any) -> Any:
     """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
     x = bits.x
     if isinstance(n, FloatBits) or _shift_count(n) != _bits(x) - 1:
-        raise refuse(eqn, "of the bits of floats, except for the sign")
+        raise refuse(eqn, "bits of a float other than its sign")
     return pt.lt(x, 0) | (pt.eq(x, 0) & pt.lt(1 / x, 0))
 
 

@@ -43,7 +43,7 @@ def _lu(eqn: Any, a: Any) -> Any:
     _refuse_dtype(eqn, a)
     rows, columns = a.type.shape[-2:]
     if rows != columns:
-        raise refuse(eqn, "of a matrix that is not square")
+        raise refuse(eqn, "matrices that are not square")
     factors, pivots = pt.linalg.lu_factor(a)
     return [factors, pivots.astype("int32"), _permutation(pivots)]
 
@@ -51,7 +51,7 @@ def _lu(eqn: Any, a: Any) -> Any:
 @rule("lu_pivots_to_permutation")
 def _pivots_to_permutation(eqn: Any, pivots: Any) -> Any:
     if eqn.params["permutation_size"] != pivots.type.shape[-1]:
-        raise refuse(eqn, "of a matrix that is not square")
+        raise refuse(eqn, "matrices that are not square")
     return _permutation(pivots)
 
 
@@ -75,4 +75,4 @@ def _transposed(x: Any) -> Any:
 
 def _refuse_dtype(eqn: Any, a: Any) -> None:
     if a.type.dtype not in ("float32", "float64"):
-        raise refuse(eqn, f"of {a.type.dtype}")
+        raise refuse(eqn, a.type.dtype)

@@ -17,7 +17,7 @@ def _sort(eqn: Any, *operands: Any) -> Any:
     """The operands in the stable order of the keys, the first ones: sorted by the last key first."""
     axis, keys = eqn.params["dimension"], operands[: eqn.params["num_keys"]]
     if any(x.type.dtype.startswith("complex") for x in keys):
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     x, *others = (x.astype("uint8") if x.type.dtype == "bool" else x for x in keys)
     if len(operands) == 1:
         return pt.sort(x, axis=axis).astype(out_dtype(eqn))
@@ -48,9 +48,9 @@ def _top_k(eqn: Any, x: Any) -> Any:
     """
     k, n = eqn.params["k"], x.type.shape[-1]
     if eqn.params.get("axis", x.type.ndim - 1) != x.type.ndim - 1:
-        raise refuse(eqn, "along another axis")
+        raise refuse(eqn, "an axis other than the last")
     if x.type.dtype.startswith("complex"):
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):
         return _top_by_sorting(x, k, n)
     indices = pt.constant(np.arange(n))

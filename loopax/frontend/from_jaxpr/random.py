@@ -42,7 +42,7 @@ def _key_function(eqn: Any, *inputs: Any) -> Any:
     """JAX's own function of a key's integers, over all keys."""
     name, aval = eqn.primitive.name, eqn.invars[0].aval
     if name == "random_seed" and str(eqn.outvars[0].aval.dtype) != "key<fry>":
-        raise refuse(eqn, "of another generator")
+        raise refuse(eqn, "keys of another type")
     types = [(v.type.shape, v.type.dtype) for v in inputs]
     return inner_graph(threefry_jaxpr(name, eqn.params, types, len(aval.shape)), inputs)
 

@@ -177,5 +177,5 @@ def out_dtype(eqn: Any) -> str:
 
 
 def refuse(eqn: Any, why: str) -> NotImportable:
-    """The exception of a rule that does not apply to these arguments."""
+    """The exception of a rule that does not apply to these arguments; ``why`` names them, in the plural."""
     return NotImportable(f"{eqn.primitive.name} ({why})")

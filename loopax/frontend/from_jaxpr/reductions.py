@@ -34,9 +34,9 @@ def _min(eqn: Any, x: Any) -> Any:
 def _extremum(eqn: Any, x: Any, reduce: Any, of_two: Any, largest: bool) -> Any:
     axes, dtype = list(eqn.params["axes"]), x.type.dtype
     if dtype.startswith("complex"):
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     if 0 in x.type.shape:
-        raise refuse(eqn, "of an empty array")
+        raise refuse(eqn, "empty arrays")
     if dtype == "bool":
         return (pt.any if largest else pt.all)(x, axis=axes)
     return reduce(x, axis=axes) if axes else x
@@ -45,7 +45,7 @@ def _extremum(eqn: Any, x: Any, reduce: Any, of_two: Any, largest: bool) -> Any:
 @rule("reduce_and", "reduce_or")
 def _logical(eqn: Any, x: Any) -> Any:
     if x.type.dtype != "bool":
-        raise refuse(eqn, "of integers")
+        raise refuse(eqn, "integers")
     reduce = pt.all if eqn.primitive.name == "reduce_and" else pt.any
     return reduce(x, axis=list(eqn.params["axes"]))
 
@@ -55,10 +55,10 @@ def _arg(eqn: Any, x: Any) -> Any:
     """The first index of the extremum, or of a nan, if there is one: XLA's, NumPy's and the IR's rule."""
     (axis,), largest = eqn.params["axes"], eqn.primitive.name == "argmax"
     if x.type.dtype.startswith("complex"):
-        raise refuse(eqn, "of complex numbers")
+        raise refuse(eqn, "complex numbers")
     x = x.astype("uint8") if x.type.dtype == "bool" else x
     if not x.type.shape[axis]:
-        raise refuse(eqn, "of an empty array")
+        raise refuse(eqn, "empty arrays")
     if not largest:  # the complement of an integer is in the reverse order, and never overflows
         x = -x if x.type.dtype.startswith("float") else pt.invert(x)
     return pt.argmax(x, axis=axis).astype(out_dtype(eqn))

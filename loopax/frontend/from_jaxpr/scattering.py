@@ -35,7 +35,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     if 0 in updates.type.shape or 0 in x.type.shape:
         return x
     if name == "scatter" and not _is_plain_write(eqn.params["update_jaxpr"]):
-        raise refuse(eqn, "by a function")
+        raise refuse(eqn, "writes by a function")
     sizes = [1] * x.type.ndim
     for axis, k in zip(window_axes, numbers.update_window_dims, strict=True):
         sizes[axis] = updates.type.shape[k]
@@ -47,7 +47,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     if math.prod(p.batch) == 1:
         return _one_window(eqn, x, reshaped(updates, sizes), p, is_dropped)
     if name in _COMBINED:
-        raise refuse(eqn, "at several positions")
+        raise refuse(eqn, "several positions at once")
     return _windows(eqn, x, updates, p, window_axes, is_dropped)
 
 

@@ -13,7 +13,7 @@ from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule, tensor_t
 @rule("broadcast_in_dim", keys=True)
 def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
     if dynamic:
-        raise refuse(eqn, "to a shape known only at run time")
+        raise refuse(eqn, "shapes known only at run time")
     shape, target_axes = _shape(eqn), tuple(eqn.params["broadcast_dimensions"])
     target_axes += tuple(range(len(eqn.params["shape"]), len(shape)))  # the integers of a key
     order = [target_axes.index(k) if k in target_axes else "x" for k in range(len(shape))]
@@ -24,7 +24,7 @@ def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
 @rule("reshape", keys=True)
 def _reshape(eqn: Any, x: Any, *dynamic: Any) -> Any:
     if dynamic:
-        raise refuse(eqn, "to a shape known only at run time")
+        raise refuse(eqn, "shapes known only at run time")
     order = eqn.params.get("dimensions")  # in which the elements are read
     return reshaped(x if order is None else x.dimshuffle(list(order)), _shape(eqn))
 
@@ -81,7 +81,7 @@ def _concatenate(eqn: Any, *xs: Any) -> Any:
 def _tile(eqn: Any, x: Any) -> Any:
     for axis, count in enumerate(eqn.params["reps"]):
         if not count:
-            raise refuse(eqn, "zero times")
+            raise refuse(eqn, "zero repetitions")
         x = pt.join(axis, *[x] * count) if count > 1 else x
     return x
 
@@ -119,7 +119,7 @@ def _empty(eqn: Any) -> Any:
 def _iota(eqn: Any, *dynamic: Any) -> Any:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     if dynamic:
-        raise refuse(eqn, "of a shape known only at run time")
+        raise refuse(eqn, "shapes known only at run time")
     numbers = np.arange(shape[axis]).astype(out_dtype(eqn))
     line = numbers.reshape([-1 if k == axis else 1 for k in range(len(shape))])
     return pt.constant(np.ascontiguousarray(np.broadcast_to(line, shape)))

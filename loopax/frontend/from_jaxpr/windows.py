@@ -56,9 +56,9 @@ def _padded(
 
 def _refuse_sizes(eqn: Any, x: Any, window: Sequence[int]) -> None:
     if 0 in x.type.shape or 0 in eqn.outvars[0].aval.shape:
-        raise refuse(eqn, "of an empty array")
+        raise refuse(eqn, "empty arrays")
     if np.prod(window) > _MOST_PLACES:
-        raise refuse(eqn, "of a large window")
+        raise refuse(eqn, "large windows")
 
 
 @rule("conv_general_dilated")
@@ -71,9 +71,9 @@ def _convolution(eqn: Any, x: Any, kernel: Any) -> Any:
     window = kernel.type.shape[2:]
     _refuse_sizes(eqn, x, window)
     if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
-        raise refuse(eqn, "in groups")
+        raise refuse(eqn, "feature groups and batch groups")
     if len(window) > 1 and kernel.type.shape[:2] == (1, 1):  # XLA takes 0.6 to 0.8 of the time
-        raise refuse(eqn, "of images with one channel")
+        raise refuse(eqn, "images with one channel")
     axes = range(2, x.type.ndim)
     lengths = [eqn.outvars[0].aval.shape[numbers.out_spec[axis]] for axis in axes]
     x = _padded(x, axes, params["padding"], params["lhs_dilation"], np.array(0, dtype))
@@ -97,7 +97,7 @@ def _windows(eqn: Any, x: Any) -> Any:
     window = params["window_dimensions"]
     _refuse_sizes(eqn, x, window)
     if dtype.kind not in "fiu":
-        raise refuse(eqn, f"of {dtype}")
+        raise refuse(eqn, str(dtype))
     neutral: Any = 0
     if name != "reduce_window_sum":
         limits = (

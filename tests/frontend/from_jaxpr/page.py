@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,21 @@ PAGE = Path(__file__).parents[3] / "docs" / "primitives.md"
 OPENING = """\
 # JAX primitives with native code
 
-`loopax.native` reads the jaxpr of a loop's step. A loop can run as native code if its step has only
-primitives from this table, outside the exceptions in the second column. Any other loop stays a JAX loop,
-and `loopax.explain(f)` names the primitive; loopax refuses nothing.
+`loopax.native` can run a loop as native code if every primitive in the jaxpr of its step is in this table,
+and the second column does not exclude it. Any other loop stays a JAX loop, which is not an error;
+`loopax.explain(f)` names the primitive that keeps it in JAX. "Other dtypes" are complex numbers in most
+rows; linear algebra is native for float32 and float64.
 
-`python -m tests.frontend.from_jaxpr.page` writes this page. `tests/frontend/from_jaxpr/test_primitives.py`
-compares each primitive with XLA, in the IR and as native code.
+The tests compare each primitive with XLA. `python -m tests.frontend.from_jaxpr.page` writes this page from
+the table of rules.
 
-| primitives | exceptions, which stay in JAX |
+| primitives | stay in JAX for |
 |---|---|
 """
 CLOSING = """
 ## Primitives without native code
 
-These primitives of JAX {version} always stay in JAX:
+A loop with one of these primitives of JAX {version} in its step stays a JAX loop:
 
 {names}
 """
@@ -80,15 +82,25 @@ def left_to_jax() -> list[str]:
 
 
 def _limits(function: Any) -> str:
-    """What the rule refuses, in its own words."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    reasons = [
-        node.args[1]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refuse"
-    ]
-    words = [str(r.value) if isinstance(r, ast.Constant) else "of other types" for r in reasons]
-    return "; ".join(dict.fromkeys(w for w in words if w not in _OF_JAXPRS))
+    """The arguments that a rule refuses, in the words of its messages."""
+    words = dict.fromkeys(_refusals(function, {function}))
+    return "; ".join(word for word in words if word not in _OF_JAXPRS)
+
+
+def _refusals(function: Any, visited: set[Any]) -> Iterator[str]:
+    """The reasons that a function gives to `refuse`, and those of its module's functions that it calls."""
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", "")
+        called = function.__globals__.get(name)
+        if name == "refuse":
+            reason = node.args[1]
+            yield str(reason.value) if isinstance(reason, ast.Constant) else "other dtypes"
+        elif getattr(called, "__module__", "") == function.__module__ and called not in visited:
+            if inspect.isfunction(called):
+                visited.add(called)
+                yield from _refusals(called, visited)
 
 
 if __name__ == "__main__":

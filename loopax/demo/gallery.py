@@ -1,4 +1,4 @@
-"""What the examples have in common: their data, and loopax beside PyMC or PyTensor."""
+"""Data and comparisons of the documentation's gallery, whose scripts run wherever loopax is installed."""
 
 from pathlib import Path
 
@@ -27,10 +27,10 @@ def read(name):
     return np.loadtxt(DATA / f"{name}.csv", delimiter=",", skiprows=2, unpack=True)
 
 
-def beside(calls):
-    """Time the calls, {name: call without arguments}, in turns, and print each beside the last one.
+def compare_times(calls):
+    """Time ``calls``, {name: call without arguments}, in turns, and print the ratios to the last one.
 
-    The last one is PyMC's or PyTensor's own way. A call returns when its result is there.
+    The last one is the baseline, by PyMC or PyTensor. A call returns when its result is there.
     """
     if not timing:
         return
@@ -89,7 +89,7 @@ def pytensor_scan(step, init, xs=None, length=None):
 
 
 def log_densities(model, own):
-    """The log-density of a PyMC model and its gradient: loopax beside PyMC, which compiles the model `own`.
+    """Compare the log-density of a PyMC model and its gradient with PyMC's, of the same model `own`.
 
     Both are functions of one vector, the unconstrained values. They are compared at the point from which
     PyMC starts and at two near it, and timed. Where nothing is timed PyMC computes the value alone, in
@@ -120,7 +120,7 @@ def log_densities(model, own):
             worst = max(worst, np.max(np.abs(found[1] - gradient)) / scale)
     print(f"Log-density and gradient at 3 points of {len(start)} values: as PyMC's,")
     print(f"the largest difference {worst:.0e} of the gradient's largest element")
-    beside(
+    compare_times(
         {
             "loopax, native": lambda: native_gradient(start),
             "loopax, JAX": lambda: jax.block_until_ready(in_jax(start)),

@@ -1,0 +1,55 @@
+"""docs/benchmarks.md has the numbers of the records in benchmarks/records."""
+
+import pytest
+
+from benchmarks.history import (
+    LOOPS,
+    NEXT,
+    PAGE,
+    ROUTES,
+    Record,
+    from_run,
+    page,
+    records,
+    times,
+    title,
+)
+from benchmarks.models_report import EVALUATION
+
+
+def test_the_page_has_the_numbers_of_the_records() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text, records()), "write the page again: python -m benchmarks.history"
+
+
+def test_every_record_has_the_models_with_a_loop() -> None:
+    assert records()
+    for record in records():
+        assert set(LOOPS) <= set(record.speed), record.title
+        assert all(set(row) <= set(ROUTES) for row in record.speed.values())
+
+
+def test_a_run_becomes_a_record() -> None:
+    ratio = {"median": 0.25, "low": 0.2, "high": 0.3}
+    figures = [
+        {"program": "garch", "comparison": "Numba", "measured": measured, "ratio": ratio}
+        for measured in (EVALUATION, "first result")
+    ]
+    run = {"environment": {"cores": 1}, "figures": figures}
+    assert from_run(run, NEXT) == Record(NEXT, 1, {"garch": {"Numba": 4.0}})
+
+
+def test_records_are_named_by_release_and_cores() -> None:
+    titles = [Record(release, 1, {}).title for release in (NEXT, "0.2.0")]
+    assert titles == ["next release, one core", "0.2.0, one core"]
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"), [(None, "-"), (62.5, "62x"), (9.97, "10x"), (3.24, "3.2x"), (0.85, "0.85x")]
+)
+def test_speeds_are_written_as_factors(speed: float | None, text: str) -> None:
+    assert times(speed) == text
+
+
+def test_models_are_named_in_words() -> None:
+    assert title("latent_ar2_by_slices") == "Latent AR(2) by slices"
