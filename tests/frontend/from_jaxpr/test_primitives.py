@@ -62,14 +62,15 @@ ONE_FLOAT = {
     "erf": lax.erf,
     "erfc": lax.erfc,
     "erf_inv": lambda x: lax.erf_inv(jnp.clip(x, -1, 1)),
-    "lgamma": lambda x: lax.lgamma(jnp.abs(x)),
-    "digamma": lambda x: lax.digamma(jnp.abs(x) + 0.1),
+    "lgamma": lax.lgamma,
+    "digamma": lax.digamma,
     "bessel": lambda x: (lax.bessel_i0e(jnp.nan_to_num(x)), lax.bessel_i1e(jnp.nan_to_num(x))),
     "polygamma": lambda x: [
         lax.polygamma(jnp.full_like(x, n), jnp.clip(jnp.abs(x), 0.1, 50)) for n in (1, 2)
     ],
     "cube root": jnp.cbrt,
     "polynomial": lambda x: jnp.polyval(jnp.array([0.5, -1.0, 2.0, 3.0], x.dtype), x),
+    "long polynomial": lambda x: jnp.polyval(jnp.arange(10, dtype=x.dtype), x, unroll=1),
     "sign bit": lambda x: (jnp.signbit(x[:-1]), jnp.copysign(2.0, x[:-1])),  # of a nan it is 0
     "lowest bits": lambda x: jax.jit(without_lowest_bits)(
         jnp.concatenate([x, x * 1e30, x / 1e30, x / 3, x * (1 + jnp.finfo(x.dtype).eps)])
@@ -219,6 +220,17 @@ OF_ARRAYS = {
         lax.conv_general_dilated(
             x, x[:, :2, :2], (1,), [(-1, 1)], dimension_numbers=("NHC", "OIH", "HNC")
         ),
+    ),
+    "convolutions of infinities": lambda x: (
+        jnp.convolve(jnp.log(jnp.maximum(x[0, :, 0], 0)), x[:, 0, 0]),
+        jnp.convolve(x[0, :, 0], jnp.log(x[:, 0, 0]), mode="same"),
+        lax.conv(jnp.log(x[:, None]), x[:2, None, :2], (1, 1), "SAME"),
+        lax.conv_general_dilated(
+            jnp.log(x), x[:2, :, :2], (2,), [(2, 3)], lhs_dilation=(3,), rhs_dilation=(2,)
+        ),
+    ),
+    "a product with fewer digits": lambda x: jnp.matmul(
+        1 + x[0] * 1e-9, jnp.array([1, -1], x.dtype), preferred_element_type="float32"
     ),
     "windows": lambda x: [
         lax.reduce_window(y, init, f, (1, 3, 1), strides, "SAME", window_dilation=(1, 2, 1))
