@@ -298,6 +298,12 @@ OF_MATRICES = {
     ),
     "lu": lambda a: (*lax.linalg.lu(a), *lax.linalg.lu(jnp.asarray(NEAR_SINGULAR, a.dtype))),
     "determinants": lambda a: (jnp.linalg.det(a), *jnp.linalg.slogdet(a)),
+    "singular": lambda a: (
+        *jnp.linalg.slogdet(a * jnp.array([1, 0, 1, 1], a.dtype)),
+        jnp.linalg.det(a * jnp.array([1, 1, 1, 0], a.dtype)),
+        *lax.linalg.lu(jnp.ones_like(a)),
+        jnp.linalg.det(jnp.zeros((9, 9), a.dtype)),
+    ),
     "one row": lambda a: (
         jnp.linalg.solve(a[:, :1, :1], a[:, :1]),
         jnp.linalg.cholesky(a[:, :1, :1]),
