@@ -1,7 +1,7 @@
 """``LapackLUFactor``: LU factors of all matrices, singular ones too.
 
-PyTensor's ``LUFactor`` is nan for a singular matrix (3.0.7, 3.3.8). The factors exist, and JAX's determinants
-are products of their diagonals.
+PyTensor's ``LUFactor`` is nan for a singular matrix (3.0.7, 3.3.8). The factors exist, and JAX's
+determinants are products of their diagonals.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ class LapackLUFactor(LUFactor):
         outputs[0][0], outputs[1][0], _ = getrf(a)
 
 
-lapack_lu_factor = Blockwise(LapackLUFactor())
+lapack_lu_factor = Blockwise(LapackLUFactor())  # type: ignore[no-untyped-call]
