@@ -359,6 +359,14 @@ WRITES = {
         x.at[i[1], i[2]].multiply(2.0),
         x.at[i[4]].max(5.0),
     ),
+    "elements at several positions, combined": lambda x, i: (
+        x.at[i].max(x[:1]),
+        x.at[i].min(x[0, 0]),
+        x.at[:, i].multiply(2.0),
+        x.at[i, i].max(0.5, mode="clip"),
+        jax.ops.segment_max(x[:, 0], jnp.abs(i[:4]) % 3, 3),
+        jax.vmap(lambda r, j: r.at[jnp.stack([j, j, 0])].multiply(9.0))(x, i[:4]),
+    ),
     "columns": lambda x, i: (x.at[:, i[:3]].set(7.0), x.at[:, i[3:]].add(7.0)),
     "elements": lambda x, i: (x.at[i[:3], i[3:]].add(2.0), x.at[i[:3], i[3:]].set(2.0)),
     "clipped": lambda x, i: (x.at[i[0]].set(1.0, mode="clip"), x.at[i[4:]].add(1.0, mode="clip")),
@@ -393,6 +401,7 @@ OF_KEYS = {
     "exponential": lambda k: jax.random.exponential(k),
     "choice": lambda k: jax.random.choice(k, 5),
     "permutation": lambda k: jax.random.permutation(k, 5),
+    "cloned": lambda k: jax.random.normal(jax.random.clone(k)),
     "chosen": lambda k: jax.random.key_data(
         lax.select(jnp.array([True, False]), jax.random.split(k), jax.random.split(k, 3)[1:])
     ),
