@@ -63,7 +63,10 @@ ONE_FLOAT = {
     "erfc": lax.erfc,
     "erf_inv": lambda x: lax.erf_inv(jnp.clip(x, -1, 1)),
     "lgamma": lax.lgamma,
-    "digamma": lax.digamma,
+    # JAX 0.10 has nan at 0.
+    "digamma": lambda x: lax.digamma(
+        jnp.where((x == 0) & jnp.isnan(lax.digamma(jnp.zeros_like(x))), 1, x)
+    ),
     "bessel": lambda x: (lax.bessel_i0e(jnp.nan_to_num(x)), lax.bessel_i1e(jnp.nan_to_num(x))),
     "polygamma": lambda x: [
         lax.polygamma(jnp.full_like(x, n), jnp.clip(jnp.abs(x), 0.1, 50)) for n in (1, 2)
