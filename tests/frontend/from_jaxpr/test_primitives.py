@@ -49,6 +49,8 @@ def counts(x: Any) -> Any:
     return jnp.arange(len(x), dtype=x.dtype) * 7 - (x.dtype.kind == "i")
 
 
+DIGAMMA_IS_INFINITE_AT_0 = bool(np.isinf(lax.digamma(0.0)))  # JAX 0.10 has nan
+
 ONE_FLOAT = {
     **{
         name: getattr(jnp, name)
@@ -63,10 +65,7 @@ ONE_FLOAT = {
     "erfc": lax.erfc,
     "erf_inv": lambda x: lax.erf_inv(jnp.clip(x, -1, 1)),
     "lgamma": lax.lgamma,
-    # JAX 0.10 has nan at 0.
-    "digamma": lambda x: lax.digamma(
-        jnp.where((x == 0) & jnp.isnan(lax.digamma(jnp.zeros_like(x))), 1, x)
-    ),
+    "digamma": lambda x: lax.digamma(x if DIGAMMA_IS_INFINITE_AT_0 else jnp.where(x == 0, 1, x)),
     "bessel": lambda x: (lax.bessel_i0e(jnp.nan_to_num(x)), lax.bessel_i1e(jnp.nan_to_num(x))),
     "polygamma": lambda x: [
         lax.polygamma(jnp.full_like(x, n), jnp.clip(jnp.abs(x), 0.1, 50)) for n in (1, 2)
