@@ -365,7 +365,7 @@ def test_a_tangent_adds_one_state_to_an_elementwise_loop_for_each_that_moves():
     s, a, b, n = ps.float64("s"), ps.float64("a"), ps.float64("b"), ps.float64("n")
     loop = Elemwise(ScalarLoop([s, n], [s * a + b, n + 1], constant=[a, b]))
     inputs = pt.dvectors("start", "a", "b")
-    out = loop(3, inputs[0], np.float64(0), *inputs[1:], return_list=True)[0]
+    out = loop(3, inputs[0], pt.zeros(()), *inputs[1:], return_list=True)[0]
     (pushed,) = push_forward(inputs, [out], [2 * inputs[0], inputs[2], pt.ones_like(inputs[0])])
     (derivative,) = [
         node.op.scalar_op

@@ -39,7 +39,7 @@ def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, i
 
 
 def loop_tangents(
-    op: ScalarLoop, inputs: Sequence[Variable], tangents: Mapping[int, Variable]
+    op: ScalarLoop, inputs: Sequence[Variable], tangents: Mapping[int, Any]
 ) -> dict[int, Variable]:
     """The tangents of an elementwise loop's outputs, by position, from tangents of its inputs.
 
@@ -54,6 +54,7 @@ def loop_tangents(
     """
     n_states = len(op.outputs) - int(op.is_while)
     wrt = [k - 1 for k in sorted(tangents) if k > 0 and _is_float(inputs[k])]
+    tangents = {k: t.astype(inputs[k].type.dtype) for k, t in tangents.items()}
     states = _moving_states(op, wrt)
     starts = [
         tangents.get(s + 1, pt.constant(np.array(0, op.inputs[s].type.dtype))) for s in states
@@ -87,7 +88,7 @@ def _run(
 
 def _moving_states(op: ScalarLoop, wrt: Sequence[int]) -> list[int]:
     """The float states that depend on any of the inner inputs ``wrt``, after any number of steps."""
-    graph: FunctionGraph = cast(Any, op.fgraph)
+    graph: FunctionGraph = cast(Any, op.fgraph).unfreeze()
     n_states = len(op.outputs) - int(op.is_while)
     moving = {graph.inputs[k] for k in wrt}
     n_before = -1
