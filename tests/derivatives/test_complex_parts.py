@@ -21,6 +21,27 @@ PARTS = {
     "choice among real and complex numbers": pt.switch(x > 0.5, Z, x),
     "real numbers made complex": x.astype("complex128") * Z,
 }
+C = pt.complex(pt.outer(x, x) + 3 * pt.eye(3), pt.outer(x, x[::-1]) / 4 - x)
+PARTS |= {
+    "solve": pt.linalg.solve(C, Z),
+    "solve of real matrix": pt.linalg.solve(pt.real(C), Z),
+    "solve of real numbers": pt.linalg.solve(C, x),
+    "triangular solve": pt.linalg.solve_triangular(C, Z, lower=True),
+    "triangular solve of conjugates": pt.linalg.solve_triangular(C, Z, trans="C"),
+    "inverse": pt.linalg.inv(C),
+    "determinant": pt.linalg.det(C),
+    "LU": pt.linalg.lu(C)[2],
+    "matrix exponential": pt.linalg.expm(C * 0.1),
+    "convolution": pt.signal.convolve1d(Z, Z[:2] * 2),
+    "convolution of real numbers": pt.signal.convolve1d(x, Z),
+}
+NOT_HOLOMORPHIC = {
+    "QR": lambda a: pt.linalg.qr(a)[1],
+    "pseudoinverse": pt.linalg.pinv,
+    "eigenvalues": lambda a: pt.linalg.eigh(a)[0],
+    "Cholesky": pt.linalg.cholesky,
+    "Hermitian solve": lambda a: pt.linalg.solve(a, Z, assume_a="her"),
+}
 
 
 def cost(part):
@@ -41,13 +62,22 @@ def test_gradients(name):
     np.testing.assert_allclose(found, differences(y), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["cumulative product", "choice among real and complex numbers"])
+@pytest.mark.parametrize(
+    "name", ["cumulative product", "choice among real and complex numbers", "solve"]
+)
 @pytest.mark.parametrize("loops", ["native", "xla"])
 def test_gradients_by_jax(name, loops):
     y = cost(PARTS[name])
     np.testing.assert_allclose(
         jax.grad(loopax.jaxify([x], y, loops=loops))(X), differences(y), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("name", NOT_HOLOMORPHIC)
+def test_rules_without_conjugates_are_refused(name):
+    y = cost(NOT_HOLOMORPHIC[name](C))
+    with pytest.raises(NotImplementedError, match="lacks conjugates of complex numbers"):
+        pull_back([x], [y], [pt.ones(())])
 
 
 def test_sign_of_a_complex_number():

@@ -9,6 +9,7 @@ import pytest
 from pytensor import sparse
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import toposort
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import Elemwise
 
@@ -355,6 +356,27 @@ def test_derivatives_of_a_loop_inside_an_elementwise_function(stops):
     found = pytensor.function([start, factor], [*first, *second, pushed], mode=FAST_COMPILE)(s, c)
     expected = [c**5, 5 * s * c**4, 5 * c**4, 20 * s * c**3, 3 * c**5 + 5 * s * c**5]
     np.testing.assert_allclose(found, expected, rtol=1e-13)
+    native = jaxify([start, factor], [*first, *second, pushed], backend="numba")
+    np.testing.assert_allclose(native(s, c), expected, rtol=1e-13)
+    assert "scalar0" not in native.source  # no function of PyTensor's
+
+
+def test_a_tangent_adds_one_state_to_an_elementwise_loop_for_each_that_moves():
+    s, a, b, n = ps.float64("s"), ps.float64("a"), ps.float64("b"), ps.float64("n")
+    loop = Elemwise(ScalarLoop([s, n], [s * a + b, n + 1], constant=[a, b]))
+    inputs = pt.dvectors("start", "a", "b")
+    out = loop(3, inputs[0], pt.zeros(()), *inputs[1:], return_list=True)[0]
+    (pushed,) = push_forward(inputs, [out], [2 * inputs[0], inputs[2], pt.ones_like(inputs[0])])
+    (derivative,) = [
+        node.op.scalar_op
+        for node in toposort([pushed])
+        if isinstance(getattr(node.op, "scalar_op", None), ScalarLoop)
+    ]
+    assert len(derivative.outputs) == 3
+    s, a, b = np.array([2.0, -0.5]), np.array([1.5, 0.3]), np.array([1.0, -1.0])
+    found = pytensor.function(inputs, pushed, mode=FAST_COMPILE)(s, a, b)
+    slope = 3 * s * a**2 + b * (2 * a + 1)
+    np.testing.assert_allclose(found, 2 * s * a**3 + slope * b + a**2 + a + 1, rtol=1e-13)
 
 
 @pytest.mark.both_stacks  # PyTensor 3.0 and 3.3 sum other series

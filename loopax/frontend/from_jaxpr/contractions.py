@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, rule
@@ -15,7 +16,8 @@ from loopax.frontend.from_jaxpr.shapes import reshaped
 def _dot_general(eqn: Any, x: Any, y: Any) -> Any:
     """A product of matrices, with the axes in the order batches, rows, columns."""
     (x_summed, y_summed), (x_batch, y_batch) = eqn.params["dimension_numbers"]
-    dtype = out_dtype(eqn)
+    # Factors of more digits than the product, as in softmax attention, are rounded after the sum.
+    dtype = np.result_type(x.type.dtype, y.type.dtype, out_dtype(eqn)).name
     x, y = x.astype(dtype), y.astype(dtype)
     x_free = [k for k in range(x.type.ndim) if k not in (*x_summed, *x_batch)]
     y_free = [k for k in range(y.type.ndim) if k not in (*y_summed, *y_batch)]
@@ -25,12 +27,12 @@ def _dot_general(eqn: Any, x: Any, y: Any) -> Any:
     summed = math.prod(sizes[0][k] for k in x_summed)
     shape = (*batch, *rows, *columns)
     if not summed:
-        return pt.zeros(shape, dtype=dtype)
+        return pt.zeros(shape, dtype=out_dtype(eqn))
     left = reshaped(x.dimshuffle([*x_batch, *x_free, *x_summed]), (*batch, math.prod(rows), summed))
     right = reshaped(
         y.dimshuffle([*y_batch, *y_summed, *y_free]), (*batch, summed, math.prod(columns))
     )
-    return reshaped(_product(left, right, dtype), shape)
+    return reshaped(_product(left, right, dtype), shape).astype(out_dtype(eqn))
 
 
 def _product(left: Any, right: Any, dtype: str) -> Any:

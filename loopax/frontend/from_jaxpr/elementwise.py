@@ -33,8 +33,8 @@ _FLOATS = {
     "erf": pt.erf,
     "erfc": pt.erfc,
     "erf_inv": pt.erfinv,
-    "lgamma": pt.gammaln,
-    "digamma": pt.psi,
+    "lgamma": lambda x: pt.switch(pt.isinf(x), pt.abs(x), pt.gammaln(x)),
+    "digamma": lambda x: pt.switch(pt.eq(x, 0), np.array(-np.inf, x.type.dtype), pt.psi(x)),
     "floor": pt.floor,
     "ceil": pt.ceil,
 }
@@ -229,8 +229,10 @@ def _require_float(eqn: Any, x: Any) -> Any:
 
 @rule("polynomial")
 def _polynomial(eqn: Any, x: Any, *coefficients: Any) -> Any:
-    """Horner's rule, from the highest power."""
-    return reduce(lambda total, c: total * x + c, reversed(coefficients))
+    """Horner's rule, from the highest power; by XLA as a loop from 0, if there are many."""
+    is_loop = len(coefficients) > (eqn.params.get("unroll") or 8)
+    starts = [pt.zeros_like(x)] if is_loop else []
+    return reduce(lambda total, c: total * x + c, [*starts, *reversed(coefficients)])
 
 
 @rule("cbrt")

@@ -11,6 +11,7 @@ from typing import Any
 import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
+from loopax.ir.ops.lu_factor import lapack_lu_factor
 
 
 @rule("cholesky")
@@ -44,7 +45,7 @@ def _lu(eqn: Any, a: Any) -> Any:
     rows, columns = a.type.shape[-2:]
     if rows != columns:
         raise refuse(eqn, "matrices that are not square")
-    factors, pivots = pt.linalg.lu_factor(a)
+    factors, pivots = lapack_lu_factor(a)
     return [factors, pivots.astype("int32"), _permutation(pivots)]
 
 

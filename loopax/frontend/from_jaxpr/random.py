@@ -31,7 +31,7 @@ def _counters(eqn: Any) -> Any:
     return [pt.constant(half.astype("uint32")) for half in halves]
 
 
-@rule("random_wrap", "random_unwrap", keys=True)
+@rule("random_wrap", "random_unwrap", "random_clone", keys=True)
 def _same_integers(eqn: Any, x: Any) -> Any:
     """Conversions between a key and its integers, which are one in the IR."""
     return x

@@ -18,6 +18,8 @@ from loopax.frontend.from_jaxpr.indexing import (
 )
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 
 # The functions of an element and its update, except for a write and a sum.
 _COMBINED = {"scatter-mul": pt.mul, "scatter-min": pt.minimum, "scatter-max": pt.maximum}
@@ -47,7 +49,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     if math.prod(p.batch) == 1:
         return _one_window(eqn, x, reshaped(updates, sizes), p, is_dropped)
     if name in _COMBINED:
-        raise refuse(eqn, "several positions at once")
+        return _one_by_one(eqn, x, updates, p, is_dropped)
     return _windows(eqn, x, updates, p, window_axes, is_dropped)
 
 
@@ -70,6 +72,21 @@ def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> 
     place = x[window(x, begin, p.sizes)]
     update = reshaped(update, window_shape(x.type.shape, p.sizes))
     return pt.inc_subtensor(place, update) if adds else pt.set_subtensor(place, update)
+
+
+def _one_by_one(eqn: Any, x: Any, updates: Any, p: Windows, is_dropped: bool) -> Any:
+    """A loop over the windows: a position may come several times."""
+    n = math.prod(p.batch)
+    rows = [reshaped(s, (n,)) for s in p.starts]
+    rows += [reshaped(p.valid, (n,))] if is_dropped else []
+    rows.append(reshaped(updates, (n, *p.sizes)))
+    row = [v.type.clone(shape=v.type.shape[1:])() for v in rows]
+    array = x.type()
+    valid = row[len(p.starts)] if is_dropped else None
+    one = Windows(p.axes, tuple(row[: len(p.starts)]), p.sizes, (), valid)
+    after = _one_window(eqn, array, row[-1], one, is_dropped)
+    loop = Scan.from_body(BodyArgs(INDEX_TYPE(), row, [array], []), BodyOuts([after], []))
+    return loop.bind(ScanArgs(pt.constant(n, dtype="int64"), rows, [x], []))[0]
 
 
 def _windows(

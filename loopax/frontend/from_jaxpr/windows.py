@@ -76,15 +76,38 @@ def _convolution(eqn: Any, x: Any, kernel: Any) -> Any:
         raise refuse(eqn, "images with one channel")
     axes = range(2, x.type.ndim)
     lengths = [eqn.outvars[0].aval.shape[numbers.out_spec[axis]] for axis in axes]
-    x = _padded(x, axes, params["padding"], params["lhs_dilation"], np.array(0, dtype))
     strides, dilation = params["window_strides"], params["rhs_dilation"]
+    sizes = x.type.shape[2:], params["padding"], params["lhs_dilation"]
+    is_element = [
+        _is_element(*of_axis)
+        for of_axis in zip(*sizes, window, strides, dilation, lengths, strict=True)
+    ]
+    x = _padded(x, axes, params["padding"], params["lhs_dilation"], np.array(0, dtype))
     terms = []
     for place, at_place in _at_places(x, axes, window, strides, dilation, lengths):
         weights = kernel[(slice(None), slice(None), *place)]
         weights = weights.dimshuffle(["x", 0, 1, *["x"] * len(axes)])
         values = at_place.dimshuffle([0, "x", *range(1, x.type.ndim)])
-        terms.append(pt.sum(weights * values, axis=2, dtype=dtype, acc_dtype=dtype))
+        term = pt.sum(weights * values, axis=2, dtype=dtype, acc_dtype=dtype)
+        masks = [rows[k] for rows, k in zip(is_element, place, strict=True)]
+        mask = reduce(np.logical_and.outer, masks)
+        # The padding is no factor: an infinite weight or nan there is not in the sum.
+        terms.append(term if mask.all() else pt.switch(mask, term, np.array(0, dtype)))
     return reduce(pt.add, terms).dimshuffle(list(np.argsort(numbers.out_spec)))
+
+
+def _is_element(
+    n: int,
+    padding: tuple[int, int],
+    spacing: int,
+    window: int,
+    stride: int,
+    dilation: int,
+    length: int,
+) -> Any:
+    """Whether an element of the padded axis is one of the ``n``: a row for each place in the window."""
+    positions = np.arange(length) * stride + np.arange(window)[:, None] * dilation - padding[0]
+    return (positions >= 0) & (positions % spacing == 0) & (positions < n * spacing)
 
 
 _REDUCED = {"reduce_window_sum": pt.add, "reduce_window_max": pt.maximum}

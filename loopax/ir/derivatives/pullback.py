@@ -14,7 +14,7 @@ from pytensor.graph.replace import clone_replace
 
 from loopax.base.upstream.pytensor import freeze
 from loopax.ir.derivatives.after_forward import run_after_forward
-from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.derivatives.rules.complex_numbers import as_cotangent_of, pullback_with_conjugates
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
@@ -77,7 +77,9 @@ class PullbackRule:
         # cotangents' ranks, and `PermuteRowElements` of integers raises.
         nothing: list[Any] = [None] * len(inputs)
         in_cotangents = (
-            pullback_of(op, list(inputs), applied, cotangents) if read_cotangents else nothing
+            pullback_with_conjugates(op, list(inputs), applied, cotangents)
+            if read_cotangents
+            else nothing
         )
         results: list[Variable] = []
         unknown = {}
@@ -92,7 +94,7 @@ class PullbackRule:
             ):
                 results.append(x.zeros_like())
             else:
-                results.append(x.type.filter_variable(in_cotangents[k].astype(x.type.dtype)))
+                results.append(x.type.filter_variable(as_cotangent_of(x, in_cotangents[k])))
         replace = dict(zip(applied, outputs, strict=True))
         results = clone_replace(results, replace, rebuild_strict=False)
         graph = FunctionGraph([*inputs, *outputs, *out_cotangents.values()], results, clone=False)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytensor.tensor as pt
 from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply
@@ -29,7 +28,8 @@ from loopax.ir.derivatives.inner_gradients import (
     is_sparse,
     zeros_for,
 )
-from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+from loopax.ir.derivatives.rules.complex_numbers import as_cotangent_of, pullback_with_conjugates
+from loopax.ir.derivatives.rules.registry import pushforward_of
 from loopax.ir.derivatives.sparse_types import converted
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sequences import with_items
@@ -96,14 +96,9 @@ def push_forward(
 
 
 def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
-    """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown.
-
-    A real ``x`` that became complex moves along the real axis, and reads the real part alone.
-    """
-    if not is_null(g) and getattr(g.type, "dtype", "") != x.type.dtype:
-        is_complex = g.type.dtype.startswith("complex")
-        is_real_part = is_complex and x.type.dtype.startswith("float")
-        g = (pt.real(g) if is_real_part else g).astype(x.type.dtype)
+    """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
+    if not is_null(g) and hasattr(g.type, "dtype"):
+        g = as_cotangent_of(x, g)
     current = sums.get(x)
     sums[x] = g if current is None or is_null(g) else current if is_null(current) else current + g
 
@@ -127,7 +122,7 @@ def _pull_back_node(node: Apply, out_cotangents: Sequence[Any]) -> list[Any]:
     in_cotangents: list[Any] = [None] * len(node.inputs)
     if any(g is not None for g in cotangents):
         in_cotangents = list(
-            pullback_of(node.op, node.inputs, node.outputs, _cotangents(cotangents))
+            pullback_with_conjugates(node.op, node.inputs, node.outputs, _cotangents(cotangents))
         )
     if nulls:
         pattern = _pattern(node)

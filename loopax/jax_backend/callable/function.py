@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.context import SharedContext

@@ -104,7 +104,7 @@ def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
 def _handed_to(op: Any, uses: Counter[Any]) -> dict[int, int]:
     """The state that takes over each state as a term, where nothing else reads it."""
     place = {v: k for k, v in enumerate(op.args.states)}
-    after = {}
+    after: dict[int, int] = {}
     for k, v in enumerate(op.outs.states):
         terms, sums = _terms(v)
         if not any(uses[x] > 1 for x in sums):
@@ -212,7 +212,7 @@ def _moved(pieces: Pieces, node: Apply, x: Any, inits: list[Any]) -> _Moved | No
         return None
 
     def added(delay: int) -> Any:
-        return _sum([pieces.build(late(term, delay), x) for term in by_delay[delay]])
+        return _sum([pieces.build(t, x) for term in by_delay[delay] if (t := late(term, delay))])
 
     states = []
     for k in range(1, depth + 1):

@@ -161,6 +161,7 @@ class Emitter(Storage):
         self.equal: dict[Expr, tuple[Expr, Expr]] = {}
         self.ready: dict[Expr, float] = {}  # local of a step -> its cycle: see schedule.py
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
+        self.series: dict[str, str] = {}  # the names of scalar loops, by their text
         self.functions: list[Function] = []  # functions that the program calls
         self.foreign_calls: list[ForeignCall] = []
         self._constants: dict[Any, Expr] = {}  # arrays by content

@@ -17,6 +17,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import (
     Erf,
     Erfc,
@@ -47,6 +48,7 @@ from loopax.numba_backend.emit.expressions import (
     literal,
     local,
 )
+from loopax.numba_backend.emit.scalar_loops import scalar_loop
 from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numerics.vector_functions import HAS_FUSED
 
@@ -199,7 +201,12 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> 
     dtypes = [v.type.dtype for v in node.inputs]
     outs = [v.type.dtype for v in node.outputs]
     if isinstance(op, ps.Composite):
-        return _composite(emit, op, operands)
+        return _graph(emit, op.fgraph, operands)
+    if isinstance(op, ScalarLoop):
+        inner = [operands[0]]  # the number of steps, then what the graph reads
+        for x, d, v in zip(operands[1:], dtypes[1:], op.inputs, strict=True):
+            inner.append(_cast(emit, x, d, v.type.dtype))
+        return scalar_loop(emit, op, inner, _graph)
     if isinstance(op, ps.Identity) or (isinstance(op, ps.Cast) and dtypes == outs):
         return [operands[0]]
     if isinstance(op, ps.Second):
@@ -354,15 +361,16 @@ def _by_pytensor(
     return [emit.temp(outputs[k].astype(dtype)) for k, dtype in enumerate(outs)]
 
 
-def _composite(emit: Emitter, op: Any, operands: Sequence[Expr]) -> list[Expr]:
-    env: dict[Any, Expr] = dict(zip(op.fgraph.inputs, operands, strict=True))
+def _graph(emit: Emitter, graph: Any, operands: Sequence[Expr]) -> list[Expr]:
+    """Write a graph of scalar ops; returns its outputs."""
+    env: dict[Any, Expr] = dict(zip(graph.inputs, operands, strict=True))
 
     def read(v: Any) -> Expr:
         if isinstance(v, Constant):
             return literal(np.asarray(v.data, dtype=v.type.dtype))
         return env[v]
 
-    for node in op.fgraph.toposort():
+    for node in graph.toposort():
         outs = emit_scalar(emit, node.op, [read(v) for v in node.inputs], node)
         env.update(zip(node.outputs, outs, strict=True))
-    return [read(v) for v in op.fgraph.outputs]
+    return [read(v) for v in graph.outputs]

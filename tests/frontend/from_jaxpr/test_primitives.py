@@ -49,6 +49,8 @@ def counts(x: Any) -> Any:
     return jnp.arange(len(x), dtype=x.dtype) * 7 - (x.dtype.kind == "i")
 
 
+DIGAMMA_IS_INFINITE_AT_0 = bool(np.isinf(lax.digamma(0.0)))  # JAX 0.10 has nan
+
 ONE_FLOAT = {
     **{
         name: getattr(jnp, name)
@@ -62,14 +64,15 @@ ONE_FLOAT = {
     "erf": lax.erf,
     "erfc": lax.erfc,
     "erf_inv": lambda x: lax.erf_inv(jnp.clip(x, -1, 1)),
-    "lgamma": lambda x: lax.lgamma(jnp.abs(x)),
-    "digamma": lambda x: lax.digamma(jnp.abs(x) + 0.1),
+    "lgamma": lax.lgamma,
+    "digamma": lambda x: lax.digamma(x if DIGAMMA_IS_INFINITE_AT_0 else jnp.where(x == 0, 1, x)),
     "bessel": lambda x: (lax.bessel_i0e(jnp.nan_to_num(x)), lax.bessel_i1e(jnp.nan_to_num(x))),
     "polygamma": lambda x: [
         lax.polygamma(jnp.full_like(x, n), jnp.clip(jnp.abs(x), 0.1, 50)) for n in (1, 2)
     ],
     "cube root": jnp.cbrt,
     "polynomial": lambda x: jnp.polyval(jnp.array([0.5, -1.0, 2.0, 3.0], x.dtype), x),
+    "long polynomial": lambda x: jnp.polyval(jnp.arange(10, dtype=x.dtype), x, unroll=1),
     "sign bit": lambda x: (jnp.signbit(x[:-1]), jnp.copysign(2.0, x[:-1])),  # of a nan it is 0
     "lowest bits": lambda x: jax.jit(without_lowest_bits)(
         jnp.concatenate([x, x * 1e30, x / 1e30, x / 3, x * (1 + jnp.finfo(x.dtype).eps)])
@@ -220,6 +223,17 @@ OF_ARRAYS = {
             x, x[:, :2, :2], (1,), [(-1, 1)], dimension_numbers=("NHC", "OIH", "HNC")
         ),
     ),
+    "convolutions of infinities": lambda x: (
+        jnp.convolve(jnp.log(jnp.maximum(x[0, :, 0], 0)), x[:, 0, 0]),
+        jnp.convolve(x[0, :, 0], jnp.log(x[:, 0, 0]), mode="same"),
+        lax.conv(jnp.log(x[:, None]), x[:2, None, :2], (1, 1), "SAME"),
+        lax.conv_general_dilated(
+            jnp.log(x), x[:2, :, :2], (2,), [(2, 3)], lhs_dilation=(3,), rhs_dilation=(2,)
+        ),
+    ),
+    "a product with fewer digits": lambda x: jnp.matmul(
+        1 + x[0] * 1e-9, jnp.array([1, -1], x.dtype), preferred_element_type="float32"
+    ),
     "windows": lambda x: [
         lax.reduce_window(y, init, f, (1, 3, 1), strides, "SAME", window_dilation=(1, 2, 1))
         for strides in ((1, 1, 1), (1, 2, 1))
@@ -286,6 +300,12 @@ OF_MATRICES = {
     ),
     "lu": lambda a: (*lax.linalg.lu(a), *lax.linalg.lu(jnp.asarray(NEAR_SINGULAR, a.dtype))),
     "determinants": lambda a: (jnp.linalg.det(a), *jnp.linalg.slogdet(a)),
+    "singular": lambda a: (
+        *jnp.linalg.slogdet(a * jnp.array([1, 0, 1, 1], a.dtype)),
+        jnp.linalg.det(a * jnp.array([1, 1, 1, 0], a.dtype)),
+        *lax.linalg.lu(jnp.ones_like(a)),
+        jnp.linalg.det(jnp.zeros((9, 9), a.dtype)),
+    ),
     "one row": lambda a: (
         jnp.linalg.solve(a[:, :1, :1], a[:, :1]),
         jnp.linalg.cholesky(a[:, :1, :1]),
@@ -341,6 +361,14 @@ WRITES = {
         x.at[i[1], i[2]].multiply(2.0),
         x.at[i[4]].max(5.0),
     ),
+    "elements at several positions, combined": lambda x, i: (
+        x.at[i].max(x[:1]),
+        x.at[i].min(x[0, 0]),
+        x.at[:, i].multiply(2.0),
+        x.at[i, i].max(0.5, mode="clip"),
+        jax.ops.segment_max(x[:, 0], jnp.abs(i[:4]) % 3, 3),
+        jax.vmap(lambda r, j: r.at[jnp.stack([j, j, 0])].multiply(9.0))(x, i[:4]),
+    ),
     "columns": lambda x, i: (x.at[:, i[:3]].set(7.0), x.at[:, i[3:]].add(7.0)),
     "elements": lambda x, i: (x.at[i[:3], i[3:]].add(2.0), x.at[i[:3], i[3:]].set(2.0)),
     "clipped": lambda x, i: (x.at[i[0]].set(1.0, mode="clip"), x.at[i[4:]].add(1.0, mode="clip")),
@@ -375,6 +403,7 @@ OF_KEYS = {
     "exponential": lambda k: jax.random.exponential(k),
     "choice": lambda k: jax.random.choice(k, 5),
     "permutation": lambda k: jax.random.permutation(k, 5),
+    "cloned": lambda k: jax.random.normal(jax.random.clone(k)),
     "chosen": lambda k: jax.random.key_data(
         lax.select(jnp.array([True, False]), jax.random.split(k), jax.random.split(k, 3)[1:])
     ),

@@ -88,7 +88,8 @@ def test_what_a_handler_raises_is_raised():
 
 # Without safepoints: the signal is handled when the function returns.
 BETWEEN = """
-f = loopax.jaxify([x], [x + 1, loopax.scan(lambda s, _: (pt.cos(s), s), x, length=3000)[1]], backend='numba')
+trace = loopax.scan(lambda s, _: (pt.cos(s), s), x, length=3000)[1]
+f = loopax.jaxify([x], [x + 1, trace], backend='numba')
 f(0.5)
 kinds = set()
 ended = threading.Event()

@@ -22,7 +22,7 @@ from pytensor.tensor.type import discrete_dtypes
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
-from loopax.ir.derivatives.rules.scalar_loops import loop_slopes
+from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
 
 # The derivatives in each input, as functions of the inputs and the output.
 _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
@@ -122,11 +122,9 @@ def _pull_back_loop(op: Any, inputs: Any, cotangents: Any) -> Any:
 
 
 def _push_forward_loop(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
-    terms: list[list[Any]] = [[] for _ in outputs]
-    for (out, k), slope in loop_slopes(op.scalar_op, inputs).items():
-        if _is_connected(tangents[k]):
-            terms[out].append(slope * tangents[k])
-    return [pt.add(*products) if products else disconnected_type() for products in terms]
+    connected = {k: t for k, t in enumerate(tangents) if _is_connected(t)}
+    moving = loop_tangents(op.scalar_op, inputs, connected)
+    return [moving.get(k, disconnected_type()) for k in range(len(outputs))]
 
 
 @pushforward_of.register(Elemwise)

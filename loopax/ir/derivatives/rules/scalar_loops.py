@@ -1,13 +1,14 @@
 """Derivatives of ``ScalarLoop``: the series inside PyTensor's derivatives of special functions.
 
-A loop of one element is differentiated forwards, along all inputs at once: a longer loop carries the
-derivatives of the states beside them. It stops where the loop itself stops, as in JAX's operations
-(`loopax.jax_backend.ops.scalar_loop`): the terms of a series and their derivatives vanish together.
+A loop of one element is differentiated forwards, along all inputs at once or along tangents: a longer loop
+carries the derivatives of the states beside them. It stops where the loop itself stops, as in JAX's
+operations (`loopax.jax_backend.ops.scalar_loop`): the terms of a series and their derivatives vanish
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -27,38 +28,101 @@ def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, i
     NotImplementedError
         An op in the loop has no derivative.
     """
-    n_states = len(op.outputs) - int(op.is_while)
     wrt = [k for k, v in enumerate(inputs) if k > 0 and _is_float(v) and not _is_constant(v)]
-    states = [k for k in range(n_states) if _is_float(op.inputs[k])]
-    if not wrt or not states:
-        return {}
-    loop = Elemwise(_with_derivatives(op, states, [k - 1 for k in wrt]))
+    moving = {k: _moving_states(op, [k - 1]) for k in wrt}
     starts = [
-        pt.constant(np.array(s == k - 1, op.inputs[s].type.dtype)) for k in wrt for s in states
+        pt.constant(np.array(s == k - 1, op.inputs[s].type.dtype)) for k in wrt for s in moving[k]
     ]
-    starts = [s.dimshuffle(["x"] * inputs[0].type.ndim) for s in starts]
-    outs: Any = loop(*inputs[: n_states + 1], *starts, *inputs[n_states + 1 :], return_list=True)
-    derivatives = outs[n_states : n_states + len(starts)]
-    positions = [(s, k) for k in wrt for s in states]
-    return dict(zip(positions, derivatives, strict=True))
+    directions = [(moving[k], [k - 1], False) for k in wrt]
+    outs = _run(op, inputs, directions, starts, [])
+    return dict(zip([(s, k) for k in wrt for s in moving[k]], outs, strict=True))
 
 
-def _with_derivatives(op: ScalarLoop, states: Sequence[int], wrt: Sequence[int]) -> ScalarLoop:
-    """``op`` with more states: the derivatives of ``states`` along each of its inner inputs ``wrt``."""
+def loop_tangents(
+    op: ScalarLoop, inputs: Sequence[Variable], tangents: Mapping[int, Any]
+) -> dict[int, Variable]:
+    """The tangents of an elementwise loop's outputs, by position, from tangents of its inputs.
+
+    An output without one has the tangent 0.
+
+    The loop carries one more number for each state that moves, whatever the number of inputs is.
+
+    Raises
+    ------
+    NotImplementedError
+        An op in the loop has no derivative.
+    """
+    n_states = len(op.outputs) - int(op.is_while)
+    wrt = [k - 1 for k in sorted(tangents) if k > 0 and _is_float(inputs[k])]
+    tangents = {k: t.astype(inputs[k].type.dtype) for k, t in tangents.items()}
+    states = _moving_states(op, wrt)
+    starts = [
+        tangents.get(s + 1, pt.constant(np.array(0, op.inputs[s].type.dtype))) for s in states
+    ]
+    constants = [tangents[k + 1] for k in wrt if k >= n_states]
+    outs = _run(op, inputs, [(states, wrt, True)], starts, constants)
+    return dict(zip(states, outs, strict=True))
+
+
+# States that move, the inner inputs along which they do, and whether each of these has a tangent.
+_Direction = tuple[Sequence[int], Sequence[int], bool]
+
+
+def _run(
+    op: ScalarLoop,
+    inputs: Sequence[Variable],
+    directions: Sequence[_Direction],
+    starts: Sequence[Any],
+    constants: Sequence[Any],
+) -> list[Any]:
+    """The derivatives of the states after the loop, for each direction."""
+    if not starts:
+        return []
+    n_states, ndim = len(op.outputs) - int(op.is_while), inputs[0].type.ndim
+    loop = Elemwise(_with_derivatives(op, directions))
+    wide = [v if v.type.ndim == ndim else v.dimshuffle(["x"] * ndim) for v in starts]
+    operands = [*inputs[: n_states + 1], *wide, *inputs[n_states + 1 :], *constants]
+    outs: Any = loop(*operands, return_list=True)
+    return list(outs[n_states : n_states + len(starts)])
+
+
+def _moving_states(op: ScalarLoop, wrt: Sequence[int]) -> list[int]:
+    """The float states that depend on any of the inner inputs ``wrt``, after any number of steps."""
+    graph: FunctionGraph = cast(Any, op.fgraph).unfreeze()
+    n_states = len(op.outputs) - int(op.is_while)
+    moving = {graph.inputs[k] for k in wrt}
+    n_before = -1
+    while len(moving) != n_before:
+        n_before = len(moving)
+        for node in graph.toposort():
+            if any(x in moving for x in node.inputs):
+                moving.update(y for y in node.outputs if _is_float(y))
+        moving |= {
+            graph.inputs[s]
+            for s in range(n_states)
+            if graph.outputs[s] in moving and _is_float(graph.inputs[s])
+        }
+    return [s for s in range(n_states) if graph.inputs[s] in moving]
+
+
+def _with_derivatives(op: ScalarLoop, directions: Sequence[_Direction]) -> ScalarLoop:
+    """``op`` with more states: the derivatives of its states in each direction."""
     graph: FunctionGraph = cast(Any, op.fgraph).unfreeze()
     n_states = len(op.outputs) - int(op.is_while)
     inits, constants = graph.inputs[:n_states], graph.inputs[n_states:]
     updates, until = graph.outputs[:n_states], graph.outputs[n_states:]
-    carried = [graph.inputs[s].type() for _ in wrt for s in states]
     slopes = _slopes(graph)
+    carried: list[Any] = []
     following: list[Any] = []
-    for j, k in enumerate(wrt):
-        along = carried[j * len(states) : (j + 1) * len(states)]
-        tangents: dict[Variable, Any] = {
-            graph.inputs[s]: t for s, t in zip(states, along, strict=True)
-        }
-        if k >= n_states:
-            tangents[graph.inputs[k]] = constant(1.0, graph.inputs[k].type.dtype)
+    constant_tangents: list[Any] = []
+    for states, wrt, has_tangents in directions:
+        tangents: dict[Variable, Any] = {graph.inputs[s]: graph.inputs[s].type() for s in states}
+        carried += tangents.values()
+        for k in wrt:
+            if k >= n_states:
+                v = graph.inputs[k]
+                tangents[v] = v.type() if has_tangents else constant(1.0, v.type.dtype)
+                constant_tangents += [tangents[v]] if has_tangents else []
         _push_forward(graph, slopes, tangents)
         following += [
             tangents.get(updates[s], constant(0.0)).astype(updates[s].type.dtype) for s in states
@@ -66,7 +130,7 @@ def _with_derivatives(op: ScalarLoop, states: Sequence[int], wrt: Sequence[int])
     return ScalarLoop(
         init=[*inits, *carried],
         update=[*updates, *following],
-        constant=constants,
+        constant=[*constants, *constant_tangents],
         until=until[0] if until else None,
         name=f"{op.name}_derivative",
     )

@@ -12,6 +12,7 @@ from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor, PivotToPermuta
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
+from loopax.ir.ops.lu_factor import LapackLUFactor
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, call, expr, joined, literal
 from loopax.numba_backend.emit.leaf import leaf
@@ -58,13 +59,19 @@ def lu_factor(site: Site, a: Value) -> Any:
 @by_size
 def _square_lu_factor(site: Site, a: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
-    n = square(emit, a)
+    n, takes_singular = square(emit, a), isinstance(site.op, LapackLUFactor)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
-        factors, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        elements = emit.in_locals(a, (n, n)).elements
+        factors, pivots, good = out.lu_factor(emit, elements, takes_singular)
         typed = [emit.temp(p.astype("int32")) for p in pivots]
-        return Small(out.nan_unless(emit, good, factors, dtype), dtype), small(typed, "int32")
+        factors = factors if takes_singular else out.nan_unless(emit, good, factors, dtype)
+        return Small(factors, dtype), small(typed, "int32")
     array, name = emit.fresh(a), room_for_pivots(emit, n)
-    nan_unless(emit, call("lu_factor", array.name, name), array)
+    is_regular = call("lu_factor", array.name, name)
+    if takes_singular:
+        emit.temp(is_regular)
+    else:
+        nan_unless(emit, is_regular, array)
     return array, Array(name, (n,), "int32", fresh=True)
 
 

@@ -39,8 +39,13 @@ def _all(conditions: Sequence[Expr]) -> Expr:
     return joined(conditions, " and ") if conditions else TRUE
 
 
-def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[Expr], Expr]:
-    """The factors, the row with which each row is exchanged, and whether all pivots are nonzero."""
+def lu_factor(
+    emit: Emitter, a: np.ndarray, takes_singular: bool = False
+) -> tuple[np.ndarray, list[Expr], Expr]:
+    """The factors, the row with which each row is exchanged, and whether all pivots are nonzero.
+
+    Where a pivot is zero its column is, too: the factors are nan, or with ``takes_singular`` zero there.
+    """
     n, a = len(a), _locals(emit, a)
     pivots = [emit.temp(k, "p") for k in range(n)]
     for k in range(n - 1):
@@ -53,7 +58,10 @@ def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[Expr], Exp
             with emit.when(expr("{} == {}", pivots[k], i)):
                 _exchange(emit, a[k], a[i])
         for i in range(k + 1, n):
-            emit.set(a[i, k], expr("{} / {}", a[i, k], a[k, k]))
+            quotient = expr("{} / {}", a[i, k], a[k, k])
+            if takes_singular:
+                quotient = expr("{1} if {0} == 0 else {2}", a[k, k], a[i, k], quotient)
+            emit.set(a[i, k], quotient)
             for j in range(k + 1, n):
                 emit.set(a[i, j], a[i, j] - a[i, k] * a[k, j])
     return a, pivots, emit.temp(regular(a), "regular")
