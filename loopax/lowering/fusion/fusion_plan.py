@@ -107,7 +107,7 @@ class Plan:
                 self._masks[v] = (needs, whole if by_row else needs)
 
     def _is_row_wise(self, node: Apply) -> bool:
-        """Whether a loop can compute ``node`` row by row; a length that it is given is that of its inputs."""
+        """Whether a loop can compute ``node`` row by row; a given length is that of its inputs."""
         if not is_row_wise(node):
             return False
         own = by_rows(node)
