@@ -2,6 +2,7 @@
 
     -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
     1 / x   ->  x ** -1.0   not in float16: the result would be float32
+    x // 1  ->  x           not of floats, which it rounds down
     solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
                                                             which a is one triangle
@@ -9,9 +10,10 @@
     what follows from constants  ->  a constant     not where it is large: see `bounded_folding`
 
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
-frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. Of the
-third it takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix for L L^H; the fourth
-solves with one triangle of a matrix that is told to be symmetric. In the fifth line PyTensor's canonizer
+frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The third
+gives another value. Of the fourth PyTensor takes the lower triangle whatever ``lower`` is, and L L^T of a
+complex matrix for L L^H; the fifth solves with one triangle of a matrix that is told to be symmetric. In the
+sixth line PyTensor's canonizer
 moves the new axis out, `local_dimshuffle_lift` moves it in again, and so on for ever. (PyTensor 3.0.7 and
 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only `stabilize` asks for.
 """
@@ -29,17 +31,18 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import cholesky
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import cho_solve
-from pytensor.tensor.math import add, mul, neg, reciprocal, sub, true_div
+from pytensor.tensor.math import add, int_div, mul, neg, reciprocal, sub, true_div
 from pytensor.tensor.rewriting.blockwise import blockwise_of
 from pytensor.tensor.rewriting.linalg import solvers
 from pytensor.tensor.rewriting.math import (
     AlgebraicCanonizer,
     local_add_canonizer,
+    local_div_by_one,
     local_mul_canonizer,
     local_neg_to_mul,
     local_reciprocal_canon,
 )
-from pytensor.tensor.type import uint_dtypes
+from pytensor.tensor.type import discrete_dtypes, uint_dtypes
 
 from loopax.facts.axes import unshuffled
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
@@ -59,6 +62,13 @@ def reciprocal_to_power(fgraph: FunctionGraph, node: Apply) -> Any:
     """``1 / x -> x ** -1.0`` where that has the dtype of ``1 / x``."""
     half = node.outputs[0].type.dtype == "float16"
     return None if half else local_reciprocal_canon.transform(fgraph, node)
+
+
+@node_rewriter([true_div, int_div])
+def drop_division_by_one(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``x / 1 -> x``, and ``x // 1 -> x`` of whole numbers."""
+    rounds = node.op == int_div and node.outputs[0].type.dtype not in discrete_dtypes
+    return None if rounds else local_div_by_one.transform(fgraph, node)
 
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
@@ -108,6 +118,7 @@ def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
 # What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
 REPLACED = {
     "local_add_canonizer": (gather_terms, ("canonicalize",)),
+    "local_div_by_one": (drop_division_by_one, ("canonicalize",)),
     "local_mul_canonizer": (gather_factors, ("canonicalize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),

@@ -95,3 +95,14 @@ def test_what_is_known_of_a_matrix_that_is_read_whole_is_used():
     graph = FunctionGraph([a, b], [pt.linalg.solve(pt.linalg.cholesky(a), b)], clone=True)
     stabilize(graph)
     assert "SolveTriangular" in str(graph.toposort())
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+def test_a_quotient_by_one_is_rounded_down(options):
+    """PyTensor's `local_div_by_one` takes it for the dividend, in every mode."""
+    x, i = pt.dvector("x"), pt.lvector("i")
+    outputs = [x // 1.0, pt.divmod(x, np.ones(3))[0], x / 1.0, i // 1]
+    values = np.array([-0.9, 0.4, 2.5]), np.array([-2, 0, 3])
+    found = jaxify([x, i], outputs, **options)(*values)
+    for value, expected in zip(found, ([-1, 0, 2], [-1, 0, 2], *values), strict=True):
+        np.testing.assert_array_equal(value, expected)
