@@ -24,7 +24,7 @@ _STYLE = f"""{theme(_PAGE)}
 {_ME} .bar{{display:flex;height:.8rem}}
 {_ME} .outside{{background:#7b9fd4}}
 {_ME} .inside{{background:#e0913a}}
-{_ME} thead :is(.outside,.inside){{color:#111}}
+{_ME} thead .outside,{_ME} thead .inside{{color:#111}}
 {_ME} summary{{cursor:pointer;font-weight:600}}
 {_ME} figure figure{{margin-left:1.5rem;border-left:2px solid #8886;padding-left:.8rem}}
 {_ME} svg path{{fill:none;stroke:#888c}}

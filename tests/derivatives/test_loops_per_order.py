@@ -125,8 +125,8 @@ def test_the_table_has_the_numbers_of_today(kind, name):
     loops = [cell.split(",")[0] for cell in expected.split(" | ")[1:]]
     if pytensor.__version__.startswith("3.0."):  # later ones write the same steps in other ops
         assert found == expected
-    assert [cell.split(",")[0] for cell in found.split(" | ")[1:]] == loops
     few = 2 if name == "pytensor.scan" and kind in MORE else ORDERS
+    assert [cell.split(",")[0] for cell in found.split(" | ")[1:]][:few] == loops[:few]
     assert loops[:few] == ["2"] * few
 
 

@@ -12,10 +12,10 @@
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The third
 gives another value. Of the fourth PyTensor takes the lower triangle whatever ``lower`` is, and L L^T of a
-complex matrix for L L^H; the fifth solves with one triangle of a matrix that is told to be symmetric. In the
-sixth line PyTensor's canonizer
-moves the new axis out, `local_dimshuffle_lift` moves it in again, and so on for ever. (PyTensor 3.0.7 and
-3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only `stabilize` asks for.
+complex matrix for L L^H; the fifth solves with one triangle of a matrix that is told to be symmetric. In
+the sixth line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again, and
+so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only
+`stabilize` asks for.
 """
 
 from __future__ import annotations
