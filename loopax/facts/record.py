@@ -91,7 +91,7 @@ class OpFacts:
     sizes: Callable[[Apply], Axes | None] | None = None
     # The op, or a function of variables, that does the same behind ``n`` more leading axes, or
     # fewer where ``n`` is negative; None where there is none. The inputs that ``axes`` gives a
-    # leading axis have as many more or fewer; all others are as they were.
+    # leading axis have as many more or fewer; all others, ``lengths`` too, are as they were.
     behind: Callable[[Apply, int], Any] = _nowhere
     # Sets of inputs: in those of one set together the outputs are linear.
     linear: Callable[[Apply], Groups] = _nothing

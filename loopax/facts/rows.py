@@ -20,16 +20,16 @@ def by_rows(node: Apply) -> list[int]:
     return [] if axes is None else [k for k, own in enumerate(axes) if own and own[0] == 0]
 
 
-def is_row_wise(node: Apply) -> bool:
-    """Whether row ``t`` of the output follows from row ``t`` of inputs, and lengths: `row_of` gives it.
+def row_wise_inputs(node: Apply) -> list[int]:
+    """`by_rows` where row ``t`` of the output follows from that of inputs, and lengths: see `row_of`.
 
-    An input of one row, known to be one, stands for all rows.
+    Empty where it does not. An input of one row, known to be one, stands for all rows.
     """
     own, facts = by_rows(node), facts_of(node.op)
     if not own or facts.behind(node, -1) is None:
-        return False
+        return []
     others = [v for k, v in enumerate(node.inputs) if k not in own]
-    return not others or all(any(v is n for n in facts.lengths(node)) for v in others)
+    return own if all(any(v is n for n in facts.lengths(node)) for v in others) else []
 
 
 def stands_for_all_rows(v: Any) -> bool:
@@ -37,9 +37,7 @@ def stands_for_all_rows(v: Any) -> bool:
     return bool(v.type.shape[0] == 1)
 
 
-def row_of(
-    node: Apply, row: Callable[[Variable], Any], whole: Callable[[Variable], Any] = lambda v: v
-) -> Any:
+def row_of(node: Apply, row: Callable[[Variable], Any], whole: Callable[[Variable], Any]) -> Any:
     """The output of ``node`` at one row: ``row`` gives that of an input, ``whole`` a length."""
     own = by_rows(node)
     inputs = [row(v) if k in own else whole(v) for k, v in enumerate(node.inputs)]

@@ -40,15 +40,20 @@ class BodyDims:
         """Whether state ``k`` is as long along ``axis`` after the step as before it.
 
         True where that is proved, False where it may differ; None where the state is after each step
-        as long as a row, a constant or another state was, and so can differ only from its start.
+        as long as a row or a constant, and so can differ only from its start.
         """
         key = (k, axis)
         if key not in self._keeps:
-            self._keeps[key] = self._verdict(k, axis)
+            self._keeps[key] = self._verdict(self._args.states[k], self._outs.states[k], axis)
         return self._keeps[key]
 
     def keeps_its_start(
-        self, k: int, axis: int, start: DimExpr, outside: Callable[[Any], DimExpr | None]
+        self,
+        k: int,
+        axis: int,
+        start: DimExpr,
+        outside: Callable[[Any], DimExpr | None],
+        passed: frozenset[int] = frozenset(),
     ) -> bool | None:
         """Whether state ``k``, of length ``start`` along ``axis``, keeps it, or a step raises.
 
@@ -56,30 +61,22 @@ class BodyDims:
         ----------
         outside
             The length, outside of the loop, of an input of the body; for a state at its start.
+        passed
+            States that take over this one, directly or through others.
 
         Returns
         -------
         None where that is not known.
         """
-        return self._keeps_its_start(k, axis, start, outside, frozenset())
-
-    def _keeps_its_start(
-        self,
-        k: int,
-        axis: int,
-        start: DimExpr,
-        outside: Callable[[Any], DimExpr | None],
-        passed: frozenset[int],
-    ) -> bool | None:
         if self.keeps(k, axis):
             return True
         next_length = self.dims.length(self._outs.states[k], axis)
         # A state that takes over another one keeps its length if that one does.
         for variable, _ in next_length.terms:
-            other = self._state_with(DimExpr.variable(variable))
+            other = self.state_with(variable)
             if other is not None and other[0] not in passed | {k}:
                 own = outside(variable)
-                if own is None or not self._keeps_its_start(*other, own, outside, passed | {k}):
+                if own is None or not self.keeps_its_start(*other, own, outside, passed | {k}):
                     return None
         equal = EqualDims((a.replaced(outside), b.replaced(outside)) for a, b in self._agreements)
         growth = equal.canonical(next_length.replaced(outside)) - equal.canonical(start)
@@ -91,9 +88,7 @@ class BodyDims:
         nodes = self._graph.toposort()
         return [pair for node in nodes for pair in agreement_rule(node.op, self.dims, node)]
 
-    def _verdict(self, k: int, axis: int, passed: frozenset[int] = frozenset()) -> bool | None:
-        """The answer of `keeps`; states of ``passed`` are being asked."""
-        state, next_state = self._args.states[k], self._outs.states[k]
+    def _verdict(self, state: Any, next_state: Any, axis: int) -> bool | None:
         state_length = self.dims.length(state, axis)
         if state_length.constant is not None:
             return True
@@ -111,19 +106,14 @@ class BodyDims:
             elif self._is_of_an_input(self.dims.length(v, axis)):
                 continue
             else:
-                other = self._state_with(self.dims.length(v, axis))
-                if other is None or (
-                    other[0] not in passed and self._verdict(*other, passed | {k}) is False
-                ):
-                    verdict = False
+                verdict = False
                 continue
             stack += [x for x in sources if x not in visited]
             visited.update(sources)
         return verdict
 
-    def _state_with(self, length: DimExpr) -> tuple[int, int] | None:
-        """The state, and the axis of it, that ``length`` is of."""
-        variable = length.only_variable
+    def state_with(self, variable: Any) -> tuple[int, int] | None:
+        """The state, and its axis, whose length ``variable`` is; None of any other variable."""
         if isinstance(variable, Length) and variable.of in self._args.states:
             return self._args.states.index(variable.of), variable.axis
         return None
@@ -157,23 +147,34 @@ def _loop_length(op: Scan, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr 
         if y is v and body.keeps(k, axis - 1) is not False:
             return _state_length(op, dims, node, k, axis - 1)
     length = body.dims.length(y, axis - 1)
-    result = DimExpr(offset=length.offset)
+    result, outside = DimExpr(offset=length.offset), _outside(op, dims, node)
     for variable, k in length.terms:
-        if not isinstance(variable, Length) or variable.of not in op.fgraph.inputs:
+        state = body.state_with(variable)
+        outer = outside(variable) if state is None else _state_length(op, dims, node, *state)
+        if outer is None:
             return None
-        v, at = variable
-        if v in op.args.states:
-            outside = _state_length(op, dims, node, op.args.states.index(v), at)
-        else:  # inputs of the body and of the loop have the same positions
-            argument = node.inputs[op.fgraph.inputs.index(v)]
-            outside = dims.length(argument, at + (v in op.args.rows))
-        if outside is None:
-            return None
-        result = result + outside * k
+        result = result + outer * k
     return result
 
 
 def _state_length(op: Scan, dims: Dims, node: Any, k: int, axis: int) -> DimExpr | None:
-    if body_dims(op).keeps(k, axis) is False or not hasattr(op.args.states[k].type, "ndim"):
+    if not hasattr(op.args.states[k].type, "ndim"):
         return None
-    return dims.length(op.split_inputs(node.inputs).states[k], axis)
+    body, start = body_dims(op), dims.length(op.split_inputs(node.inputs).states[k], axis)
+    if body.keeps(k, axis) is not False:
+        return start
+    # The states of a window take over one another: they keep their lengths if all start with one.
+    return start if body.keeps_its_start(k, axis, start, _outside(op, dims, node)) else None
+
+
+def _outside(op: Scan, dims: Dims, node: Any) -> Callable[[Any], DimExpr | None]:
+    """The length outside of the loop that a length of an input of the body is; for a state its start's."""
+
+    def length(variable: Any) -> DimExpr | None:
+        if not isinstance(variable, Length) or variable.of not in op.fgraph.inputs:
+            return None
+        # Inputs of the body and of the loop have the same positions.
+        argument = node.inputs[op.fgraph.inputs.index(variable.of)]
+        return dims.length(argument, variable.axis + (variable.of in op.args.rows))
+
+    return length

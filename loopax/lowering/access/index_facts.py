@@ -57,9 +57,7 @@ class IndexFacts:
             if index is None:
                 continue
             length, least = dims.length(node.inputs[0]), index + 1 if index >= 0 else -index
-            if any(counts_steps(variable) for variable, _ in length.terms):
-                continue  # JAX could not check it: there an index that is out of range gives NaN
-            if not dims.at_least(length, least) and [k for _, k in length.terms] == [1]:
+            if _can_be_checked(length) and not dims.at_least(length, least):
                 facts.append(Fact(node, length, least))
         return facts
 
@@ -97,6 +95,11 @@ class IndexFacts:
         return Checked(IndexError, _MESSAGE)(v, holds)
 
 
+def _can_be_checked(length: DimExpr) -> bool:
+    """Whether ``length`` is one variable, and not of a loop that stops: JAX gives NaN there, no error."""
+    return [(k, counts_steps(variable)) for variable, k in length.terms] == [(1, False)]
+
+
 def _all_as_long(dims: Dims, length: DimExpr) -> list[DimExpr]:
     """``length`` and lengths that are at least as large: that of the array a slice is of, for instance."""
     if len(length.terms) != 1:
@@ -130,7 +133,7 @@ def _implied(facts: list[Fact], dims: Dims) -> list[Fact]:
         Fact(fact.node, length, fact.least)
         for fact in facts
         for length in _all_as_long(dims, fact.expr)
-        if [factor for _, factor in length.terms] == [1]
+        if _can_be_checked(length)
     ]
 
 

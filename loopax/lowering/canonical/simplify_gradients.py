@@ -26,7 +26,6 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -56,19 +55,15 @@ _FEW = 4  # loops, as a second derivative has them: all that were tried were pla
 
 def simplify_gradients(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    changed = False
     for _ in range(_SWEEPS):
         if not any(map(_is_read_or_written, graph.apply_nodes)):
             break
         sweep = _Sweep(graph)
         sweep.run()
-        changed |= sweep.changed
         # What is simplified late in a sweep may tell of what was looked at early in it.
         many = sum(isinstance(node.op, Scan) for node in graph.apply_nodes) > _FEW
         if not (sweep.stale or (sweep.changed and many)):
             break
-    if changed:
-        MergeOptimizer().rewrite(graph)  # two reads of one buffer may each have got their own
     map_bodies(graph, simplify_gradients, with_nodes(_is_read_or_written))
 
 

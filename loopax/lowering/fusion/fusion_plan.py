@@ -22,7 +22,7 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.facts.rows import by_rows, is_row_wise, stands_for_all_rows
+from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
 from loopax.ir import Scan
 from loopax.ir.sizes import dims_of, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom
@@ -95,26 +95,22 @@ class Plan:
 
     def _other(self, node: Apply) -> None:
         needs = whole = 0
-        by_row = self._is_row_wise(node)
-        own = by_rows(node)
+        own = self._rows_read(node)
         for k, v in enumerate(node.inputs):
             depends, w = self._mask(v)
             needs |= depends
-            is_read_whole = by_row and (k not in own or stands_for_all_rows(v))
-            whole |= depends if is_read_whole else w
+            whole |= w if k in own and not stands_for_all_rows(v) else depends
         for v in node.outputs:
             if needs:
-                self._masks[v] = (needs, whole if by_row else needs)
+                self._masks[v] = (needs, whole if own else needs)
 
-    def _is_row_wise(self, node: Apply) -> bool:
-        """Whether a loop can compute ``node`` row by row; a given length is that of its inputs."""
-        if not is_row_wise(node):
-            return False
-        own = by_rows(node)
-        n = self._dims.length(node.outputs[0])
-        return len(own) == len(node.inputs) or all(
-            self._dims.length(node.inputs[k]) == n for k in own
-        )
+    def _rows_read(self, node: Apply) -> list[int]:
+        """The inputs from whose rows a loop can compute ``node`` row by row; empty where it cannot."""
+        own = row_wise_inputs(node)
+        if not own or len(own) == len(node.inputs):
+            return own
+        n = self._dims.length(node.outputs[0])  # which it is given
+        return own if all(self._dims.length(node.inputs[k]) == n for k in own) else []
 
     def _loop(self, node: Apply, parts: list[Atom]) -> None:
         op: Any = node.op
@@ -237,14 +233,18 @@ class Plan:
                 else:
                     stack.append((v, True))
                     stack += [(x, False) for x in row_inputs(atom)]
-            elif isinstance(v, Variable) and v.owner is not None and self._is_row_wise(v.owner):
+            elif (
+                isinstance(v, Variable)
+                and v.owner is not None
+                and (own := self._rows_read(v.owner))
+            ):
                 if v.owner in cluster.parts:
                     continue
                 if done:
                     cluster.parts[v.owner] = None
                 else:
                     stack.append((v, True))
-                    stack += [(v.owner.inputs[k], False) for k in by_rows(v.owner)]
+                    stack += [(v.owner.inputs[k], False) for k in own]
 
     def _settle(self, atom: Atom) -> None:
         """A row that no loop has taken: to one that it follows from, or else to a loop without states."""

@@ -61,6 +61,8 @@ def _is_by_row(node: Apply, dims: Dims) -> bool:
     """Whether a row of the result follows from the same row of each operand, and cannot raise alone."""
     op: Any = node.op
     out: Any = node.outputs[0]
+    if facts_of(op).lengths(node):  # of the whole result: `_on_rows` applies the op to some rows
+        return False
     if len(node.outputs) > 1 or not getattr(out.type, "ndim", 0) or effects(op) is not Effects.NONE:
         return False
     if errors(node) & ~Errors.SHAPE or facts_of(op).behind(node, -1) is None:

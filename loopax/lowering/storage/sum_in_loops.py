@@ -32,7 +32,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import joined_rows
-from loopax.facts.rows import is_row_wise, stands_for_all_rows
+from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.checked import Checked
@@ -83,10 +83,12 @@ def _leaves(x: Variable) -> list[Any] | None:
     stack, seen, leaves = [x], {x}, []
     while stack:
         v: Any = stack.pop()
-        if v.owner is None or not is_row_wise(v.owner):
+        inputs = [] if v.owner is None else v.owner.inputs
+        # What is given its length has as many rows as the whole: no part of it is computed from a part.
+        if not inputs or len(row_wise_inputs(v.owner)) < len(inputs):
             leaves.append(v)
             continue
-        new = [u for u in v.owner.inputs if u not in seen and not stands_for_all_rows(u)]
+        new = [u for u in inputs if u not in seen and not stands_for_all_rows(u)]
         seen.update(new)
         stack += new
         if len(seen) > _MOST:

@@ -62,6 +62,8 @@ def test_what_is_read_elsewhere_is_computed_once():
         lambda t: pt.cumsum(t, axis=0)[-1],
         lambda t: t.sum(axis=0)[-1],
         lambda t: (t + x[::2, None][: t.shape[0]])[-1],  # another length, as far as anyone knows
+        lambda t: pt.alloc(t, x.shape[0], 2)[-2:],  # the length is that of all rows
+        lambda t: pt.alloc(t, x.shape[0], 2)[-1:],
     ):
         graph = FunctionGraph([x, v, a], [read(trace())], clone=True)
         before = pformat(graph)

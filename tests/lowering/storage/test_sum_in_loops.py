@@ -98,6 +98,7 @@ def test_a_length_that_does_not_fit_is_an_error():
         lambda: (x * y).sum(),  # no loop
         lambda: trace().prod(),
         lambda: pt.cumsum(trace()).sum(),  # not row by row
+        lambda: (pt.alloc(trace()[:, None], x.shape[0], 2) + 1).sum(),  # the length of all rows
         lambda: scan(lambda s, row: (s + row, row, s > 3), s0, x)[1].sum(),  # it stops
     ],
 )

@@ -67,11 +67,10 @@ def _square_lu_factor(site: Site, a: Value) -> Any:
         factors = factors if takes_singular else out.nan_unless(emit, good, factors, dtype)
         return Small(factors, dtype), small(typed, "int32")
     array, name = emit.fresh(a), room_for_pivots(emit, n)
-    is_regular = call("lu_factor", array.name, name)
     if takes_singular:
-        emit.temp(is_regular)
+        emit.do("lu_factor", array.name, name)
     else:
-        nan_unless(emit, is_regular, array)
+        nan_unless(emit, call("lu_factor", array.name, name), array)
     return array, Array(name, (n,), "int32", fresh=True)
 
 
