@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import RandomGeneratorType, random_generator_type
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.type_other import SliceType, make_slice
 from pytensor.typed_list import (
     TypedListType,
@@ -223,6 +224,19 @@ def test_a_sparse_input_and_output():
     wide = CSR.copy()
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
     np.testing.assert_array_equal(run(wide)[1], CSR.toarray())
+
+
+def test_lengths_of_sparse_matrices():
+    """The lowered graph has these ops: rewrites have not dropped them."""
+    a, n = ps.csr_matrix("a"), pt.lscalar("n")
+    specified = SpecifyShape()(a, n, pt.constant(3))
+    graph = FunctionGraph([a, n], [specified, Shape()(a), Shape_i(1)(a)], clone=True)
+    run = compile_program(graph)
+    same, lengths, columns = run(CSR, np.int64(4))
+    np.testing.assert_array_equal(same.toarray(), CSR.toarray())
+    assert (lengths.tolist(), columns) == ([4, 3], 3)
+    with pytest.raises(AssertionError, match="expected 5"):
+        run(CSR, np.int64(5))
 
 
 @pytest.mark.slow

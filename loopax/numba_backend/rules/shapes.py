@@ -26,6 +26,7 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import (
     Array,
+    Opaque,
     Small,
     Value,
     Virtual,
@@ -37,12 +38,16 @@ from loopax.numba_backend.emit.values import (
 
 
 @rule(Shape)
-def shape(site: Site, x: Value) -> Any:
+def shape(site: Site, x: Value | Opaque) -> Any:
+    if isinstance(x, Opaque):  # a sparse matrix, here and below
+        return leaf(site, x)
     return small([as_element(n) for n in x.shape], "int64")
 
 
 @rule(Shape_i)
-def shape_i(site: Site, x: Value) -> Any:
+def shape_i(site: Site, x: Value | Opaque) -> Any:
+    if isinstance(x, Opaque):
+        return leaf(site, x)
     return small(as_element(x.shape[site.op.i]), "int64")
 
 
@@ -65,7 +70,9 @@ def same(site: Site, x: Value) -> Any:
 
 
 @rule(SpecifyShape)
-def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
+def specify_shape(site: Site, x: Value | Opaque, *dims: Any) -> Any:
+    if isinstance(x, Opaque):
+        return leaf(site, x, *dims)
     emit = site.emit
     lengths: list[Dim] = []
     for n, dim in zip(x.shape, dims, strict=True):
