@@ -7,7 +7,9 @@ do it, and a program that works.
 from __future__ import annotations
 
 import sysconfig
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytensor.graph.basic import Variable
 
@@ -124,6 +126,13 @@ def describe(variable: Variable) -> str:
         subject = "an unnamed variable"
     line = source_line(variable)
     return f"{subject} of type {variable.type}" + (f" ({line})" if line else "")
+
+
+def unexpected(error: BaseException) -> str:
+    """An error of a library, or of loopax itself, with the place that raised it: for use in a sentence."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def undeclared(axis: int, variable: Variable, op: object) -> str:

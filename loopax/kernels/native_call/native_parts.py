@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import unexpected
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, is_jaxpr, jaxpr_as_fun, low_jaxpr, part_of
 from loopax.cache.facts import Fact
@@ -163,7 +164,7 @@ class _Parts:
         except jaxpr_reader.refused as refused:
             why = f"there is no native form of {refused}"
         except Exception as error:  # a function that JAX runs is never refused
-            why = f"it cannot be read, {type(error).__name__}: {error}"
+            why = f"it cannot be read, {unexpected(error)}"
         if is_loop(eqn):
             self.choices.append(_Choice(in_words(eqn), False, why))
         return None

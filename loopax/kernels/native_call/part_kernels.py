@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import unexpected
 from loopax.base.upstream.jax import Jaxpr, Var
 from loopax.kernels.kernel import Kernel, Policy
 from loopax.kernels.native_call.equations import has_loop
@@ -90,7 +91,7 @@ def no_code(kernel: Kernel) -> str | None:
         return kernel.no_code
     except Exception as error:
         # PyTensor evaluates constants, and fails: 3.0 at an integer that does not fit into another type.
-        return f"there is no native code, {type(error).__name__}: {error}"
+        return f"there is no native code, {unexpected(error)}"
 
 
 def kernel_call(kernel: Kernel, inputs: Sequence[Var], outputs: Sequence[Var]) -> Any:

@@ -147,4 +147,4 @@ def test_a_rule_that_fails_leaves_the_loop_to_jax(monkeypatch: Any) -> None:
         lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, 3)[0], loops="native"
     )
     assert kernels(fast, XS) == (0, 1)
-    assert "cannot be read, ValueError: seven" in str(loopax.explain(fast))
+    assert "cannot be read, ValueError: seven (test_native_parts.py:" in str(loopax.explain(fast))

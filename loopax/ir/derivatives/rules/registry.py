@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.basic import Apply
 
-from loopax.base.errors import LoopaxError, describe
+from loopax.base.errors import LoopaxError, describe, unexpected
 from loopax.ir.derivatives.sparse_types import with_whole_conversions
 
 
@@ -42,7 +42,7 @@ def own_pullback(
         raise
     except Exception as error:
         raise NotImplementedError(
-            f"The pullback of {op}, for {describe(outputs[0])}, fails: {type(error).__name__}: {error}. "
+            f"The pullback of {op}, for {describe(outputs[0])}, fails: {unexpected(error)}. "
             'JAX may differentiate the op itself: jax.grad(jaxify(..., loops="xla")).'
         ) from error
     return with_whole_conversions(in_cotangents, [*inputs, *outputs, *cotangents])
