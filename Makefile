@@ -35,7 +35,7 @@ setup: $(READY) ## the virtual environment, with loopax in it
 demo: $(READY) ## a PyTensor model turned into a JAX function, with what one can then do
 	$(PY) -m loopax demo
 
-test: $(READY) ## the quick tests that fall to this Python, 3.11 or 3.12 (ARGS=--both-halves: all)
+test: $(READY) ## the quick tests
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(READY) ## all tests, and those of values once more with loops as native code in JAX

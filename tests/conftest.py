@@ -94,25 +94,45 @@ def canonicalize(monkeypatch):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--both-halves",
+        "--half",
         action="store_true",
-        help="with -m 'not slow', where there is one stack alone: what `make test` leaves to the other",
+        help="with -m 'not slow': the tests that fall to this Python, where another stack runs the others",
     )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Half of the tests are left to the other stack, and the modules with most tests come first: a module
-    stays in one process, and a large one at the end would leave the others idle."""
+    """Deselect cases that ``sampled`` leaves out, and with ``--half`` the tests of the other stack.
+
+    The modules with most tests come first: a module stays in one process, and a large one at the end would
+    leave the others idle.
+    """
     if by_address := [item.nodeid for item in items if _ADDRESS.search(item.nodeid)]:
         message = "the names of these tests hold an address, which differs between processes; give them ids"
         raise pytest.UsageError("\n  ".join([f"{message}:", *by_address]))
-    if config.stash[_quick] and not config.option.both_halves:
-        left = [x for x in items if not _is_for_this_stack(x)]
-        config.hook.pytest_deselected(items=left)
-        dropped = set(left)
+    if config.stash[_quick]:
+        dropped = _not_drawn(items)
+        if config.option.half:
+            dropped.update(x for x in items if not _is_for_this_stack(x))
+        config.hook.pytest_deselected(items=[x for x in items if x in dropped])
         items[:] = [x for x in items if x not in dropped]
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: -sizes[item.path])
+
+
+def _not_drawn(items):
+    """The cases that functions marked ``sampled(n)`` leave to `make test-all`: all but n quick ones.
+
+    A hash of the names draws them, so that new cases change little of what runs.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if (mark := item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):
+            cases[item.path, item.originalname, mark.args].append(item)
+    return {
+        item
+        for (_, _, (n,)), sampled in cases.items()
+        for item in sorted(sampled, key=lambda x: crc32(x.nodeid.encode()))[n:]
+    }
 
 
 def _is_for_this_stack(item):

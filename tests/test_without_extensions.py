@@ -68,7 +68,7 @@ def run(folder, *arguments):
 
 
 def test_the_quick_tests_of_the_core_pass(without):
-    found = run(without, "-m", "not slow", "--both-halves", *QUICK)
+    found = run(without, "-m", "not slow", *QUICK)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
@@ -80,5 +80,5 @@ def test_no_test_of_the_core_imports_an_extension(without):
 
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass(without):
-    found = run(without, "-m", "not slow", "--both-halves", *WIDE)
+    found = run(without, "-m", "not slow", *WIDE)
     assert found.returncode == 0, found.stdout[-5000:] + found.stderr

@@ -1,16 +1,12 @@
-"""Expressions of the common scalar ops; other ops go through PyTensor's registry.
+"""Statements of scalar ops.
 
-Operands are cast to the dtype of the result first, as in NumPy: float32 stays float32, int8 is not
-divided in float32, and int64 with uint64 is float64. Integers are computed in 64 bits and truncated to
-their size, which wraps as NumPy does. An op without an expression here calls PyTensor's own function,
-which runs as fast, but takes some ten milliseconds to compile.
+An op without an expression (`scalar_expressions`) calls PyTensor's own function, which runs as fast, but
+takes some ten milliseconds to compile.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,182 +14,17 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.scalar.math import (
-    Erf,
-    Erfc,
-    Erfcx,
-    Erfinv,
-    GammaLn,
-    Log1mexp,
-    PolyGamma,
-    Psi,
-    Sigmoid,
-    Softplus,
-    TriGamma,
-)
-from pytensor.tensor.math import MulWithoutZeros
-from pytensor.tensor.type import complex_dtypes
 
 from loopax.facts.scalars import cycles
-from loopax.ir.ops.threefry import Threefry
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.expressions import (
-    FALSE,
-    Expr,
-    call,
-    dtype_name,
-    expr,
-    joined,
-    literal,
-    local,
-)
+from loopax.numba_backend.emit.expressions import Expr, call, literal, local
+from loopax.numba_backend.emit.scalar_expressions import FOLDS, PLAIN, REAL, cast, expression_of
 from loopax.numba_backend.emit.scalar_loops import scalar_loop
 from loopax.numba_backend.emit.schedule import folded, ready
-from loopax.numerics.vector_functions import HAS_FUSED
 
-# {0}, {1}, ... are the operands, in the dtype of the result; {T} converts to that dtype.
-_FLOATS = {
-    ps.TrueDiv: "{0} / {1}",
-    ps.Reciprocal: "{T}(1.0) / {0}",
-    ps.Sqrt: "np.sqrt({0})",
-    ps.Exp: "np.exp({0})",
-    ps.Exp2: "np.exp2({0})",
-    ps.Expm1: "np.expm1({0})",
-    ps.Log: "np.log({0})",
-    ps.Log2: "np.log2({0})",
-    ps.Log10: "np.log10({0})",
-    ps.Log1p: "np.log1p({0})",
-    ps.Sin: "np.sin({0})",
-    ps.Cos: "np.cos({0})",
-    ps.Tan: "np.tan({0})",
-    ps.ArcSin: "np.arcsin({0})",
-    ps.ArcCos: "np.arccos({0})",
-    ps.ArcTan: "np.arctan({0})",
-    ps.ArcTan2: "np.arctan2({0}, {1})",
-    ps.Sinh: "np.sinh({0})",
-    ps.Cosh: "np.cosh({0})",
-    ps.Tanh: "np.tanh({0})",
-    ps.ArcSinh: "np.arcsinh({0})",
-    ps.ArcCosh: "np.arccosh({0})",
-    ps.ArcTanh: "np.arctanh({0})",
-    ps.Floor: "np.floor({0})",
-    ps.Ceil: "np.ceil({0})",
-    ps.Trunc: "np.trunc({0})",
-    ps.RoundHalfToEven: "np.rint({0})",
-    ps.RoundHalfAwayFromZero: ("np.floor({0} + {T}(0.5)) if {0} > 0 else np.ceil({0} - {T}(0.5))"),
-    Sigmoid: "{T}(1.0) / ({T}(1.0) + np.exp(-{0}))",
-    Softplus: (
-        "np.exp({0}) if {0} < -37.0 else np.log1p(np.exp({0})) if {0} < 18.0 "
-        "else {0} + np.exp(-{0}) if {0} < 33.3 else {0}"
-    ),
-    Log1mexp: ("np.log1p(-np.exp({0})) if {0} < -0.6931471805599453 else np.log(-np.expm1({0}))"),
-    Erf: "math.erf({0})",
-    Erfc: "math.erfc({0})",
-    GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
-    TriGamma: "{T}(tri_gamma(np.float64({0})))",  # PyTensor's is Python
-    PolyGamma: "{T}(poly_gamma(np.float64({0}), np.float64({1})))",  # and so is this one
-    MulWithoutZeros: "{1} if {0} == 0 else {0} if {1} == 0 else {0} * {1}",
-    ps.IntDiv: "floor_divide({0}, {1})",
-    ps.Mod: "remainder({0}, {1})",
-    ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
-}
-# PyTensor's rewrites apply these to complex numbers too, and compare them, which Numba refuses.
-_COMPLEX = {kind: _FLOATS[kind].replace("{0} <", "{0}.real <") for kind in (Softplus, Log1mexp)}
-# Names in `numerics/vector_functions`, for loops over elements, which LLVM vectorizes. In a step of a
-# recurrence the C library has less latency (GARCH: 18 us, and 25 with these).
-VECTORIZED = {
-    ps.Exp: "exp",
-    ps.Expm1: "expm1",
-    ps.Log: "log",
-    ps.Log1p: "log1p",
-    ps.Tanh: "tanh",
-    Sigmoid: "sigmoid",
-    Softplus: "softplus",
-    Log1mexp: "log1mexp",
-    GammaLn: "gammaln",
-    Psi: "psi",
-    TriGamma: "tri_gamma",
-}
-if HAS_FUSED:
-    VECTORIZED |= {
-        ps.Sin: "sin",
-        ps.Cos: "cos",
-        ps.Pow: "power",
-        Erf: "erf",
-        Erfc: "erfc",
-        Erfcx: "erfcx",
-        Erfinv: "erfinv",
-    }
-_FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # the C library's float32 takes 4 ns, as these do for float64
-_NUMBERS = {
-    ps.Sub: "{0} - {1}",
-    ps.Neg: "-{0}",
-    ps.Sqr: "{0} * {0}",
-    ps.Abs: "abs({0})",
-    ps.Sign: "np.sign({0})",
-    ps.ScalarMaximum: "np.maximum({0}, {1})",
-    ps.ScalarMinimum: "np.minimum({0}, {1})",
-    ps.Real: "{0}",
-    ps.Imag: "{T}(0)",
-    ps.Clip: "{1} if {0} < {1} else {2} if {0} > {2} else {0}",
-}
-_INTS = {
-    Threefry: "threefry({0}, {1}, {2}, {3})",
-    ps.AND: "{0} & {1}",
-    ps.OR: "{0} | {1}",
-    ps.XOR: "{0} ^ {1}",
-    ps.Invert: "~{0}",
-    # Division by zero gives zero, as in NumPy.
-    ps.IntDiv: "{0} // {1} if {1} != 0 else {1}",
-    ps.Mod: "{0} % {1} if {1} != 0 else {1}",
-}
-_SIGNED = {
-    # The least integer divided by -1 overflows: the processor traps, which ends the process.
-    ps.IntDiv: "-{0} if {1} == -1 else {0} // {1} if {1} != 0 else {1}",
-    ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
-}
-# Division by a power of two: a shift or a mask, both of which round down as the quotient does.
-_BY_NUMBER = {ps.IntDiv: "{0} // {1}", ps.Mod: "{0} % {1}"}  # neither 0 nor -1
-_BITS = {ps.IntDiv: "{0} >> {T}({bits})", ps.Mod: "{0} & ({1} - {T}(1))"}
-_UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large number for a negative one
-_BOOL_FOLDS = {ps.Add: " | ", ps.Mul: " & "}
-_BOOLS = {
-    ps.AND: "{0} & {1}",
-    ps.OR: "{0} | {1}",
-    ps.XOR: "{0} != {1}",
-    ps.Invert: "not {0}",
-    ps.ScalarMaximum: "{0} | {1}",
-    ps.ScalarMinimum: "{0} & {1}",
-    ps.Real: "{0}",
-    ps.Imag: "False",
-    ps.EQ: "{0} == {1}",
-    ps.NEQ: "{0} != {1}",
-}
-# Comparisons of operands in their own dtypes; the result is a bool.
-_COMPARISONS = {
-    ps.LT: "{0} < {1}",
-    ps.LE: "{0} <= {1}",
-    ps.GT: "{0} > {1}",
-    ps.GE: "{0} >= {1}",
-    ps.EQ: "{0} == {1}",
-    ps.NEQ: "{0} != {1}",
-}
-_ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
-_ANGLE = getattr(ps.basic, "Angle", None)  # PyTensor 3.3 has it no more
-# Results for a negative signed and an unsigned integer; Numba would compare both as floats, too
-# coarsely.
-_NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
-_NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
-_TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
-
-_REAL = {"float32", "float64"}
-_INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
-_SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
-_PLAIN = _REAL | _INTEGERS | {"bool"}
-FOLDS = {ps.Add: operator.add, ps.Mul: operator.mul}
 # Dtypes in which Numba computes; smaller integers are widened to 64 bits and truncated afterwards.
-_NATURAL = _REAL | {"int64"}
+_NATURAL = REAL | {"int64"}
 
 
 def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> list[Expr]:
@@ -211,14 +42,16 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> 
         return [operands[0]]
     if isinstance(op, ps.Second):
         return [_cast(emit, operands[1], dtypes[1], outs[0])]
-    if isinstance(op, ps.Cast) and {*dtypes, *outs} <= _PLAIN:
+    if isinstance(op, ps.Cast) and {*dtypes, *outs} <= PLAIN:
         return [_cast(emit, operands[0], dtypes[0], outs[0])]
-    if type(op) in FOLDS and len(operands) > 2 and outs[0] in _REAL:
+    if type(op) in FOLDS and len(operands) > 2 and outs[0] in REAL:
         typed = [cast(x, d, outs[0]) for x, d in zip(operands, dtypes, strict=True)]
         value: Expr | None = folded(emit, typed, FOLDS[type(op)])
     else:
         in_elements = emit.is_in_elements
-        value = _expression(op, operands, dtypes, outs[0], in_elements) if len(outs) == 1 else None
+        value = (
+            expression_of(op, operands, dtypes, outs[0], in_elements) if len(outs) == 1 else None
+        )
     if value is None:
         return _by_pytensor(emit, op, operands, dtypes, outs)
     if outs[0] in _NATURAL or outs[0] == "bool":
@@ -237,115 +70,11 @@ def has_expression(op: Any, node: Any) -> bool:
     operands = [local(f"x{k}") for k in range(len(node.inputs))]
     dtypes = [v.type.dtype for v in node.inputs]
     out = node.outputs[0].type.dtype
-    return len(node.outputs) == 1 and _expression(op, operands, dtypes, out) is not None
-
-
-def cast(x: Expr, source: str, target: str) -> Expr:
-    """Convert ``x`` from the dtype ``source`` to the dtype ``target``."""
-    if source == target:
-        return x
-    if target == "bool":
-        return expr("{} != 0", x)
-    converted = x.astype(target)
-    return converted if x.value is None else Expr(converted.text, value=x.value)
+    return len(node.outputs) == 1 and expression_of(op, operands, dtypes, out) is not None
 
 
 def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
     return x if source == target else emit.temp(cast(x, source, target))
-
-
-def _expression(
-    op: Any, operands: Sequence[Expr], dtypes: Sequence[str], out: str, in_elements: bool = False
-) -> Expr | None:
-    """The op as an expression of the dtype ``out``, before truncation to its size."""
-    kind, kinds = type(op), set(dtypes)
-    if kind in _COMPLEX and out in complex_dtypes and kinds == {out}:
-        return _filled(_COMPLEX[kind], operands, out)
-    if kind is ps.Complex and kinds <= _PLAIN:
-        return call(
-            "complex", *(cast(x, d, "float64") for x, d in zip(operands, dtypes, strict=True))
-        )
-    if not {*kinds, out} <= _PLAIN:
-        return None
-    if kind in _COMPARISONS and kinds != {"bool"}:
-        if "uint64" in kinds and not kinds.isdisjoint(_SIGNED_INTEGERS):
-            return _exact_comparison(kind, operands, dtypes)
-        pairs = zip(operands, dtypes, strict=True)
-        return expr(
-            _COMPARISONS[kind], *(cast(x, d, "int64") if d == "bool" else x for x, d in pairs)
-        )
-    if kind in _TESTS:
-        return expr(_TESTS[kind], *operands) if kinds <= _REAL else FALSE
-    if kind is ps.Switch:
-        # Both operands are locals; the condition may be any number.
-        if_true, if_false = (cast(x, d, out) for x, d in zip(operands[1:], dtypes[1:], strict=True))
-        return expr("{} if {} else {}", if_true, operands[0], if_false)
-    if kind in _COMPARISONS:
-        return expr(_BOOLS[kind], *operands) if kind in _BOOLS else None
-    operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
-    if kind is ps.Pow and (product := _product_for_power(*operands, out)):
-        return product
-    if in_elements and out == "float64" and kind in VECTORIZED:
-        return call(VECTORIZED[kind], *operands)
-    if in_elements and out == "float32" and kind in VECTORIZED.keys() - _FAST_OF_SINGLES:
-        # Computed in float64, which is right to the last place of float32.
-        return call(VECTORIZED[kind], *(cast(x, out, "float64") for x in operands)).astype(out)
-    if kind is ps.Pow:
-        if out in _REAL:
-            return expr("{0} ** {1}", *operands)
-        return call("int_power", *operands).astype(out)  # the function returns uint64
-    if kind in _BITS and out in _INTEGERS and (bits := _power_of_two(operands[1])) is not None:
-        return _filled(_BITS[kind].replace("{bits}", str(bits)), operands, out)
-    if kind in _BY_NUMBER and out in _INTEGERS and operands[1].value not in (None, 0, -1):
-        return _filled(_BY_NUMBER[kind], operands, out)
-    if kind is _ANGLE:
-        if out not in _REAL or kinds & _REAL:
-            return None
-        return expr("{1} if {0} < 0 else {2}", *operands, literal(np.pi, out), literal(0, out))
-    if kind in FOLDS:
-        return (
-            joined(operands, _BOOL_FOLDS[kind]) if out == "bool" else reduce(FOLDS[kind], operands)
-        )
-    if out == "bool":
-        table = _BOOLS
-    elif out in _REAL:
-        table = {**_NUMBERS, **_FLOATS}
-    else:
-        table = {**_NUMBERS, **_INTS, **(_UNSIGNED if out.startswith("u") else _SIGNED)}
-        if kind in _ROUNDINGS:
-            return operands[0]
-    return _filled(table[kind], operands, out) if kind in table else None
-
-
-def _power_of_two(x: Expr) -> int | None:
-    """The exponent of a constant power of two; None for any other expression."""
-    n = None if x.value is None else int(x.value)
-    return n.bit_length() - 1 if n is not None and n > 0 and not n & (n - 1) else None
-
-
-def _exact_comparison(kind: type, operands: Sequence[Expr], dtypes: Sequence[str]) -> Expr:
-    """Compare uint64 with a signed integer by value, as NumPy does."""
-    signed = 0 if dtypes[1] == "uint64" else 1
-    below = (_NEGATIVE_FIRST if signed == 0 else _NEGATIVE_LAST)[kind]
-    unsigned = [cast(x, d, "uint64") for x, d in zip(operands, dtypes, strict=True)]
-    return expr(
-        "{} if {} < 0 else {}", below, operands[signed], expr(_COMPARISONS[kind], *unsigned)
-    )
-
-
-def _filled(template: str, operands: Sequence[Expr], out: str) -> Expr:
-    """Fill ``template`` with the operands, and ``{T}`` with the conversion to the dtype ``out``."""
-    return expr(template.replace("{T}", "" if out == "float64" else dtype_name(out)), *operands)
-
-
-def _product_for_power(base: Expr, exponent: Expr, out: str) -> Expr | None:
-    """Small integral powers as products, which compilers generate too."""
-    n = exponent.value
-    if n not in (1, 2, 3, 4, -1, -2, -3, -4) or (n < 0 and out not in _REAL):
-        return None
-    square = base * base
-    product = (base, square, square * base, square * square)[int(abs(n)) - 1]
-    return product if n > 0 else expr("{} / {}", literal(1, out), product)
 
 
 def _by_pytensor(

@@ -23,7 +23,7 @@ from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtens
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.scalars import cast
+from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static
 from loopax.numba_backend.rules.index_entries import Entry, read_entry, signed, slice_entry

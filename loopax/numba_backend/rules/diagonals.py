@@ -11,7 +11,7 @@ from pytensor.tensor.extra_ops import FillDiagonal, FillDiagonalOffset, Repeat
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_element, call, expr
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.scalars import cast
+from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Small, Value, Virtual
 

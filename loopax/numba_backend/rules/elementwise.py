@@ -16,7 +16,8 @@ from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.leaf import converts_scalar
 from loopax.numba_backend.emit.object_mode import object_mode
-from loopax.numba_backend.emit.scalars import VECTORIZED, cast, emit_scalar
+from loopax.numba_backend.emit.scalar_expressions import VECTORIZED, cast
+from loopax.numba_backend.emit.scalars import emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
 from loopax.numba_backend.emit.values import Array, Position, Small, Value, Virtual, small
 

@@ -13,7 +13,8 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subten
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index
-from loopax.numba_backend.emit.scalars import cast, emit_scalar
+from loopax.numba_backend.emit.scalar_expressions import cast
+from loopax.numba_backend.emit.scalars import emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
 from loopax.numba_backend.emit.values import Array, Run, Small, Value, Virtual, is_static, traits
 from loopax.numba_backend.rules.index_entries import Entry, entries_of, positions_at, static_index

@@ -14,7 +14,7 @@ from loopax.facts.axes import raises_of_nothing
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.scalars import FOLDS, cast
+from loopax.numba_backend.emit.scalar_expressions import FOLDS, cast
 from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual

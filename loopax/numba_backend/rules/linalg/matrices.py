@@ -13,7 +13,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr, expr
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.outlining import outlined
-from loopax.numba_backend.emit.scalars import cast
+from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, small
 
 _REAL = ("float32", "float64")
