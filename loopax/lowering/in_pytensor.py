@@ -17,11 +17,13 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
+from loopax.ir.derivatives.lazy import has_derivatives
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.corrected_rewrites import register_corrected_rewrites
 from loopax.lowering.canonical.shifted_exponents import register_shifted_exponents
 from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, TWINS, stabilize_bodies
+from loopax.lowering.derivatives.copy_writes import copy_writes
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from loopax.lowering.redundancy.merge_loops import merge_loops
@@ -59,10 +61,13 @@ class WatchesRewriter(GraphRewriter):
 
 
 class DerivativesRewriter(GraphRewriter):
-    """`take_derivatives`."""
+    """`take_derivatives`, with `copy_writes` in what it adds."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
-        take_derivatives(fgraph)
+        if has_derivatives(fgraph):
+            users = set(fgraph.apply_nodes)
+            take_derivatives(fgraph)
+            copy_writes(fgraph, users)
 
     def __str__(self) -> str:
         return "DerivativesRewriter"

@@ -29,7 +29,7 @@ def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if not x.type.dtype.startswith("float"):
         return in_cotangents
     (g,) = cotangents
-    if not (op.set_instead_of_inc or adds_last_only(op)) or not _may_repeat(indices):
+    if not (op.set_instead_of_inc or adds_last_only(op)) or not may_repeat(indices):
         return [in_cotangents[0], summed(in_cotangents[1], y), *in_cotangents[2:]]
     reader = _reader(op)
     entries = reader(g, *indices)
@@ -56,7 +56,7 @@ def _reader(op: Any) -> Any:
     return reader_class() if idx_list is None else reader_class(idx_list)
 
 
-def _may_repeat(indices: Any) -> bool:
+def may_repeat(indices: Any) -> bool:
     """Whether arrays of indices can repeat a position. A mask cannot; constants are compared."""
     arrays = [v for v in indices if getattr(v.type, "ndim", 0) and v.type.dtype != "bool"]
     if not all(isinstance(v, Constant) for v in arrays):
