@@ -46,7 +46,8 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
     asked = args.n_steps
     # A loop without a bound has one in 32-bit mode: that of its counter.
     if not is_traced(asked) and not is_symbolic(asked):
-        asked = min(asked, np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max)
+        # As a number of Python: while JAX traces, a comparison of arrays is a tracer.
+        asked = min(int(asked), np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max)
     if not is_traced(asked) and bound is not None:
         arrays = [x for x in args.sequences if not isinstance(x, PaddedArray)]
         check_lengths(op, as_length(asked), arrays)

@@ -113,6 +113,21 @@ def test_a_bound_that_was_moved_in_front_of_the_loop_around():
     np.testing.assert_allclose(slope, [0.0, of_both, 0.0], rtol=1e-12)
 
 
+def test_a_bound_that_is_an_array_without_jit():
+    """A number that JAX has computed, and not traced, while it traces the loop around."""
+    xs = pt.dvector("xs")
+    total = loopax.scan(lambda c, x: (c + x, None), np.float64(0), xs)[0]
+    n = pt.switch(total > 0, 3, 0)
+
+    def step(c, _):
+        final, rows, *_ = growing(n, c, 10.0)
+        return final, rows.sum()
+
+    final, sums = loopax.scan(step, np.float64(1), None, length=2)
+    run = jaxify([xs], [final, sums], jit=False, loops="xla")
+    np.testing.assert_allclose(run(np.ones(3))[1], jaxify([xs], sums, backend="numba")(np.ones(3)))
+
+
 def test_the_program_that_the_message_shows_works():
     """A loop that runs all its steps, with a state that stays true, and masked rows."""
     i, state, done, count = pt.lscalar(), pt.dscalar(), pt.scalar(dtype="bool"), pt.lscalar()
