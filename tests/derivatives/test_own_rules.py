@@ -149,6 +149,13 @@ RULES = {
             "a sparse product": lambda m: sparse.dense_from_sparse(sparse.true_dot(m, m)),
         }.items()
     },
+    **{
+        f"a structured product of a sparse matrix of one without zeros, {form}": (
+            sparse.structured_dot(matrix(M), pt.exp(M)),
+            {M: SQUARE},
+        )
+        for form, matrix in (("csr", sparse.csr_from_dense), ("csc", sparse.csc_from_dense))
+    },
     "a transposed sparse matrix": (
         sparse.dense_from_sparse(sparse.transpose(sparse.csr_from_dense(M))),
         {M: SQUARE},

@@ -7,6 +7,9 @@ of PyTensor's pullback has only the entries of the value, and loses tangents of 
 The derivative of a conversion back is *structured* by default: PyTensor drops the cotangents of elements
 that have no entry. A sparse matrix of a program's input has no elements there. A matrix that was dense has,
 and whether one of them is 0 is no reason for its derivative to be 0: it is kept.
+
+The pullback of a matrix made of its entries reads the cotangent's elements at these entries. That is linear
+in the cotangent, and its transpose reads the other way round.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.traversal import walk
-from pytensor.sparse.basic import DenseFromSparse, SparseFromDense
+from pytensor.sparse.basic import CSMGrad, DenseFromSparse, SparseFromDense
 
 from loopax.ir.derivatives.inner_gradients import is_sparse
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
@@ -34,6 +37,14 @@ def _dense_from_sparse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> A
     if not (op.sparse_grad and _is_of_dense(matrix)):
         return own_pullback(op, inputs, outputs, cotangents)
     return [converted(cotangents[0], matrix)]
+
+
+@pullback_of.register(CSMGrad)
+def _elements_at_entries(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    in_cotangents: list[Any] = [disconnected_type() for _ in inputs]
+    (_, *places), matrix = inputs[:4], inputs[4:]
+    in_cotangents[4] = op(*matrix, *cotangents, *places)
+    return in_cotangents
 
 
 def _is_of_dense(matrix: Any) -> bool:

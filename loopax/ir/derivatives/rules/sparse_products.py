@@ -1,7 +1,8 @@
 """Products with a sparse matrix, ``pytensor.sparse.dot``.
 
 PyTensor's pullback contains structured products, whose own derivatives are 0 where the matrix has no
-entry, or missing. In 3.0.7 it takes vectors for matrices.
+entry, or missing. In 3.0.7 it takes vectors for matrices. `structured_dot` has a first derivative alone:
+the op that computes it, a sum over rows of ``g`` and ``b`` for each entry of the matrix, has none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.sparse.math import Dot
+from pytensor.sparse.basic import CSC, CSR
+from pytensor.sparse.math import Dot, StructuredDotGradCSC, StructuredDotGradCSR, structured_dot
 
 from loopax.ir.derivatives.inner_gradients import is_sparse
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
@@ -34,6 +36,18 @@ def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
     factors = [(of_x, (of_x, y)), (of_y, (x, of_y))]
     terms = [_product(*pair) for t, pair in factors if not isinstance(t.type, DisconnectedType)]
     return [sum(terms[1:], terms[0]) if terms else disconnected_type()]
+
+
+@pullback_of.register(StructuredDotGradCSC)
+@pullback_of.register(StructuredDotGradCSR)
+def _pullback_of_entries(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    indices, starts, b, g = inputs
+    (by_entry,) = cotangents
+    shape = pt.stack([g.shape[0], b.shape[0]]).astype("int32")  # as of CSMProperties
+    matrix_of = CSC if isinstance(op, StructuredDotGradCSC) else CSR
+    matrix: Any = matrix_of(by_entry, indices, starts, shape)
+    of_b, of_g = structured_dot(matrix.T, g), structured_dot(matrix, b)
+    return [disconnected_type(), disconnected_type(), of_b, of_g]
 
 
 def _product(x: Any, y: Any) -> Any:
