@@ -40,7 +40,7 @@ test: $(READY) ## the quick tests
 
 test-all: $(READY) ## all tests, and those of values once more with loops as native code in JAX
 	$(PYTEST) $(ARGS)
-	LOOPAX_LOOPS=native $(PYTEST) -m "not slow" $(VALUES) $(ARGS)
+	LOOPAX_LOOPS=native $(PYTEST) $(VALUES) $(ARGS)
 
 # Wheels only: what has to be compiled for an old version says nothing about loopax.
 test-lowest: $(LOWEST)/lowest.txt ## the smoke tests on the lowest version of each dependency (Python 3.11 or 3.12)

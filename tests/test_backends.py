@@ -58,6 +58,7 @@ def same(found, wanted, rtol):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12, err_msg=str(k))
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("program", programs(DUE))
 def test_values(program):
     inputs, outputs, options = reference.parts(program)
@@ -71,6 +72,7 @@ def test_values(program):
     same(reference.leaves(found), reference.expected(program), rtol)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", programs([p for p in DUE if p.grad_wrt]))
 def test_gradients(program, request):
     if (mark := BY_GRAPH.get(str(program))) is not None:

@@ -179,6 +179,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_in_jax(name):
     y = PROGRAMS[name]
@@ -203,6 +204,7 @@ def test_in_jax(name):
     np.testing.assert_allclose(moved, sum(x @ g for x, g in zip(AT, found, strict=True)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_in_native_code(name):
     y = PROGRAMS[name]

@@ -64,6 +64,7 @@ SLOPE = pytensor.grad(Y, X)
 ONCE = {1.0: {"a": 1, "slope of a": 1}, -1.0: {"b": 1, "slope of b": 1}}
 
 
+@pytest.mark.sampled(3)
 @BACKENDS
 @pytest.mark.parametrize("c", [1.0, -1.0])
 def test_the_gradient_of_pytensor_runs_one_branch(options, c):
@@ -169,6 +170,7 @@ REDUCED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REDUCED)
 def test_branches_of_unequal_shape_that_are_reduced(name):
     y = REDUCED[name]

@@ -41,6 +41,7 @@ def outcomes(inputs, out, values):
     return [jaxify(inputs, out, backend=name)(*values) for name in ("jax", NATIVE)]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("write", [pt.set_subtensor, pt.inc_subtensor], ids=["set", "inc"])
 @pytest.mark.parametrize("name", WRITES)
 def test_what_is_written(name, write):
@@ -108,6 +109,7 @@ DRAWS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", DRAWS)
 def test_parameters_of_draws(name):
     draw, value = DRAWS[name]

@@ -18,12 +18,14 @@ QUICK = {"Maximum", "Clip", "Max", "CumOp", "SortOp", "AdvancedIncSubtensor", "L
 CASES = slow_where(lambda case: OPS[case][1] not in QUICK, OPS)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_native_and_xla_in_a_loop(case):
     _check(case, True, IN_A_LOOP)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_native_xla_and_differences(case):

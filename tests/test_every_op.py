@@ -28,6 +28,7 @@ def test_every_class_has_an_example():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.both_stacks
 def test_every_example_has_its_op_in_it():
     absent = []

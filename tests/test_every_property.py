@@ -46,6 +46,7 @@ def test_no_case_or_reason_is_of_a_keyword_that_is_gone():
     assert gone <= {("RootOp", "method"), ("RootOp", "jac")}  # PyTensor 3.0
 
 
+@pytest.mark.sampled(34)
 @pytest.mark.both_stacks
 @pytest.mark.parametrize(("name", "keywords"), CASES, ids=lambda x: x or "-")
 def test_a_case_has_several_values_of_its_keywords(name, keywords):
@@ -57,6 +58,7 @@ def test_a_case_has_several_values_of_its_keywords(name, keywords):
         assert len(values) > 1, (keyword, values)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "case",
     [

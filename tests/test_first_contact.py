@@ -326,6 +326,7 @@ def test_what_a_wrong_result_is_called(monkeypatch):
         doctor._agrees([0.0, np.zeros(2)])
 
 
+@pytest.mark.slow
 def test_pymc_says_what_to_install():
     code = "import sys; sys.modules['pymc'] = None\nimport loopax\nloopax.pymc"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

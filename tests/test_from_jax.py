@@ -45,6 +45,7 @@ def test_structure_types_and_names():
     assert from_jax(lambda x: x > 0)(x).type.dtype == "bool"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_values_and_derivatives_in_every_mode(mode, quiet):
     x, rate = pt.dvector("x"), pt.dscalar("rate")

@@ -322,6 +322,7 @@ ON_DEMAND = {
 }
 
 
+@pytest.mark.slow
 def test_use_imports_every_module() -> None:
     """Rules register on import. A module that only tests import would be missing without a word.
 

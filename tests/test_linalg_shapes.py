@@ -35,6 +35,7 @@ def test_qr_of_tall_and_wide_matrices(backend, shape):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "backend"),
     [
@@ -52,6 +53,7 @@ def test_the_triangle_of_a_tall_matrix_of_declared_shape(backend, shape):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12, atol=1e-12, strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_mean_of_another_length_than_the_covariance(backend):
     mean, cov = pt.dvector("mean"), pt.dmatrix("cov")
@@ -62,6 +64,7 @@ def test_a_mean_of_another_length_than_the_covariance(backend):
         f(np.ones(1), np.eye(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", pytest.param("numba", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_lu_of_tall_and_wide_matrices(backend, batch):

@@ -144,6 +144,7 @@ SOME = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "every"), SOME)
 def test_constant_masks_with_every_other_index(backend, every):
     inputs, cases = constant_cases()
@@ -152,6 +153,7 @@ def test_constant_masks_with_every_other_index(backend, every):
     assert_all(backend(inputs, [c.out for c in cases])(X), cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "every"), SOME)
 def test_masks_that_are_inputs(backend, every):
     """In JAX such a mask makes no shape, so it need not be known when the program is compiled."""
@@ -205,6 +207,7 @@ def blocks_at_a_mask():
     return pt.sin(M[0][SELECTED].reshape((1, 2, -1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [rows_at_a_mask, blocks_at_a_mask])
 def test_a_mask_that_is_given_beside_what_is_differentiated(output):
     """The rows of the loop were stacked with their padding, which was counted; the reshape was refused.
@@ -277,6 +280,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.slow
 def test_everyday_programs_whose_lengths_hang_on_values():
     """Under a caller's jit, where nothing can be static: in order, once each, and what follows."""
     names = list(EVERYDAY)
@@ -301,6 +305,7 @@ def test_everyday_programs_whose_lengths_hang_on_values():
             assert (got.shape, got.dtype) == (right.shape, right.dtype), names[k]
 
 
+@pytest.mark.slow
 def test_derivatives_of_what_is_sorted():
     cost = (pt.sort(P) * pt.arange(1, P.shape[0] + 1)).sum() + pt.sort(S)[0] ** 2
     slope = pytensor.grad(cost, V)

@@ -41,6 +41,7 @@ RETURNS = np.random.default_rng(0).normal(size=200)
 WITH_NAN = np.where(np.arange(200) == 137, np.nan, RETURNS)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_step_name_and_line_of_a_state(form):
     f = looked_at([x, xs], garch(x, xs), form)
@@ -54,6 +55,7 @@ def test_step_name_and_line_of_a_state(form):
     f(0.1, RETURNS)  # it can be called again
 
 
+@pytest.mark.sampled(3)
 @in_all_forms
 @pytest.mark.parametrize(("bad", "kind"), [(np.inf, "infinite"), (-np.inf, "minus infinity")])
 def test_infinities(form, bad, kind):
@@ -62,6 +64,7 @@ def test_infinities(form, bad, kind):
     assert f"state total is {kind} at step 2 " in str(raised(lambda: f([1.0, 2.0, bad, 3.0])))
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_in_loops(form):
     m = pt.dmatrix("m")
@@ -81,6 +84,7 @@ def test_loops_in_loops(form):
     assert "in loop 'outer'" in str(error)
 
 
+@pytest.mark.slow
 @in_all_forms
 def test_three_loops(form):
     t = pt.tensor3("t", dtype="float64")
@@ -99,6 +103,7 @@ def test_three_loops(form):
     assert raised(lambda: f(values)).steps == (1, 2, 3)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_what_becomes_finite_again(form):
     def step(s, v):
@@ -111,6 +116,7 @@ def test_what_becomes_finite_again(form):
     assert raised(lambda: f([1.0, np.nan, 2.0, 3.0])).steps == (1,)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_rows_of_a_trace_that_are_masked_outside(form):
     logs = loopax.map(lambda v: pt.log(v), xs)
@@ -119,6 +125,7 @@ def test_rows_of_a_trace_that_are_masked_outside(form):
     assert "trace y is minus infinity at step 1 " in str(raised(lambda: f([1.0, 0.0, 2.0])))
 
 
+@pytest.mark.sampled(3)
 @in_all_forms
 def test_an_inner_infinity_that_a_mask_throws_away(form):
     def step(s, v):
@@ -135,6 +142,7 @@ def test_what_nothing_needs(form):
     assert looked_at([xs], total, form)([1.0, 0.0]) == 1.0
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_branches(form):
     def logs(v):
@@ -147,6 +155,7 @@ def test_branches(form):
     assert raised(lambda: f(1.0, [1.0, 0.0])).steps == (1,)
 
 
+@pytest.mark.slow
 @in_all_forms
 def test_branches_of_pytensor(form):
     def clipped(s, r):
@@ -158,6 +167,7 @@ def test_branches_of_pytensor(form):
     assert raised(lambda: f(1.0, [1.0, 2.0, np.nan])).steps == (2,)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_branches_in_steps(form):
     def step(s, v):
@@ -169,6 +179,7 @@ def test_branches_in_steps(form):
     assert raised(lambda: f([1.0, 2.0, -1.0])).steps == (2,)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_of_unknown_length(form):
     y = loopax.while_loop(lambda c: c < x, lambda c: c * c, 2.0, name="squares")
@@ -178,6 +189,7 @@ def test_loops_of_unknown_length(form):
     assert "state c is infinite at step 9 of loop 'squares'" in str(error)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_that_stop(form):
     def step(c, v):
@@ -189,6 +201,7 @@ def test_loops_that_stop(form):
     assert raised(lambda: f([0.5, 0.0, 1.0, 1.0])).steps == (1,)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_backwards(form):
     total, _ = loopax.scan(lambda s, v: (s + v, None), 0.0, xs, reverse=True)
@@ -196,6 +209,7 @@ def test_loops_backwards(form):
     assert raised(lambda: f([np.nan, 1.0, 2.0])).steps == (2,)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_of_pytensor(form):
     h = pytensor.scan(
@@ -213,6 +227,7 @@ def test_loops_of_pytensor(form):
     assert "is nan at step 2 of" in str(error)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_outputs(form):
     m = pt.dmatrix("m")
@@ -228,6 +243,7 @@ def test_outputs(form):
     assert error.steps == ()
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_entries_of_vectors(form):
     m = pt.dmatrix("m")
@@ -238,6 +254,7 @@ def test_entries_of_vectors(form):
     assert "entry [2] of state s is nan at step 1 " in str(raised(lambda: f(values)))
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_steps(form, n):
@@ -254,6 +271,7 @@ def test_few_steps(form, n):
         assert raised(lambda: f([0])).steps == (0,)
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 def test_float32(form):
     v = pt.fvector("v")
@@ -263,6 +281,7 @@ def test_float32(form):
     assert raised(lambda: f(np.full(60, 10.0, "float32"))).steps == (38,)
 
 
+@pytest.mark.slow
 @in_all_forms
 def test_shared_values(form):
     data, total = pytensor.shared(RETURNS, name="data"), pytensor.shared(0.0, name="total")
@@ -277,6 +296,7 @@ def test_shared_values(form):
     assert "output 'total', updated is nan" in str(raised(lambda: g.apply(context, 0.0)))
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_functions(form):
     @jaxify(checks="nan", **form)
@@ -287,12 +307,14 @@ def test_functions(form):
     assert raised(lambda: f(0.1, WITH_NAN)).steps == (137,)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_pickled(form):
     f = pickle.loads(pickle.dumps(looked_at([x, xs], garch(x, xs), form)))
     assert raised(lambda: f(0.1, WITH_NAN)).steps == (137,)
 
 
+@pytest.mark.slow
 @in_jax
 def test_under_transformations_of_jax(form):
     f = looked_at([x, xs], garch(x, xs), form)
@@ -311,6 +333,7 @@ def test_under_transformations_of_jax(form):
     transform(f)(0.1, RETURNS)
 
 
+@pytest.mark.slow
 @in_jax
 def test_rows_of_a_batch(form):
     f = looked_at([x, xs], garch(x, xs), form)
@@ -331,6 +354,7 @@ def test_rows_of_a_batch(form):
         jax.block_until_ready(twice(jnp.array([0.1, 0.2]), rows))
 
 
+@pytest.mark.sampled(1)
 @in_jax
 def test_gradients_that_are_not_finite(form):
     f = looked_at([xs], pt.sqrt(xs).sum(), form)
@@ -342,6 +366,7 @@ def test_gradients_that_are_not_finite(form):
         jax.block_until_ready(jax.jit(jax.grad(f))(jnp.array([1.0, 0.0])))
 
 
+@pytest.mark.slow
 def test_gradients_and_batches_of_native_code():
     f = looked_at([x, xs], garch(x, xs), FORMS["numba"])
     g = loopax.grad(f)

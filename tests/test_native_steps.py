@@ -50,12 +50,14 @@ def of_op(family, name, wanted=None):
         return steps_calls(subject.inputs, in_a_step(subject._graph_cost(), floats), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(QUICK_OPS))
 def test_quick_forms_of_ops(name):
     family = next(family for family, other in OPS.values() if other == name)
     assert list(faults(of_op(family, name, FIRST + SECOND))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LOOPS.keys() & QUICK_LOOPS))
 def test_quick_forms_of_loops(name):
     found = steps_calls(*LOOPS[name](), FIRST)

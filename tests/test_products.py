@@ -31,6 +31,7 @@ def test_the_pullback_is_that_of_jax():
     agrees(run(pullback(cotangent)), hand(jax.tree.map(jnp.asarray, cotangent)))
 
 
+@pytest.mark.slow
 def test_a_hessian_times_a_vector():
     hand = jax.grad(hand_cost, (0, 1))
     agrees(run(hvp(cost, (X, 0.7), (T, 0.2))), jax.jvp(hand, (X, 0.7), (T, 0.2))[1])
@@ -58,6 +59,7 @@ def test_only_the_branch_that_is_taken_runs():
     assert run((value, slope)) == (-1.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [lambda b: jaxify(cost, backend=b), lambda b: jaxify([x, a], cost(x, a), backend=b)]
 )

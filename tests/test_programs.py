@@ -87,6 +87,7 @@ def check_outputs(got, program):
 
 
 # The test of its gradients compiles a program too, and checks its values.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", slow_where(lambda p: p.grad_wrt, NOW))
 def test_values(program):
     jf, values, _ = converted(program)
@@ -97,6 +98,7 @@ def test_values(program):
 LEFT_OUT = [p for p in NOW if not p.grad_wrt or len(p.values) > len({*p.grad_wrt, *p.static})]
 
 
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("program", LEFT_OUT, ids=str)
 def test_traced(program):
     """Somebody else's jit may trace it: what comes out has the right structure, dtypes and shapes."""
@@ -127,6 +129,7 @@ LARGE = (
 )
 
 
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("program", slow_where(LARGE.__contains__, [p for p in NOW if p.grad_wrt]))
 def test_gradients_under_jit(program):
     names = sorted(program.grad_wrt, key=converted(program)[2].index)
@@ -144,6 +147,7 @@ def test_gradients_under_jit(program):
     check_arrays(grads, reference.gradients(program), program, program.grad_rtol)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("program", [p for p in NOW if p.batch], ids=str)
 def test_vmap(program):
     """Three rows at once are the three one by one (by loopax: PyTensor has judged one above)."""
@@ -155,6 +159,7 @@ def test_vmap(program):
         np.testing.assert_allclose(g, np.stack(each), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "program",
     slow_where(

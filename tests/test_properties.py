@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +164,7 @@ def weigh(outputs: Any, xp: Any) -> Any:
 # -- what holds ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @LOOPS
 @given(recipes())
 def test_values(recipe):
@@ -179,6 +181,7 @@ def test_values(recipe):
     close(f(*values), expected)
 
 
+@pytest.mark.slow
 @LOOPS
 @given(recipes())
 def test_vmap_is_a_loop_over_rows(recipe):
@@ -190,6 +193,7 @@ def test_vmap_is_a_loop_over_rows(recipe):
     close(found, [np.stack(xs) for xs in zip(*[one(*row) for row in rows], strict=True)])
 
 
+@pytest.mark.slow
 @settings(LOOPS, max_examples=FEW if COMPILES_LITTLE else MANY // 2)
 @given(recipes())
 def test_gradients(recipe):
@@ -202,6 +206,7 @@ def test_gradients(recipe):
     close(jax.jit(jaxify(inputs, by_pytensor))(*values), by_jax)
 
 
+@pytest.mark.slow
 @LOOPS
 @given(recipes())
 def test_forward_and_reverse_are_each_others_transpose(recipe):

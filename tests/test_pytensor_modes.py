@@ -115,6 +115,7 @@ def drawing(mode, seed=1):
     return rng, pytensor.function([], draw, updates={rng: following}, mode=mode)
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_a_shared_generator_is_numpys_at_all_times(mode):
     rng, f = drawing(mode)
@@ -151,6 +152,7 @@ def test_draws_of_the_native_mode_are_those_of_native_code():
     assert rng.get_value().bit_generator.state == expected.bit_generator.state
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_a_copy_has_values_of_its_own(mode):
     a, b = pytensor.shared(np.ones(3), name="a"), pytensor.shared(np.zeros(3), name="b")
@@ -233,6 +235,7 @@ def _result(f, results):
     results.put((found, [str(w.message) for w in said]))
 
 
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")

@@ -49,6 +49,7 @@ def assert_right(seed, names):
         )
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.filterwarnings(
     "ignore"
 )  # of NumPy and SciPy, about the values a program happens to have
@@ -93,6 +94,7 @@ def test_a_pasted_program_is_the_program():
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(200, 230))
 def test_a_seed_is_a_program(seed):
     one = program(seed)

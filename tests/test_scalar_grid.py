@@ -55,6 +55,7 @@ PAIRS += [("bool", "float64"), ("float64", "float32"), ("int64", "float64"), ("u
 ALL = [(d,) for d in ALONE] + PAIRS + [("float64",) * 3, ("int64",) * 3, ("float32",) * 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "family", "dtypes"), list(itertools.chain(*map(cases, ALL))))
 def test_every_op(backend, family, dtypes):
     inputs, outputs = applied(
@@ -93,6 +94,7 @@ def test_every_op(backend, family, dtypes):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtypes",
     [

@@ -37,6 +37,7 @@ def same(found, expected, what):
         np.testing.assert_allclose(np.asarray(a), e, rtol=1e-12, strict=True, err_msg=str(w))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("backend", "first", "every"), SOME + ALL)
 def test_constant_slices(backend, first, every, known):
@@ -101,6 +102,7 @@ def test_bounds_that_are_inputs_in_jax():
         same(f(x, *s), [x[slice(*s)], x[slice(*s)].sum(), x + ones], [s] * 3)
 
 
+@pytest.mark.slow
 def test_complex_slices():
     c, z = pt.zvector("c"), pt.zscalar("z")
     x = np.arange(1.0, 5.0) + 1j

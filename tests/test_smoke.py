@@ -40,6 +40,7 @@ def by_numpy(x):
     return state, slope
 
 
+@pytest.mark.sampled(2)
 def test_a_loop_and_its_gradient(form):
     final = recurrence()
     f = loopax.jaxify([x], [final, pytensor.grad(final, x)], **form)
@@ -50,6 +51,7 @@ def test_a_loop_and_its_gradient(form):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_transformations_of_jax(loops):
     f = loopax.jaxify([x], recurrence(), loops=loops)
@@ -78,6 +80,7 @@ def test_pytensors_own_scan(form):
     assert slope.shape == X.shape
 
 
+@pytest.mark.sampled(1)
 def test_the_gradient_through_a_loop_that_stops(form):
     """PyTensor's graph, whose rewrites do not end in PyTensor 3.0.0."""
     ys = pytensor.scan(
@@ -108,6 +111,7 @@ def test_linear_algebra_in_a_loop(form):
     np.testing.assert_allclose(found[1], dets, rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.sampled(2)
 def test_branches_indices_and_loops_that_stop(form):
     root = loopax.while_loop(
         lambda c: abs(c**2 - 2) > 1e-12, lambda c: (c + 2 / c) / 2, 1.0, max_steps=50

@@ -40,6 +40,7 @@ def check(record, name, values, steps):
     np.testing.assert_array_equal(record[name].steps, steps)
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_all_steps_and_the_last_ones(form):
     f = jaxify([x, xs], garch(x, xs), **form)
@@ -74,6 +75,7 @@ def test_the_last_rows_alone_are_stored():
     assert a_row_for_each_step not in watched(f, last=2).source
 
 
+@pytest.mark.slow
 @in_all_forms
 def test_loops_in_loops(form):
     m = pt.dmatrix("m")
@@ -92,6 +94,7 @@ def test_loops_in_loops(form):
     check(record, "s", [7.0, 12.0], [[1, 1], [1, 2]])
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 def test_branches(form):
     def up(s, v):
@@ -120,6 +123,7 @@ def test_one_name_in_both_branches(form):
     check(record, "s", [2.0, -4.0, -1.0], [0, 1, 2])
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 def test_arrays_in_branches(form):
     y = loopax.cond(x > 0, lambda v: watch(v * 2.0, "twice").sum(), lambda v: v.sum(), xs)
@@ -158,6 +162,7 @@ def test_print_does_not_print(form, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_breakpoints(form):
     def step(s, v):
@@ -178,6 +183,7 @@ def test_breakpoints(form):
         assert f.source == without.source
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_breakpoints_in_branches_and_in_pytensors_loops(form):
     def down(s, v):
@@ -200,6 +206,7 @@ def test_breakpoints_in_branches_and_in_pytensors_loops(form):
     check(record, "h", [1.0, 3.0], [0, 1])
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_backwards_that_stop_and_maps(form):
     def step(s, v):
@@ -218,6 +225,7 @@ def test_loops_backwards_that_stop_and_maps(form):
     check(watched(stops)([1.0, 2.0, 3.0])[1], "s", [1.0, 3.0], [0, 1])
 
 
+@pytest.mark.sampled(1)
 @in_all_forms
 def test_loops_of_unknown_length(form):
     y = loopax.while_loop(lambda s: s < xs.sum(), lambda s: watch(s + 1.0, "s"), 0.0)
@@ -227,6 +235,7 @@ def test_loops_of_unknown_length(form):
     check(watched(f, last=5)([0.0])[1], "s", [], [])
 
 
+@pytest.mark.slow
 @in_all_forms
 def test_inner_loops_of_several_lengths(form):
     m = pt.dmatrix("m")
@@ -246,6 +255,7 @@ def test_inner_loops_of_several_lengths(form):
         watched(f)
 
 
+@pytest.mark.sampled(3)
 @in_all_forms
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_steps_and_pytrees(form, n):
@@ -262,6 +272,7 @@ def test_few_steps_and_pytrees(form, n):
     assert record["c['k']"].values.dtype == "int64"
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 def test_functions(form):
     @jaxify(**form)
@@ -276,6 +287,7 @@ def test_functions(form):
         check(record, "a", [6.0], np.zeros((1, 0)))
 
 
+@pytest.mark.slow
 @in_jax
 def test_transformations_of_jax(form):
     f = jaxify([x, xs], garch(x, xs), **form)
@@ -298,6 +310,7 @@ def test_branches_in_a_batch(form):
     assert jax.tree.map(lambda leaf: leaf[1], record)["up"].values.shape == (0,)
 
 
+@pytest.mark.slow
 def test_gradients_and_batches_of_native_code():
     f = jaxify([x, xs], garch(x, xs), backend="numba")
     slope, record = loopax.grad(watched(f), has_aux=True)(0.1, RETURNS)
@@ -314,6 +327,7 @@ def test_a_watched_value_is_the_value():
     assert pytensor.function([xs], y)([3.0]) == 9.0
 
 
+@pytest.mark.slow
 def test_with_checks():
     f = watched(jaxify([x, xs], garch(x, xs), checks="nan", backend="numba"))
     f(0.1, RETURNS)

@@ -67,6 +67,7 @@ def run(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_quick_tests_of_the_core_pass(without):
     found = run(without, "-m", "not slow", *QUICK)
     assert found.returncode == 0, found.stdout + found.stderr

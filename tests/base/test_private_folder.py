@@ -68,6 +68,7 @@ def test_a_lock_has_one_holder(tmp_path):
         pass
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("how", ["alone", "fork"])
 def test_a_lock_ends_with_its_process(tmp_path, how):

@@ -185,6 +185,7 @@ def test_a_process_without_stderr(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_a_process_that_is_not_interactive_writes_nothing():
     program = (
         "import loopax.base.status_line as w, pytensor.tensor as pt, loopax\n"
@@ -304,6 +305,7 @@ with _LINE.block("the parent's", None, ticks=False), _LINE._lock:  # as a thread
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no forks")
 def test_a_forked_process_has_a_line_of_its_own():
     ran = subprocess.run(

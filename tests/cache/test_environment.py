@@ -78,6 +78,7 @@ ROWS = {
 }
 
 
+@pytest.mark.sampled(29)
 @pytest.mark.parametrize(
     ("row", "kind"), [(row, kind) for row, (kinds, _) in ROWS.items() for kind in kinds]
 )

@@ -157,6 +157,7 @@ print(key(*with_loop()), key(*with_branch(1.0)))
 """
 
 
+@pytest.mark.slow
 def test_other_processes_have_the_same_keys():
     """Two that hash strings differently; the flags of this one are those of tests."""
 

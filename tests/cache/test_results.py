@@ -52,6 +52,7 @@ def lowered(inputs, outputs, passes=PASSES):
     return graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [PASSES, NATIVE_PASSES], ids=["JAX", "native"])
 def test_a_random_program_is_read_as_it_was_made(place, made, passes):
     @seed(0)
@@ -75,6 +76,7 @@ def regression():
     return [x, b], [total, pytensor.grad(total, b)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_program_from_disk(place, made, backend):
     inputs, outputs = regression()
@@ -152,6 +154,7 @@ def test_clear_cache_removes_graphs(place, made):
     assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_a_deep_graph_is_kept(place, made):
     """Of two thousand nodes one behind the other, of which a pickle as they hang together is too deep."""
     x = pt.dscalar("x")

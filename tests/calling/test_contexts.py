@@ -264,6 +264,7 @@ def test_what_cannot_be_a_context():
         batch.to("numba")
 
 
+@pytest.mark.slow
 def test_generators_lists_and_sparse_matrices_in_the_form_of_the_other_backend():
     rng = pytensor.shared(np.random.default_rng(3), name="rng")
     matrix = pytensor.shared(scipy.sparse.csr_matrix(np.eye(2)), name="matrix")

@@ -246,6 +246,7 @@ def filtered(w):
     return (states**2).sum() + pt.log(pt.sigmoid(-1000 * (w + 3.0))).sum() * X.sum()
 
 
+@pytest.mark.slow
 def test_native_code_of_what_is_left():
     w = data()
     f, by_xla = (jaxify([X], filtered(w), loops=loops) for loops in ("auto", "xla"))

@@ -89,6 +89,7 @@ def line(monkeypatch):
     return Line(2.0)
 
 
+@pytest.mark.sampled(1)
 @BACKENDS
 def test_what_changes_in_an_instance_is_seen(line, backend):
     names = {"jax": "at", "numba": "native_at"}
@@ -103,6 +104,7 @@ def test_what_changes_in_an_instance_is_seen(line, backend):
         )
 
 
+@pytest.mark.slow
 @BACKENDS
 def test_a_method_is_traced_once_while_nothing_changes(backend):
     seen = []
@@ -129,6 +131,7 @@ def test_a_method_is_traced_once_while_nothing_changes(backend):
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_derivatives_batches_and_state_of_methods(line):
     assert jax.grad(line.at)(3.0) == loopax.grad(line.native_at)(3.0) == 2
     slope = loopax.grad(line.native_at)

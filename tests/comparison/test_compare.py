@@ -35,6 +35,7 @@ def _(op, **kwargs):
     return lambda x: x**2 + jnp.where(x > 2, 1e-3, 0.0)
 
 
+@pytest.mark.slow
 def test_a_program_that_agrees():
     report = compare(jaxify(garch), np.array([0.1, 0.1, 0.5]), RETURNS[:50])
     assert report.ok and report.first is None
@@ -45,6 +46,7 @@ def test_a_program_that_agrees():
     assert all(row.difference < 1e-3 for row in report.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"backend": "numba"}, {"loops": "xla"}])
 def test_loops_branches_and_integers(options):
     def program(x, k):
@@ -58,6 +60,7 @@ def test_loops_branches_and_integers(options):
     assert compare(jaxify(program, **options), x, 2).ok
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_conversion_that_is_wrong():
     def program(x):
@@ -75,6 +78,7 @@ def test_a_conversion_that_is_wrong():
     assert "JAX's operations gives 6.251" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_pullback_that_is_wrong():
     def program(x):
@@ -88,6 +92,7 @@ def test_a_pullback_that_is_wrong():
     assert report.notes  # an op without a conversion
 
 
+@pytest.mark.slow
 def test_single_precision():
     """A difference of large numbers, which no rewrite takes apart."""
     x = pt.dvector("x")
@@ -98,6 +103,7 @@ def test_single_precision():
     assert [row for row in report.rows if row.other != "float32" and not row.ok] == []
 
 
+@pytest.mark.slow
 def test_models_and_shared_values():
     pm = pytest.importorskip("pymc")
     with pm.Model() as model:
@@ -111,6 +117,7 @@ def test_what_it_does_not_take():
         compare(3)
 
 
+@pytest.mark.slow
 def test_step_sizes_fit_each_entry():
     """Arguments of different sizes, kinks nearby, and small numbers behind a logarithm."""
     x, s = pt.dvector("x"), pt.dscalar("s")
@@ -119,6 +126,7 @@ def test_step_sizes_fit_each_entry():
     assert compare(jaxify([x], pt.log(x).sum()), np.array([1e-5, 1e-4, 3.0])).ok
 
 
+@pytest.mark.slow
 def test_single_precision_programs_and_sparse_arguments():
     import scipy.sparse
     from pytensor import sparse

@@ -54,6 +54,7 @@ def differences(y):
     return np.array([(f(X + e) - f(X - e)) / 2e-6 for e in 1e-6 * np.eye(3)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PARTS)
 def test_gradients(name):
     y = cost(PARTS[name])
@@ -62,6 +63,7 @@ def test_gradients(name):
     np.testing.assert_allclose(found, differences(y), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["cumulative product", "choice among real and complex numbers", "solve"]
 )

@@ -31,6 +31,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_native(name):
     result, integers = PROGRAMS[name]

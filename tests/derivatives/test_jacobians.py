@@ -53,16 +53,19 @@ def agrees(found, expected):
         np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("argnums", [0, 1, (0, 1), (1, -2)])
 def test_the_jacobian_is_that_of_jax(argnums):
     agrees(run(jacobian(rolled, argnums)(X, 0.7)), jax.jacobian(by_hand, argnums)(X, 0.7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argnums", [0, (0, 1)])
 def test_the_hessian_is_that_of_jax(argnums):
     agrees(run(hessian(cost, argnums)(X, 0.7)), jax.hessian(hand_cost, argnums)(X, 0.7))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("static", [True, False], ids=["lengths known", "open"])
 @pytest.mark.parametrize("wide", [True, False])
 def test_matrices_of_matrices(static, wide):
@@ -116,6 +119,7 @@ class Square(SameType):
         return [2 * inputs[0] * cotangents[0]]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", NATIVE])
 @pytest.mark.parametrize("traced", [True, False], ids=["traced", "graph"])
 def test_of_what_jaxify_returns(backend, traced):

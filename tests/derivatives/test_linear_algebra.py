@@ -19,6 +19,7 @@ ROUTES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_eigenvalues_that_are_equal(route):
     """Nobody reads the eigenvectors, of which there are many."""
@@ -37,6 +38,7 @@ def _iterated(norm):
     )[-1].sum()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize(
     "norm", [pt.linalg.norm, lambda w: pt.sqrt((w**2).sum())], ids=["norm", "written out"]

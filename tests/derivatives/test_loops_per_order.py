@@ -116,6 +116,7 @@ def rows():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), rows())
 def test_the_table_has_the_numbers_of_today(kind, name):
     lines = PAGE.read_text(encoding="utf-8").splitlines()

@@ -80,6 +80,7 @@ def is_slow(name):
     return name.endswith(", in a loop") and name.partition(",")[0] not in QUICK_LOOPS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", slow_where(is_slow, CASES))
 def test_native_derivatives(name):
     """Forwards, backwards, and forwards over backwards, as PyTensor's value says by differences."""
@@ -96,6 +97,7 @@ def test_native_derivatives(name):
     np.testing.assert_allclose(product, curvature @ ALONG, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     slow_where(lambda name: name not in ("integers in front, in a loop", "set slice"), CASES),

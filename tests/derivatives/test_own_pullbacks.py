@@ -66,6 +66,7 @@ SCALARS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("y", [pytest.param(y, id=name) for name, y in SCALARS.items()])
 def test_derivatives_to_second_order(y):
     first = pytensor.grad(y, X)
@@ -95,6 +96,7 @@ EQUATIONS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings(
     "ignore:QZ.*has no JAX conversion"
 )  # it runs on the host, with one warning
@@ -203,6 +205,7 @@ def running_sum(x, by_number=False):
     return OpFromGraph([inside], [sums, sums.shape[0]], pullback=pullback, name="RunningSum")(x)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("by_number", [False, True], ids=["by length", "by number"])
 @pytest.mark.parametrize("bound", [0.5, 2.0], ids=["to the end", "stops"])
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ def is_slow(name):
     return name.endswith(", in a loop") and name.partition(",")[0] not in QUICK_LOOPS
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", slow_where(is_slow, CASES))
 def test_native_derivatives(name):
     y, values = CASES[name]
@@ -231,6 +232,7 @@ def test_native_derivatives(name):
 QUICK = "set at an index twice, in a loop", "cho_solve, lower"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, CASES))
 def test_one_derivative_whatever_the_form(name):
     """`jax.grad` does not change with the form that is chosen, nor do lazy gradients."""
@@ -264,6 +266,7 @@ def test_the_gradient_of_a_product_of_one_zero(form):
     np.testing.assert_array_equal(jaxify([V], slope, **form)(np.zeros(1)), [1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_powers_of_zero(form):
     """x**0 is 1 for every x; by the exponent, the derivatives are 0 where x is 0."""
@@ -283,6 +286,7 @@ def test_powers_of_zero(form):
         np.testing.assert_array_equal(product, curvature)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.both_stacks  # JAX 0.10 forgets the custom derivative there
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_second_derivatives_of_powers_of_zero_in_a_loop(loops):
@@ -294,6 +298,7 @@ def test_second_derivatives_of_powers_of_zero_in_a_loop(loops):
     np.testing.assert_allclose(curvature, np.diag([0.0, 0.0, 2.25, 0.0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_powers_with_the_exponent_zero(form):
     """The derivative by x is 0, at infinity too; by x and the exponent it is 1 / x."""
@@ -327,6 +332,7 @@ def test_log1mexp_at_zero(form):
         np.testing.assert_allclose(found, second)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_angles_of_large_numbers(form):
     """Their squares overflow: all derivatives are 0, none is NaN."""
@@ -348,6 +354,7 @@ def test_angles_of_large_numbers(form):
         np.testing.assert_allclose(products, [[0, 0, k] for k in expected], atol=1e-180)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stops", [False, True])
 def test_derivatives_of_a_loop_inside_an_elementwise_function(stops):
     """``s * c**5`` as a `ScalarLoop`, which PyTensor does not differentiate: both modes, second order."""

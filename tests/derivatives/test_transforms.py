@@ -61,6 +61,7 @@ def agrees(found, expected, rtol=1e-12):
 # -- vmap --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("in_axes", "out_axes", "start", "xs"),
     [
@@ -85,6 +86,7 @@ def test_vmap_is_jax_vmap(in_axes, out_axes, start, xs):
 ROWS = np.linspace(-1.0, 1.0, 28).reshape(7, 4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 20])
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_so_many_rows_at_a_time(backend, batch_size):
@@ -277,6 +279,7 @@ def hand_cost(start, xs):
     return final**2 + ys["y"].sum()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("argnums", [0, 1, -1, (0, 1), (1, 0), (1,), [0]])
 def test_grad_is_jax_grad(argnums):
     numbers = tuple(argnums) if isinstance(argnums, list) else argnums
@@ -329,6 +332,7 @@ def test_what_is_returned_can_be_differentiated_by_what_was_given():
     agrees(found, (np.asarray(27.0), np.asarray(18.0)))
 
 
+@pytest.mark.slow
 def test_orders():
     f = cost
     hand = hand_cost
@@ -402,6 +406,7 @@ def test_names_and_documents_stay():
     assert grad(energy).__name__ == "grad of energy"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "make",
     [
@@ -436,6 +441,7 @@ def native():
     return scale, f, jaxify([s, x], {"cost": priced}, backend="numba")
 
 
+@pytest.mark.slow
 def test_derivatives_of_native_code_are_native_code(native):
     scale, f, _ = native
     both = value_and_grad(f, (0, -1))
@@ -454,6 +460,7 @@ def test_derivatives_of_native_code_are_native_code(native):
     scale.set_value(2.0)
 
 
+@pytest.mark.slow
 def test_batches_of_native_code(native):
     _, f, _ = native
     batch = vmap(grad(f, 1), (0, None), 1)

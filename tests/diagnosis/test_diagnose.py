@@ -39,6 +39,7 @@ def garch(theta, r):
     return scan(step, w, r)[1].sum()
 
 
+@pytest.mark.sampled(1)
 def test_a_variance_that_goes_negative(form):
     theta = np.array([0.1, -0.2, 0.9])
     h, step = theta[0], -1
@@ -66,6 +67,7 @@ def test_a_variance_that_goes_negative(form):
     assert "negative" in report._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_long_loop_is_compiled(form):
     """A million steps, of which one runs node by node."""
     r = np.random.default_rng(0).normal(size=1_000_000)
@@ -80,6 +82,7 @@ def test_nothing_to_find(form):
     assert "step" not in str(report)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("at", [0, 61, 299])
 def test_a_datum_that_is_nan(form, at):
     r = RETURNS.copy()
@@ -152,6 +155,7 @@ def test_a_loop_that_stops_and_one_that_overflows(form):
     assert "overflow" in found.why
 
 
+@pytest.mark.slow
 def test_a_probability_that_underflows():
     """XLA takes subnormal numbers for 0, so that it comes there earlier."""
 
@@ -191,6 +195,7 @@ def test_an_index_out_of_range_is_a_finding():
         assert "IndexError" in found.why
 
 
+@pytest.mark.slow
 def test_a_matrix_that_is_not_positive_definite(form):
     a = pt.dmatrix("a")
     f = jaxify([a], pt.log(pt.diagonal(pt.linalg.cholesky(a))).sum(), **form)
@@ -209,6 +214,7 @@ def test_an_infinity_that_a_mask_throws_away(form):
     assert (found.op, found.entry) == ("Sqrt", (0,))
 
 
+@pytest.mark.slow
 def test_rows_of_batches():
     thetas = np.array([[0.1, 0.1, 0.5]] * 6 + [[0.1, -0.3, 0.9]])
     alone = diagnose(jaxify(garch), thetas[6], RETURNS).first
@@ -258,6 +264,7 @@ def test_what_it_takes():
         diagnose(loopax.hessian(f), -1.0)
 
 
+@pytest.mark.sampled(1)
 def test_bounds_of_names(form):
     f = jaxify(garch, **form)
     theta = np.array([0.1, 0.2, 0.3])
@@ -275,6 +282,7 @@ def test_bounds_of_names(form):
         diagnose(f, theta, RETURNS, within={"k": (0, 1)})
 
 
+@pytest.mark.slow
 def test_a_report_is_short():
     y = x = pt.dvector("x")
     for _ in range(500):

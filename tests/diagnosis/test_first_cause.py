@@ -30,6 +30,7 @@ READERS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", READERS)
 def test_the_first_step_that_is_read(form, name):
     program, step = READERS[name]
@@ -38,6 +39,7 @@ def test_the_first_step_that_is_read(form, name):
     np.testing.assert_allclose(found.operands[0].value, 1 - 0.105 * (step + 1))
 
 
+@pytest.mark.sampled(2)
 def test_two_traces_and_two_rows(form):
     def both(x, y):
         def step(c, r):
@@ -81,6 +83,7 @@ def forward(p, y):
     return pt.logsumexp(scan(step, start, y)[0])
 
 
+@pytest.mark.sampled(2)
 def test_infinities_that_are_meant(form):
     p = np.array([[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.1, 0.9, 0.0]])
     y = np.random.default_rng(0).integers(0, 2, 40)
@@ -113,6 +116,7 @@ def test_a_constant_that_is_nan(form):
     assert "returns[37]" in str(report)
 
 
+@pytest.mark.sampled(2)
 def test_rows_of_a_batch_whose_gradient_is_not_finite(form):
     x = np.random.default_rng(0).normal(size=(9, 3))
     x[6] = 0

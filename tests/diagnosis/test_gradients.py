@@ -23,6 +23,7 @@ def distances(x, points):
     return scan(step, pt.constant(0.0, dtype="float64"), points)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, at", [(10, 4), (3000, 1700)])
 def test_a_norm_at_zero(form, size, at):
     points = np.arange(3.0 * size).reshape(size, 3)
@@ -35,12 +36,14 @@ def test_a_norm_at_zero(form, size, at):
     assert "the value is finite" in report.summary
 
 
+@pytest.mark.sampled(1)
 def test_a_gradient_that_is_finite(form):
     report = diagnose(jaxify(garch, **form), np.array([0.1, 0.1, 0.5]), np.ones(20), grad=True)
     assert report.ok
     assert "derivative" in report.summary
 
 
+@pytest.mark.sampled(2)
 def test_a_branch_that_was_not_taken(form):
     """A product of matrices ends the guard of such branches, as docs/native_loops_in_jax.md says."""
     x = pt.dvector("x")

@@ -32,6 +32,7 @@ def underflow_step(density, tiny):
     raise AssertionError("it does not underflow")
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 @pytest.mark.parametrize("read", ["final", "trace"])
 def test_a_probability_that_underflows_in_a_loop(form, read):
@@ -49,6 +50,7 @@ def test_a_probability_that_underflows_in_a_loop(form, read):
     assert f"    which became 0 {finding.zero}" in finding.lines()
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 def test_a_factor_of_zero_is_an_input(form):
     density = np.full((9, 2), 0.5)
@@ -61,6 +63,7 @@ def test_a_factor_of_zero_is_an_input(form):
     assert finding.zero == "in input density[4, 0]"
 
 
+@pytest.mark.sampled(2)
 @in_all_forms
 def test_an_exponential_in_an_inner_loop(form):
     def program(logs):

@@ -26,6 +26,7 @@ def mesh():
     return jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_a_log_density_over_eight_devices(mesh, loops, as_users_have_it):
     assert mesh.size == 8
@@ -38,6 +39,7 @@ def test_a_log_density_over_eight_devices(mesh, loops, as_users_have_it):
     assert len(re.findall(r" all-reduce\(", compiled)) == 1
 
 
+@pytest.mark.slow
 def test_chains_over_devices(mesh):
     run = data_parallel.chains_over_devices(data_parallel.build(), mesh)
     draws = np.asarray(run(jax.random.split(jax.random.key(3), mesh.size), PANEL))[:, 500:]
@@ -52,6 +54,7 @@ def test_chains_over_devices(mesh):
     assert np.all(np.abs(means.mean(0) - wanted) < 4 * error + 1e-3)
 
 
+@pytest.mark.slow
 def test_two_processes():
     lines = two_processes.run()
     assert [line.split(":")[0] for line in lines] == ["0", "1"]
@@ -63,6 +66,7 @@ def test_two_processes():
         np.testing.assert_allclose(list(map(ast.literal_eval, of_slope)), slope, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_many_data_sets():
     data = many_data_sets.simulated()[:4]
     fits = many_data_sets.fit_all(many_data_sets.build(), data)

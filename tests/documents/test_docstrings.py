@@ -40,6 +40,7 @@ def examples():
                     yield pytest.param(test, id=test.name.removeprefix("loopax."), marks=marks)
 
 
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize("test", [*examples()])
 def test_example(test):
     # `.eval()` would compile with Numba, for seconds.
@@ -54,6 +55,7 @@ LEANING = re.compile(r"(The same|What|Of|Those|As|That)\b")
 TURNS = re.compile(r"\b(h[au]ngs? on|kin|of ours|anew|loops in loops)\b")
 
 
+@pytest.mark.slow
 def test_each_docstring_stands_alone():
     leaning = []
     for path in sorted(Path(loopax.__file__).parent.rglob("*.py")):

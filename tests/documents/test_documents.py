@@ -223,6 +223,7 @@ def run() -> Iterator[Callable[[Path, Path], tuple[int, str]]]:
         yield run
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("path", cases(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_blocks_run(
     path: Path,
@@ -288,6 +289,7 @@ def test_blocks_are_found() -> None:
     assert blocks_of(TEXT)[1].code == "def f():\n    return x\n"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [

@@ -148,6 +148,7 @@ def exact_epidemic(susceptible, infectious, contact, recovery):
     return law.sum(axis=1)[::-1], np.stack(days)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("contact", "recovery"), [(0.8, 0.3), (1.5, np.inf)], ids=["SIR", "Reed-Frost"]
 )
@@ -212,6 +213,7 @@ def kalman(flow, observation_variance, level_variance):
     return total, np.array(means), np.array(variances)
 
 
+@pytest.mark.slow
 def test_the_particle_filter_estimates_the_likelihood_without_bias(filters):
     exact, *_ = kalman(FLOW[:YEARS], *PUBLISHED_VARIANCES)
     ratio = np.exp(filters["log_likelihood"] - exact)
@@ -231,6 +233,7 @@ def test_the_particles_follow_the_kalman_filter(filters):
     assert_mean(np.exp(filters["log_likelihood"] - total) * error[:, -1], 0.0)
 
 
+@pytest.mark.slow
 def test_a_filter_is_a_function_of_its_key(nile_filters):
     assert_of_their_keys(nile_filters, FLOW[:YEARS], *PUBLISHED_VARIANCES)
 
@@ -303,6 +306,7 @@ def _moments(mass, x):
     return mean, mass @ (x - mean) ** 2
 
 
+@pytest.mark.slow
 def test_chains_have_the_exact_posterior(chains):
     _, draws = chains
     exact = exact_posterior()

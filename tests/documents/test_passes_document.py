@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytensor
 import pytensor.tensor as pt
+import pytest
 
 import loopax
 from loopax.lowering.order import NATIVE_PASSES, PASSES
@@ -36,6 +37,7 @@ def table(orders: int = 4) -> list[str]:
     return [*HEAD, *rows]
 
 
+@pytest.mark.slow
 def test_the_table_has_the_numbers_of_today():
     expected = table()
     lines = PAGE.read_text(encoding="utf-8").splitlines()

@@ -109,6 +109,7 @@ def test_derivatives_against_differences_in_one_batch(name):
         )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", slow_where("pendulum".__eq__, [*DIFFERENTIABLE, "collatz"]))
 def test_rows_of_a_batch_stop_at_different_steps(name):
     f = program(name)
@@ -130,6 +131,7 @@ def test_rows_of_a_batch_stop_at_different_steps(name):
 # -- known answers ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_keplers_equation_and_its_derivatives():
     f, e, period = program("newton"), 0.6, 1.1
     found = f(TIMES, e, period, 1.0)
@@ -166,6 +168,7 @@ def test_growth_is_the_greatest_eigenvalue():
     assert not power_iteration.build(max_steps=5)(a)["settled"]
 
 
+@pytest.mark.slow
 def test_the_pendulum_swings_as_elliptic_functions_say():
     f, p = program("pendulum"), np.array([2.0, 1.1])
     found = f(*p, GRAVITY, TIME)

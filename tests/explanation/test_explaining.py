@@ -222,6 +222,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_equal_programs_give_equal_text_and_pages(program):
     found, again = explain(*program()), explain(*program())

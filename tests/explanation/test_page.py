@@ -71,6 +71,7 @@ def lowered_part(text):
     return text.partition('<section class="lowered">')[2].partition("</section>")[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["nested", "branching", "stopping"])
 def test_one_drawing_for_each_body(name, tmp_path):
     found = explained(name)

@@ -16,6 +16,7 @@ def program(x):
     return either + pt.dot(x, ys) + pt.cumsum(x)[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"backend": "numba"}, {"loops": "xla"}])
 def test_parts(options):
     measured = profile(jaxify(program, **options), np.linspace(0.0, 1.0, 20))
@@ -40,6 +41,7 @@ def test_a_trace_for_perfetto(tmp_path):
     assert all(event["dur"] > 0 for event in parts)
 
 
+@pytest.mark.slow
 def test_what_it_takes():
     x = pt.dvector("x")
     rng = pt.random.type.random_generator_type("rng")

@@ -43,6 +43,7 @@ def test_a_small_program_is_shown_whole():
     assert not found.is_large and str(found) == found.full
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_in_the_summary():
     f = jaxify([x], long(), loops="auto")
     assert "nothing so far" in explain(f).summary

@@ -238,6 +238,7 @@ def test_one_row_is_computed_of_one_row(function):
     assert [node.op.n_ys for node in loops(graph)] == [0]
 
 
+@pytest.mark.sampled(2)
 @ROW
 @pytest.mark.parametrize("form", ["xla", "native"])
 def test_values_gradients_and_batches(name, form):

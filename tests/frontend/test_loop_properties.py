@@ -223,6 +223,7 @@ def split(flat: Any, like: list[list[Any]]) -> list[list[Any]]:
     return [[next(rest) for _ in part] for part in like]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SEEDS)
 def test_every_way_to_run_a_loop_agrees(number):
     batches = st.lists(recipes(), min_size=LOOPS_AT_ONCE, max_size=LOOPS_AT_ONCE)

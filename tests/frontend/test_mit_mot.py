@@ -53,6 +53,7 @@ COSTS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("taps", "cost"),
     [*((taps, "both") for taps in TAPS), ((-1,), "last"), ((-1,), "sum"), ((-1, -3), "last")],
@@ -98,6 +99,7 @@ def test_third_order(taps):
     chex.assert_trees_all_close(found, list(jax.jit(expected)(*arrays)), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_hessian_with_respect_to_a_sequence():
     y = COSTS["both"](recurrence((-1, -2)))
     values = values_for((-1, -2), 4)
@@ -107,6 +109,7 @@ def test_hessian_with_respect_to_a_sequence():
     chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_two_states_that_feed_each_other():
     def step(x, s, t1, t2, a):
         return s * t1 + x, pt.tanh(t2 + a * s)
@@ -130,6 +133,7 @@ def test_two_states_that_feed_each_other():
     chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_rows_of_vectors():
     m = pt.dmatrix("m")
     out = scan(
@@ -142,6 +146,7 @@ def test_rows_of_vectors():
     assert_agrees([m, A], out, [value, 0.4], grad_wrt=[m, A], vmap=[0, 1])
 
 
+@pytest.mark.slow
 def test_gradient_through_nested_scans():
     m = pt.dmatrix("m")
 
@@ -204,6 +209,7 @@ def by_definition(ins, outs, step, buffer, n_steps):
     return buffer
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("extra_rows", [0, 2])
 @pytest.mark.parametrize(
     ("ins", "outs", "step"),

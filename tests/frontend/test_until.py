@@ -112,6 +112,7 @@ def running_sum(**options):
 # -- what is read -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("read", "n_ys"),
     [
@@ -141,6 +142,7 @@ def test_stopping_in_the_first_step_in_the_middle_and_never():
     assert [len(t) for t, _ in found] == [1, 3, 6]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("taps", [[-1, -2], [-2], [-1, -3], [-2, -12]], ids=str)
 def test_taps(taps):
     size = -min(taps)
@@ -309,6 +311,7 @@ def newton():
     return scan(step, outputs_info=[A], non_sequences=[A], n_steps=50)[-1]
 
 
+@pytest.mark.slow
 def test_gradients_of_a_root_to_third_order():
     root = newton()
     outputs = [root]
@@ -330,6 +333,7 @@ def test_a_gradient_takes_the_steps_that_were_taken():
     assert backward.inputs[1] is forward.outputs[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [MIDDLE, 2.5])
 @pytest.mark.parametrize(
     "cost",
@@ -392,6 +396,7 @@ def test_gradients_of_two_taps_and_mapped_outputs():
     assert_means([X, A], pytensor.grad((mapped**2).sum(), [X, A]), [XS, 0.3])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 2, -1])
 def test_truncate_gradient(steps):
     t = scan(

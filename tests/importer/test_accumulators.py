@@ -47,6 +47,7 @@ def reduced():
     yield from (b.all(), b.any(), pt.dot(M, M.T), pt.sqr(i), pt.diff(i))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [cumulated, pytest.param(reduced, marks=pytest.mark.slow)])
 def test_values_and_dtypes_are_those_of_numpy(outputs):
     outputs = list(outputs())

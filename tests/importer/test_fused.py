@@ -47,6 +47,7 @@ INPUTS = [X, Y, M]
 VALUES = [*AT, ROWS]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.both_stacks
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_derivatives_of_a_compiled_function(name):
@@ -134,6 +135,7 @@ def test_an_output_has_the_shape_of_inputs_that_it_does_not_read():
     np.testing.assert_allclose(c, 2 * ROWS.astype("float32"), strict=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["int8", "float32", "float64"])
 @pytest.mark.parametrize("axis", [None, (0,), (1,)])
 def test_a_fused_reduction(dtype, axis):

@@ -62,6 +62,7 @@ def legacy_sum(start):
     )[-1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "build", [legacy_inside, legacy_outside, op_from_graph_inside, if_else_inside, nested_twice]
 )

@@ -47,6 +47,7 @@ def graph():
     return graph
 
 
+@pytest.mark.slow
 def test_derivatives_of_native_code_in_jax(graph):
     wrt = (0, 1)
     first = derivative_graphs.with_gradient(graph.inputs, graph.outputs, 0, wrt)
@@ -89,5 +90,6 @@ def test_the_pullback_that_an_op_brings_along():
         np.testing.assert_allclose(jax.grad(f)(np.ones(3)), [8.0, 8.0, 8.0])
 
 
+@pytest.mark.slow
 def test_values_and_derivatives():
     assert_agrees([X, A], [cholesky_in_a_step()], VALUES, grad_wrt=[X, A])

@@ -38,6 +38,7 @@ if Ger.__module__ != "loopax.base.upstream.pytensor":  # 3.3 has none
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.both_stacks] * (n == "ger")) for n in CALLS]
 )

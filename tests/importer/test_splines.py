@@ -25,6 +25,7 @@ def spline(degree=3, beyond="zeros"):
     return InterpolatedUnivariateSpline(AT, VALUES, k=degree, ext=beyond)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("beyond", ["zeros", "extrapolate", "const"])
 @pytest.mark.parametrize("degree", [1, 3, 5])
 def test_values_and_derivatives_are_those_of_scipy(degree, beyond):
@@ -46,6 +47,7 @@ def test_a_spline_with_knots_of_its_own():
     np.testing.assert_allclose(f(POINTS), one(POINTS), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_native_code():
     """Values, first and second derivatives, also of the op that PyMC's own derivative is."""
     y = dist_math.SplineWrapper(spline(1))(X)

@@ -101,6 +101,7 @@ def test_inputs_are_left_as_they_are(compiled):
             np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_a_compiled_function_pickles_and_copies(compiled):
     expected = compiled["CVM"](*AT)
     again = pickle.loads(pickle.dumps(compiled["CVM"]))

@@ -60,6 +60,7 @@ def test_its_pullback_agrees_with_finite_differences(length):
     verify_grad(lambda x: FitRows()(x * x, length), [ROWS], rng=rng, mode=FAST_COMPILE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", FITTED)
 def test_its_pullback_in_jax(length):
     x = pt.dmatrix("x")

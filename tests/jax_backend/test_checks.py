@@ -55,6 +55,7 @@ def made(program, checks):
     return _MADE[key]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("program", "name"), CASES)
 @pytest.mark.filterwarnings("ignore:The assertion .* depends on traced values:UserWarning")
 def test_checkify_sees_a_check_under_every_transformation(program, name):
@@ -67,6 +68,7 @@ def test_checkify_sees_a_check_under_every_transformation(program, name):
     assert "at mapped index 1:" in error.get() and "index 0:" not in error.get()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("program", "name"), [c for c in CASES if c[1] != "hessian"])
 def test_a_check_raises_under_every_transformation(program, name, caplog):
     f = TRANSFORMED[name](made(program, "raise"))
@@ -96,6 +98,7 @@ def test_a_direct_call_raises_what_the_op_does(program, caplog):
         )
 
 
+@pytest.mark.sampled(1)
 @PROGRAMS
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_by_default_a_direct_call_raises(program, backend):

@@ -22,6 +22,7 @@ def matern(x, length):
     return (1.0 + r) * pt.exp(-r)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["transpiled", "jax.grad"])
 def test_the_mask_of_a_clipped_distance_is_that_of_what_it_masks(route):
     """Of a process on a grid, through the eigenvectors of its factors, as PyMC has it."""

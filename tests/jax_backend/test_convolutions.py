@@ -17,6 +17,7 @@ def by_pytensor(inputs, outputs, at):
     return pytensor.function(inputs, outputs, mode="FAST_COMPILE")(*at)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("at", [(LONG, SHORT), (SHORT, LONG)], ids=["long", "short"])
 @pytest.mark.parametrize("mode", ["full", "valid", "same"])
 def test_nothing_runs_on_the_host(mode, at):

@@ -78,6 +78,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("output", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_vector_of_symbolic_length(output):
     holds([x], output, ["b"], X)
@@ -109,6 +110,7 @@ def test_constraints_decide():
     holds([x], [x[2], x[:3].sum()], ["b"], X, constraints=["b >= 3"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_derivatives_and_native_programs(loops):
     f = jaxify([x], final / x.shape[0], loops=loops)

@@ -33,6 +33,7 @@ def test_an_element_is_computed_once(mode, as_users_have_it):
     np.testing.assert_allclose(slopes @ e, (values[0] - values[1]) / 2, rtol=1e-3, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
 @pytest.mark.parametrize("name", ["max", "min"])
@@ -61,6 +62,7 @@ def test_the_barrier_is_the_derivatives():
     assert primitives(jax.make_jaxpr(jax.grad(f))(at))["optimization_barrier"] == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 0), (1, 4)])
 def test_lengths_of_one_and_none(shape):
     x = pt.dmatrix("x")

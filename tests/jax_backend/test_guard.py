@@ -44,6 +44,7 @@ BRANCHES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", BRANCHES)
 def test_elements_that_only_the_other_branch_needs(name):
     out, expected = BRANCHES[name]
@@ -57,6 +58,7 @@ def test_elements_that_only_the_other_branch_needs(name):
         assert np.isfinite(jax.hessian(f)(AT)).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_a_product_of_matrices_ends_the_guard(loops):
     """As the table of kinks says. PyTensor's 0 comes of a rewrite of products with diagonal constants."""

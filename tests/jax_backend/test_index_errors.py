@@ -32,6 +32,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("loops", ["xla", "native", "auto"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_direct_call(name, loops):

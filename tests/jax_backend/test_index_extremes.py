@@ -74,6 +74,7 @@ SLICES = [(None, None, 2**63 - 1), (None, None, -(2**63)), (2**62, None, 1), (-(
 SLICES += [(None, None, -7), (4, 0, -(2**40)), (1, 2**63 - 1, 2**50)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("bounds", SLICES, ids=str)
 def test_a_slice_is_numpys(bounds):
     """What NumPy clips is clipped, whether the bounds are constants or arguments."""

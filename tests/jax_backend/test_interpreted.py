@@ -137,6 +137,7 @@ def by_xla():
     return every({name: args for name, (_, args) in CASES.items()})
 
 
+@pytest.mark.sampled(41)
 @pytest.mark.parametrize("name", CASES)
 def test_a_primitive(name, by_xla):
     f, args = CASES[name]
@@ -167,6 +168,7 @@ def test_control_flow():
     same(interpreted(batch_of_loops)(1.0), batch_of_loops(1.0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", [0, 3])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_and_its_gradient(length, reverse):

@@ -32,6 +32,7 @@ def stopping(truncate=-1):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "expected"),
     [
@@ -50,6 +51,7 @@ def test_the_gradient_by_a_sequence_is_an_array_of_its_length(read, expected):
     np.testing.assert_allclose(slope, expected)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
 def test_truncated_gradients_in_any_order(order):
     wrt = [[x, a, b][k] for k in order]
@@ -89,6 +91,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTED)
 def test_steps_whose_number_is_traced(name):
     out = COUNTED[name]()

@@ -55,6 +55,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("reverse", "unroll", "checkpoint"), CASES)
 def test_values_and_gradients(reverse, unroll, checkpoint):
     inputs, outs = program(reverse=reverse, unroll=unroll, checkpoint=checkpoint)
@@ -88,6 +89,7 @@ def test_a_loop_that_runs_backwards_is_what_the_ir_says(n):
     assert_agrees(inputs, outs, [XS[:n], 0.2, 0.7], vmap=[1, 2])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
     "truncate", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 7))]
@@ -105,6 +107,7 @@ def test_truncated_gradients_go_through_the_last_steps_taken(truncate, reverse, 
     np.testing.assert_allclose(f(*args)[1], by_hand(*args, reverse)[1], rtol=1e-13)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("truncate", [0, 2, 9])
 @pytest.mark.parametrize("limit", [1.7, 9.0])
 @pytest.mark.parametrize("reverse", [False, True])

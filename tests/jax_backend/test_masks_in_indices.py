@@ -83,6 +83,7 @@ def is_broken(name, kind):
     return name.endswith("two of one number of places") and kind == "all"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "some", "all"])
 def test_values(kind):
     outputs = {k: v for k, v in programs().items() if not is_broken(k, kind)}

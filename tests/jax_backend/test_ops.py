@@ -593,6 +593,7 @@ def agrees(outputs: Any, inputs: Any, grad: Any = (), static: Any = ()) -> None:
 
 
 # PyTensor's own `perform` of its Fourier ops calls NumPy in a way that NumPy 2 deprecates.
+@pytest.mark.sampled(10)
 @pytest.mark.filterwarnings("ignore:`axes` should not be `None`:DeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_a_conversion(name, monkeypatch):
@@ -728,6 +729,7 @@ def test_traced_reads_out_of_range_are_nan(i):
     assert np.isnan(rows[0]) and rows[1] == 0.5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("i", [3, -4, 100])
 def test_traced_writes_out_of_range_leave_a_nan(i):
     # Somewhere: that it is seen is what counts.
@@ -764,6 +766,7 @@ TWO_AXES = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", TWO_AXES)
 def test_traced_slices_among_other_indices(name):
     m = pt.dmatrix("square")
@@ -853,6 +856,7 @@ ENTRIES = [
 INDICES = st.one_of(st.tuples(ENTRIES[0]), st.tuples(*ENTRIES))
 
 
+@pytest.mark.slow
 @settings(max_examples=6, derandomize=True)
 @given(st.lists(INDICES, min_size=10, max_size=14))
 def test_write_slices_is_numpys_assignment(indices):

@@ -99,6 +99,7 @@ def differs(found, expected):
     return None if is_same else f"{found} for {expected}"
 
 
+@pytest.mark.slow
 @parametrised(QUICK)
 def test_values(layout):
     """In one program: what is computed of all these arrays at once is as much as a test can trace."""

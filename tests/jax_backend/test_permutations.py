@@ -15,6 +15,7 @@ XS = np.arange(6.0).reshape(2, 3) + 0.5
 ORDERS = np.array([[2, 0, 1], [1, 2, 0]])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 # Native code has no conversion of the op: it runs in Python, and says so.
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*PermuteRowElements:UserWarning")

@@ -115,6 +115,7 @@ def test_shapes_that_do_not_broadcast(size, message):
 # -- keys ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_draw_is_a_function_of_its_key():
     mu = pt.dscalar("mu")
     next_rng, first = R.normal(mu, 1.0, size=2, rng=RNG, return_next_rng=True)
@@ -140,6 +141,7 @@ def test_in_place_variants_are_the_same():
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_what_is_drawn_in_parts_uses_its_key_once():
     """Two parts of one key would be the same noise: the ratio of a beta draw would be constant."""
     programs = [
@@ -151,6 +153,7 @@ def test_what_is_drawn_in_parts_uses_its_key_once():
         assert np.unique(x).size == 50
 
 
+@pytest.mark.slow
 def test_keys_of_another_kind():
     programs = [
         draw(R.poisson, [2.0, 30.0], size=(500, 2)),
@@ -216,6 +219,7 @@ PATHWISE = {
 }
 
 
+@pytest.mark.slow
 def test_derivatives_of_draws():
     thetas = [pt.dvector(name) for name in PATHWISE]
     programs = []
@@ -268,6 +272,7 @@ def test_derivatives_of_expectations_of_draws_made_of_two():
         assert abs(x - expected) < tolerance
 
 
+@pytest.mark.slow
 def test_derivatives_at_the_edges_are_finite():
     a = pt.dscalar("a")
     programs = [
@@ -281,6 +286,7 @@ def test_derivatives_at_the_edges_are_finite():
     assert np.isfinite(jax.jit(jax.grad(f, argnums=1))(KEY, 0.0))
 
 
+@pytest.mark.slow
 def test_counts_have_no_derivative_and_are_no_obstacle_to_one():
     p = pt.dscalar("p")
     counts = draw(R.binomial, 40, p, size=3) + draw(R.categorical, pt.stack([p, 1 - p]), size=3)

@@ -85,6 +85,7 @@ def test_every_distribution_is_drawn_in_jax():
     assert all(has_sampler(op) for op in ops)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "k"), of_sets(CONTINUOUS))
 def test_continuous(name, k):
     sets, law = CONTINUOUS[name]

@@ -67,6 +67,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "m"), [*(pytest.param(*nm, marks=pytest.mark.slow) for nm in ((1, 1), (2, 6))), (3, 1)]
 )
@@ -100,6 +101,7 @@ def test_values_and_derivatives(name, n, m):
     np.testing.assert_allclose(batch[1], f(*again), rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 @given(arrays(float, (3, 3), elements=NUMBERS), st.integers(1, 3))
 @settings(max_examples=80, derandomize=True)
 def test_any_matrix_as_lapack_has_it(a, n):
@@ -125,6 +127,7 @@ def test_any_matrix_as_lapack_has_it(a, n):
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("a", [np.zeros((2, 2)), np.ones((3, 3)), np.diag([1.0, 0.0, 2.0])])
 def test_singular_matrices(a):
     assert not np.isfinite(jaxify([A], inv(A))(a)).all()
@@ -143,6 +146,7 @@ def _cofactors(a):
     return np.array(minors) * (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
 
 
+@pytest.mark.sampled(2)
 @SIZES
 def test_what_is_not_definite_has_no_factor(n):
     f = jaxify([A], cholesky(A))
@@ -157,6 +161,7 @@ def test_what_is_not_definite_has_no_factor(n):
     assert n == 1 or not np.isnan(f(upper)).any()
 
 
+@pytest.mark.slow
 def test_batches_and_loops():
     t = pt.dtensor3("t")
     values = np.stack([definite(3) for _ in range(5)])

@@ -17,6 +17,7 @@ LINE = np.array(
 X = pt.dvector("x")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:These ops have no conversion to Numba:UserWarning")
 @pytest.mark.parametrize(
     ("graph", "slope", "curvature"),
@@ -44,6 +45,7 @@ def test_derivatives_on_the_whole_line(graph, slope, curvature):
         close(x, curvature(LINE), rtol=1e-7)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:These ops have no conversion to Numba:UserWarning")
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
@@ -132,6 +134,7 @@ def test_derivatives_of_the_remainder():
     assert jax.grad(jaxify([x, y], x // y), (0, 1))(-7.0, 0.7) == (0.0, 0.0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_integers_at_their_ends(backend):
     """The least one by -1 wraps and does not stop the process; powers wrap; uint64 compares by value."""

@@ -33,6 +33,7 @@ def machine():
     return (w, n, m, fixed), [w.sum() * n, m @ w], updates
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("mode", "compiled"),
     [
@@ -149,6 +150,7 @@ def test_a_context_of_another_type_is_refused():
         g.context = {"n": 1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("live", [False, True], ids=["own", "live"])
 def test_a_function_of_jax_mode_with_a_generator(live):
     """That mode keeps a dict in a shared variable of its own, in the place of the generator."""

@@ -22,6 +22,7 @@ INDICES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_nothing_is_computed_of_them(index):
     """Neither in the read, nor in its derivative, nor in a write, which chooses between elements."""

@@ -38,6 +38,7 @@ def expected(index, sets, y):
     return out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sets", [True, False])
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("broadcast", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -208,6 +208,7 @@ def results(rank):
     return found
 
 
+@pytest.mark.sampled(43)
 @pytest.mark.parametrize(("rank", "name"), NAMES)
 def test_values(rank, name):
     lengths = set()
@@ -219,6 +220,7 @@ def test_values(rank, name):
     assert lengths == {1, 4, 6}
 
 
+@pytest.mark.slow
 def test_without_jit():
     """There the number of rows is known to whoever asks, and the room for them is still there."""
     outs, _, _ = programs(2)
@@ -274,6 +276,7 @@ def assert_slopes(name, reference, batch):
         np.testing.assert_allclose(batch[name][k], b[name], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", FEW)
 def test_derivatives(name):
     assert_slopes(name, *slopes(1, FEW))

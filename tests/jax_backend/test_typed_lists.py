@@ -215,6 +215,7 @@ def over_rows(rows, reverse=False):
     return scan.bind(ScanArgs(typed_list.length(rows), [rows], [pt.zeros(3)], []))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n", [0, 1, 3])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_and_traces_that_are_lists(n, reverse):

@@ -33,6 +33,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WRITES)
 def test_each_value_is_read_before_anything_is_written(name, as_users_have_it):
     x, k = np.arange(9.0), np.array(1)

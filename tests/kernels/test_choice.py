@@ -231,6 +231,7 @@ def test_a_check_raises_its_message(x):
         jax.block_until_ready(jax.jit(f)(-X))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "transform",
     [
@@ -278,6 +279,7 @@ def test_a_check_that_is_to_be_ignored(x):
     assert jax.jit(f)(-X) == 60.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [*(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5)), 40])
 def test_an_inverse_that_is_not_there_is_no_error(n):
     a, b = pt.dmatrix("a"), pt.dtensor3("b")

@@ -213,6 +213,7 @@ assert "loopax_kernel" in str(jax.make_jaxpr(f)(X))
 """
 
 
+@pytest.mark.slow
 def test_an_array_that_is_divided_over_devices_is_xlas():
     """That there are several devices says nothing: PyMC's samplers of JAX make a hundred of one CPU."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}

@@ -72,6 +72,7 @@ def assert_rows(rows, expected, names):
         np.testing.assert_allclose(row, right, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 def test_gradients():
     inputs, totals, (x, y) = program(OTHERS)
     for loops in "native", "xla":
@@ -81,6 +82,7 @@ def test_gradients():
     assert_rows(f(x, y), [KINKS[name][4] for name in OTHERS], OTHERS)
 
 
+@pytest.mark.slow
 def test_a_cumulative_product():
     (xs, ys), totals, (x, y) = program(["cumprod"])
     for loops in "native", "xla":

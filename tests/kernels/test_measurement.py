@@ -81,6 +81,7 @@ def is_native(f, *args):
     return "@loopax_" in jax.jit(f).lower(*args).as_text()
 
 
+@pytest.mark.sampled(1)
 @DOORS
 @pytest.mark.parametrize("numbers", [(1_000, 2_000), (2_000, 1_000)], ids=["native", "xla"])
 def test_the_faster_form_runs(door, numbers, times):
@@ -91,6 +92,7 @@ def test_the_faster_form_runs(door, numbers, times):
     np.testing.assert_allclose(batch(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
 
 
+@pytest.mark.slow
 @DOORS
 @FORMS
 def test_derivatives_are_right_in_either_form(door, transform, times):
@@ -101,6 +103,7 @@ def test_derivatives_are_right_in_either_form(door, transform, times):
         np.testing.assert_allclose(door(transform)(ROWS), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @DOORS
 def test_a_program_is_measured_once_for_all_processes(door, times):
     assert is_native(door(jax.vmap), ROWS)
@@ -145,6 +148,7 @@ def test_a_form_that_fails_on_made_up_values_is_not_measured(door, times, monkey
     np.testing.assert_allclose(door(jax.vmap)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @DOORS
 def test_a_part_of_a_mesh_is_not_measured(door, times):
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))

@@ -31,6 +31,7 @@ RESULTS = {
 FORMS = {"native": {"loops": "native"}, "xla": {"loops": "xla"}}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", slow_where(lambda name: name not in ("eigh", "slogdet"), RESULTS))
 def test_one_row_of_a_batch(name, form):

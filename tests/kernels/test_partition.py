@@ -87,6 +87,7 @@ def test_of_what_follows_from_a_dear_value_the_least():
 # -- the same values ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 20, 40])
 def test_random_programs(first):
     """The two graphs, one after the other, are the function and its pullback."""
@@ -151,16 +152,19 @@ def test_a_gradient_through_arrays_takes_two_kernels(found):
     assert found[0] is not None and len(found) == 1
 
 
+@pytest.mark.slow
 def test_rows_of_a_batch_read_the_residuals_of_one_run(found):
     assert_equal(lambda f: jax.jacrev(f, argnums=(0, 1)), filtered, A, R)
     assert found[0] is not None
 
 
+@pytest.mark.slow
 def test_forward_mode_keeps_nothing(found):
     assert_equal(lambda f: jax.jacfwd(f, argnums=(0, 1)), filtered, A, R)
     assert not found
 
 
+@pytest.mark.slow
 def test_the_form_in_jax_gives_the_same_residuals(monkeypatch):
     """Where one of the two is native code and the other is not, they meet in them."""
     f, _ = both(filtered)
@@ -190,6 +194,7 @@ def test_it_is_exported_in_the_form_of_jax():
     np.testing.assert_allclose(exported.call(A), jax.grad(cost(xla))(A), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_steps_until_a_value_is_met():
     """A trace is as long as the loop has taken steps, and JAX knows the bound."""
 

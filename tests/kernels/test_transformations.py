@@ -88,21 +88,25 @@ def total(f):
     return lambda *args: (floats_of(f)(*args) ** 2).sum()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(name):
     check(name, lambda f: f, P, X)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_value_and_gradient(name):
     check(name, lambda f: jax.value_and_grad(total(f), argnums=(0, 1)), P, X)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_forward_mode(name):
     check(name, lambda f: jax.jacfwd(floats_of(f)), P, X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["volatility", "filtered"])
 def test_second_order(name):
     check(name, lambda f: jax.hessian(total(f)), P, X)
@@ -110,6 +114,7 @@ def test_second_order(name):
     check(name, hvp, P, X, P)
 
 
+@pytest.mark.slow
 def test_reverse_over_reverse():
     check("volatility", lambda f: jax.jacrev(jax.grad(f)), P, X)
 
@@ -119,6 +124,7 @@ def test_third_order():
     check("volatility", lambda f: jax.jacfwd(jax.hessian(f)), P, X)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["filtered", "without_loop"])
 @pytest.mark.parametrize("axes", [(0, None), (None, 1), (0, 0)])
 def test_batches(name, axes):
@@ -129,6 +135,7 @@ def test_batches(name, axes):
     check(name, lambda f: jax.vmap(f, in_axes=axes), *args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["volatility", "filtered"])
 def test_derivatives_of_batches_and_batches_of_derivatives(name):
     rows = np.stack([P, P + 0.1])
@@ -163,6 +170,7 @@ def kernels_in(f, *args):
     return counts["loopax_kernel"], counts["loopax_kernel_jvp"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_forward_mode_is_one_kernel_and_reverse_mode_has_none_of_its_tangents(name):
     native, _ = both(name)
@@ -182,6 +190,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["volatility", "filtered"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_forward_mode_taken_apart(name, policy):
@@ -203,6 +212,7 @@ def test_forward_mode_taken_apart(name, policy):
     check(name, batched, P, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["volatility", "filtered"])
 def test_forward_mode_in_reverse_mode(name):
     def slope(f):
@@ -232,6 +242,7 @@ def test_gradients_with_respect_to_some_of_the_arguments():
     check("filtered", lambda f: jax.grad(lambda x: total(f)(P, x)), X)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_number_of_fewer_bits_than_its_arguments_or_more(dtype):
     a, x = pt.fvector("a"), pt.dvector("x")
@@ -245,6 +256,7 @@ def test_a_number_of_fewer_bits_than_its_arguments_or_more(dtype):
         np.testing.assert_allclose(got, right, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*has no JAX conversion")
 def test_derivatives_that_pytensor_does_not_know_are_jax_own():
     order, x = pt.dscalar("order"), pt.dvector("x")
@@ -269,6 +281,7 @@ CHECKED = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("transform", CHECKED)
 @pytest.mark.parametrize("where", ["outside", "in the step", "linear"])
 def test_a_check_of_what_only_the_derivative_is_read_of(where, transform):

@@ -30,6 +30,7 @@ from tests.support.random_loops import RANDOM
 PROGRAMS = settings(RANDOM, max_examples=25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 40))]
 )
@@ -59,6 +60,7 @@ ALONE = [*MEASURES, functions_out, hoist_invariants, push_out, recognise_reverse
 ALONE += [read_rows]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("run", ALONE, ids=lambda run: run.__name__)
 @pytest.mark.parametrize(
     "seeds", [range(12), pytest.param(range(1000, 1150), marks=pytest.mark.slow)], ids=len

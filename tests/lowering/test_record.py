@@ -28,6 +28,7 @@ def nodes(graph):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["nested", "branching", "stopping, reverse"])
 def test_it_does_what_lower_does(name):
     graph = read(name)
@@ -82,6 +83,7 @@ def test_names_of_inputs_are_kept():
 # -- counts ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["nested", "branching", "stopping", "far lags"])
 def test_every_node_is_counted_once(name):
     graph = read(name)

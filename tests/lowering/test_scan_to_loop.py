@@ -55,6 +55,7 @@ def same(a: Any, b: Any) -> None:
 # -- random programs -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @RANDOM
 @given(recipes())
 def test_legacy_scans(recipe):
@@ -64,6 +65,7 @@ def test_legacy_scans(recipe):
     assert_keeps(graph, *[np.asarray(x) for x in values])
 
 
+@pytest.mark.slow
 @RANDOM
 @given(st.integers(0, 2**32 - 1))
 def test_random_programs(which):

@@ -37,6 +37,7 @@ def _discounted(v):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("make", "shape"),
     [

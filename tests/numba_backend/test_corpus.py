@@ -90,6 +90,7 @@ def test_values_as_python(program):
     check_values(run(program, compiled if lists else interpreted), program)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", marked([*due(), *OF_ANY_LENGTH]))
 def test_values(program):
     check_values(run(program), program)

@@ -57,6 +57,7 @@ def test_a_field_of_packed_records_is_an_array_and_one_of_objects_is_none():
         f(np.array([1.0, 2.0], dtype=object))
 
 
+@pytest.mark.slow
 def test_a_chain_of_elementwise_ops_as_long_as_one_likes_is_written():
     x, u = pt.dvector("x"), pt.dscalar("u")
     z, w = x, u

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 
 import loopax
 from loopax import jaxify
@@ -18,6 +19,7 @@ def source(inputs, *outputs):
     return compile_program(lowered(inputs, list(outputs))).source
 
 
+@pytest.mark.slow
 def test_reductions_of_leading_axes():
     """No rows, one, and more; of every kind and type, what is read of them once or twice."""
     b, i, f = M > 0, (3 * M).astype("int8"), M.astype("float32")

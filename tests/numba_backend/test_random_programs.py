@@ -50,6 +50,7 @@ def assert_most_are_compared(seeds: range) -> None:
     assert counts["same"] >= 0.7 * len(seeds), counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 40, 20))
 def test_random_programs(start):
     assert_most_are_compared(range(start, start + 20))

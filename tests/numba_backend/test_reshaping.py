@@ -21,6 +21,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(
     "make",
@@ -81,6 +82,7 @@ def test_sizes_that_differ():
         f(ARRAY, 5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("axes", [[[1, 2], [1, 2]], [[0, 1], [0, 1]]])
 def test_products_over_two_axes(axes):
     f = jaxify([X], pt.tensordot(X, X, axes=axes), backend="numba")

@@ -112,6 +112,7 @@ def values(nan=0.0):
     return [some(3, 4), some(2, 3, 4), some(5), 0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("family", [reshapes, indexed, along])
 def test_as_evaluated(family, static):
@@ -199,6 +200,7 @@ def test_an_array_that_is_read_before_its_length_is_checked_stays_as_it_is():
         assert_agrees([x], outputs, [np.arange(3.0)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
 def test_the_extremes_of_integers_are_loops_of_ours(dtype):
     """PyTensor's conversion is an opaque call at each step of a loop."""
@@ -211,6 +213,7 @@ def test_the_extremes_of_integers_are_loops_of_ours(dtype):
     assert "op0" not in run.source
 
 
+@pytest.mark.slow
 def test_runs_of_elements_are_copied_as_a_whole():
     x = pt.tensor("x", shape=(4, 5), dtype="float64")
     rows = pt.tensor("rows", shape=(3, 4, 5), dtype="float64")

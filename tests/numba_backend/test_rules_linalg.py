@@ -47,6 +47,7 @@ def matrices(n, dtype):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("n", "dtype"),
     [
@@ -91,6 +92,7 @@ def test_row_exchanges_and_triangles(n):
     assert_agrees([A, v, B], outputs, *cases, rtol=1e-8, native=False)
 
 
+@pytest.mark.slow
 @pytest.mark.both_stacks  # PyTensor's conversion, which returns pivots that nobody has written (3.3.8)
 def test_pivots_of_a_matrix_that_may_not_be_square():
     A = pt.dmatrix("A")

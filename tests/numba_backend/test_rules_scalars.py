@@ -68,6 +68,7 @@ def cases(d, others):
     return [x, *y.values()], [out for out in outs if out is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "others"),
     [

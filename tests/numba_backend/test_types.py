@@ -50,6 +50,7 @@ def normal(state, *params, **options):
 # -- generators ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_numpy():
     """In a row, twice from one variable, in a loop that carries the generator and emits it."""
     second, a = normal(rng, x, 2.0)
@@ -153,6 +154,7 @@ def test_distributions_without_a_sampler_run_as_python():
 # -- lists -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lists_of_unequal_rows():
     longer = append(xs, v)
     outputs = [

@@ -67,6 +67,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 @pytest.mark.parametrize("kind", LOOPS)
 def test_every_kind_of_loop(kind, loops):
@@ -93,6 +94,7 @@ CORPUS = [p for p in due() if p.grad_wrt]
 QUICK = {"scans", "zero_steps", "early_stop"}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of checks and black boxes: tested elsewhere
 @pytest.mark.parametrize("program", slow_where(lambda p: p.theme not in QUICK, CORPUS))
 def test_programs_of_the_corpus(program):
@@ -160,6 +162,7 @@ def all_reduces(compiled):
     return re.findall(r" all-reduce\(", compiled.as_text())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_the_gradient_has_one_all_reduce(loops, as_users_have_it):
     """However often the parameters are read, and of however many there is a gradient."""
@@ -215,6 +218,7 @@ def test_draws():
     np.testing.assert_allclose(found, [f(k, v) for k, v in zip(keys, X, strict=False)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["carry", "trace", "while", "branch in a loop"])
 def test_sharded_arguments_of_jit(kind):
     """JAX divides the program by itself: meshes of its automatic axes."""

@@ -36,6 +36,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_draws_as_of_numpy_and_scipy(name):
     parameters, expected = CASES[name]

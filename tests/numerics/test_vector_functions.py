@@ -138,6 +138,7 @@ def values(name, *arguments):
     return y
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_units_in_the_last_place(name):
     arguments = TWO[name] if name in TWO else (np.array(POINTS[name]),)
@@ -149,6 +150,7 @@ def test_units_in_the_last_place(name):
         assert off <= ULPS.get(name, 3.0), (at, y, float(exact))
 
 
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_ends(name):
     arguments = (ENDS,) if name not in TWO else tuple(map(np.ravel, np.meshgrid(ENDS, ENDS)))
@@ -177,6 +179,7 @@ def test_sines_of_what_is_next_to_a_multiple_of_pi():
     assert abs(values("cos", np.array([x]))[0] - exact) < 2.0**-98 < 1e-10 * abs(exact)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.skipif(
     not (get_host_cpu_features().get("avx2") and HAS_FUSED),
     reason="of two numbers at once LLVM makes no use for all",

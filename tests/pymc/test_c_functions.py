@@ -47,6 +47,7 @@ def pointer(x):
     return x.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("first", "wanted"), [(1.0, 0), (11.0, 1), (6.0, 3), (-1e200, 4), (np.nan, 3)]
 )

@@ -21,6 +21,7 @@ def model_of_a_negative_logarithm():
     return model
 
 
+@pytest.mark.slow
 def test_a_parameter():
     model = model_of_a_negative_logarithm()
     for report in loopax.pymc.diagnose(model), diagnose(model):
@@ -67,6 +68,7 @@ def test_a_loop_in_a_potential():
     assert (report.first.op, report.first.steps) == ("Log", (steps,))
 
 
+@pytest.mark.slow
 def test_slopes():
     with pm.Model() as model:
         a = pm.Normal("a")

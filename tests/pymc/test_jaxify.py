@@ -47,6 +47,7 @@ def point(model):
     return {k: v + 0.1 * RNG.normal(size=np.shape(v)) for k, v in start.items()}
 
 
+@pytest.mark.slow
 def test_log_density_and_gradients(model, point):
     f = jaxify(model.value_vars, model.logp())
     values = [point[v.name] for v in model.value_vars]
@@ -62,11 +63,13 @@ def test_log_density_and_gradients(model, point):
     np.testing.assert_allclose(by_pytensor(*values), expected, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_compiled_log_density(model, point):
     compiled = model.compile_logp()
     np.testing.assert_allclose(jaxify(compiled.f)(**point), compiled(point), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_new_data_are_seen(model, point):
     f = jaxify(model.value_vars, model.logp())
     before = f(**point)
@@ -92,6 +95,7 @@ def regression():
     return model
 
 
+@pytest.mark.slow
 @BOTH_MODES
 def test_predictive_draws(regression, mode):
     options = {"random_seed": 1, "compile_kwargs": {"mode": mode}}
@@ -110,6 +114,7 @@ def test_predictive_draws(regression, mode):
     assert after.posterior_predictive["y"].shape == (1, 40, 3)
 
 
+@pytest.mark.slow
 @BOTH_MODES
 def test_pm_sample(regression, mode):
     options = {"draws": 20, "tune": 30, "chains": 1, "cores": 1, "random_seed": 1}
@@ -126,6 +131,7 @@ def test_pm_sample(regression, mode):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["LOOPAX", "LOOPAX_NUMBA"])
 def test_draws_are_seeded(mode):
     x = pm.Normal.dist(pm.Gamma.dist(2.0, 1.0), 1.0)

@@ -36,6 +36,7 @@ def densities(model):
     return {backend: jaxify(model, backend=backend) for backend in ("jax", "numba")}
 
 
+@pytest.mark.slow
 @BOTH
 def test_values_gradients_and_vectors(model, densities, point, backend):
     f = densities[backend]
@@ -173,6 +174,7 @@ def test_a_model_is_explained(model, densities):
     assert by_name == str(loopax.explain(densities["jax"]))
 
 
+@pytest.mark.slow
 @BOTH
 def test_transformations_of_loopax_take_it_as_a_function_of_a_point(densities, point, backend):
     f = densities[backend]

@@ -29,6 +29,7 @@ def names():
     return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_routes_agree(name):
     model = beside.flat_model(name)

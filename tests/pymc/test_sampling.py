@@ -43,6 +43,7 @@ def model():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["pymc", *map(needs, ("nutpie", "numpyro", "blackjax"))])
 def test_sample(model, sampler):
     options = {"cores": 1} if sampler == "pymc" else {}

@@ -79,6 +79,7 @@ def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return check(at)
 
 
+@pytest.mark.slow
 def test_a_users_script_has_no_errors(errors: Errors) -> None:
     assert errors["user_script.py"] == {}
 

@@ -158,6 +158,7 @@ thread.join()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no forks")
 @pytest.mark.parametrize("program", [HELD, COMPILING], ids=["held", "compiling"])
 def test_a_forked_child(program):

@@ -15,6 +15,7 @@ DTYPES = ("float64", "float32", "int64", "int8", "uint64", "complex128", "bool")
 ROWS = np.arange(12.0).reshape(3, 4)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ["C", "F", "strided"])
 def test_elements_of_arrays_are_read(dtype, order):

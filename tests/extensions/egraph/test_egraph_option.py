@@ -28,6 +28,7 @@ needs_egglog = pytest.mark.skipif(
 )
 
 
+@pytest.mark.sampled(1)
 @needs_egglog
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_values_and_derivatives(backend):

@@ -86,6 +86,7 @@ def test_a_determinant_that_one_factor_overflows():
     np.testing.assert_allclose(evaluate(graph, *at)[0], 1.0, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_density_with_its_gradient():
     density = -0.5 * x @ pt.linalg.inv(PRODUCT) @ x - 0.5 * pt.linalg.slogdet(PRODUCT)[1]
     outputs = [density, *pytensor.grad(density, [x, A])]

@@ -54,6 +54,7 @@ LOG1MEXP = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("written", LOG1MEXP)
 def test_log1mexp(written):
     graph = simplified(LOG1MEXP[written], [np.array([-0.5, -2.0, -30.0])])

@@ -117,6 +117,7 @@ def assert_same(found, wanted, dtype):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", slow_where(bool, range(0, 1000, 20)))
 def test_a_term_by_chance_has_the_value_of_its_class(first):
     used = Counter()
@@ -138,6 +139,7 @@ def test_a_term_by_chance_has_the_value_of_its_class(first):
     assert len(used) > 25, used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", slow_where(bool, range(0, 30, 10)))
 def test_programs_of_all_kinds(first):
     """Loops, conditionals, lists, generators, and ops that raise."""

@@ -23,6 +23,7 @@ def read(k):
     return found.rounds, sorted(map(len, found.classes.values()))
 
 
+@pytest.mark.slow
 def test_an_engine_takes_so_many_terms_and_no_more(monkeypatch):
     terms = len(program(1.5).terms)
     monkeypatch.setattr(saturate, "_idle", saturate._Idle())
@@ -34,6 +35,7 @@ def test_an_engine_takes_so_many_terms_and_no_more(monkeypatch):
     assert engines == [terms, None, terms, None]
 
 
+@pytest.mark.slow
 def test_threads_saturate_programs_at_once():
     factors = [1.5 + k for k in range(12)]
     alone = [read(k) for k in factors]

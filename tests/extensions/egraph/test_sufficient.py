@@ -59,6 +59,7 @@ def both(outputs, inputs):
     return before, after, [AT[v] for v in inputs]
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("of", SUMS)
 @pytest.mark.parametrize("residual", RESIDUALS)
 def test_no_sum_is_over_all_rows(residual, of):
@@ -72,6 +73,7 @@ def test_no_sum_is_over_all_rows(residual, of):
         assert longest(before) == N > longest(after)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_regression_with_its_gradient(backend):
     point = pt.tensor("point", shape=(16,))
@@ -179,6 +181,7 @@ class Written:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", slow_where(bool, range(0, 300, 3)))
 def test_polynomials_by_chance(first):
     for seed in range(first, first + 3):

@@ -37,6 +37,7 @@ def by_hand(xs, rows, reverse):
     return [np.array(part) for part in zip(*found, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 def test_its_values_everywhere(reverse):
     outs = prefixes(reverse)
@@ -58,6 +59,7 @@ def test_one_element_and_a_few():
             np.testing.assert_allclose(value, want, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_its_derivatives():
     loss = (pt.sin(prefixes()[1])).sum()
     in_the_ir = jaxify([x, a], pytensor.grad(loss, [x, a]))(X, A)
@@ -77,6 +79,7 @@ def test_it_stays_where_some_of_its_outputs_are_read():
     assert "length=40" not in str(jax.make_jaxpr(f)(X, A))
 
 
+@pytest.mark.slow
 def test_a_batch_of_them():
     xs, rows = pt.dtensor4("xs"), pt.dtensor3("rows")
     outs = vectorize_graph(prefixes(), {x: xs, a: rows})

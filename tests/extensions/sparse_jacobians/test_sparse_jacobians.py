@@ -65,6 +65,7 @@ def second_differences(v):
     return (pt.diff(v, 2) ** 2).sum() + pt.exp(v).sum()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("walk", "half_width"),
     [
@@ -103,6 +104,7 @@ def test_a_sparse_jacobian_by_columns_and_by_rows():
         assert made.nnz == np.count_nonzero(whole)
 
 
+@pytest.mark.slow
 def test_blocks_of_several_arguments_are_coloured_together():
     """A walk with its scale: a column for the scale, three for the walk."""
 
@@ -122,6 +124,7 @@ def test_blocks_of_several_arguments_are_coloured_together():
     assert vv.nnz == 9 + 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", NATIVE])
 @pytest.mark.parametrize("traced", [True, False], ids=["traced", "graph"])
 def test_of_what_jaxify_returns(backend, traced):

@@ -29,6 +29,7 @@ def assert_close(actual: Any, desired: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9 * scale)
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", NAMES)
 def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each loop is native code, but for lengths of complex numbers, and no step calls anything else."""

@@ -59,6 +59,7 @@ def _arguments(plain: Plain, how: str, dtype: str) -> tuple[Any, list[Any]]:
     return first, data
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "how", "dtype"), _cases())
 def test_it_computes_what_jax_computes(name: str, how: str, dtype: str) -> None:
     plain = FUNCTIONS[name]

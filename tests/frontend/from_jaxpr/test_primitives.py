@@ -436,6 +436,7 @@ def _cases() -> dict[str, tuple[Any, tuple[Any, ...]]]:
 CASES = _cases()
 
 
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("name", CASES)
 def test_it_means_what_xla_computes(name: str) -> None:
     f, args = CASES[name]

@@ -31,6 +31,7 @@ def compare(seed: int, names: list[str], form: str) -> int:
     return n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 10])
 def test_the_ir_means_what_xla_computes(first: int) -> None:
     n = 0
@@ -42,6 +43,7 @@ def test_the_ir_means_what_xla_computes(first: int) -> None:
     assert n > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20))
 def test_a_transformation_is_that_of_xla(seed: int) -> None:
     """The program of native code runs as Python."""

@@ -15,6 +15,7 @@ XS = np.array([0.5, -1.0, 2.0, 3.0])
 x, a = pt.dvector("x"), pt.dscalar("a")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_all_carries(n, reverse):
@@ -37,6 +38,7 @@ def test_all_carries(n, reverse):
     np.testing.assert_allclose(found[2], np.square(rows[1:])[order].reshape(n, 2), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_in_native_code_and_its_derivatives():
     carries, _ = scan(lambda c, r: (pt.sin(a * c) + r, None), 1.0, x, all_carries=True)
     assert carries.type.shape == (None,)
@@ -72,6 +74,7 @@ def test_it_is_one_loop_and_the_last_row_is_the_final_carry():
     np.testing.assert_allclose(*jaxify([x, a], [carries[-1], final])(XS, 0.3), rtol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_of_a_loop_that_stops(reverse):
     carries, _, stopped = scan(
@@ -89,6 +92,7 @@ def test_of_a_loop_that_stops(reverse):
     np.testing.assert_allclose(slope, want, rtol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("far", [3, 12])  # states, and a ring buffer
 def test_of_a_lag(reverse, far):

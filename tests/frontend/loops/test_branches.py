@@ -28,6 +28,7 @@ def the_cond(variable):
     return variable.owner.op
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("at", [0.3, -0.3])
 def test_cond_is_lax_cond(at):
     def up(v, k):
@@ -149,6 +150,7 @@ def test_trees(tree):
     assert cond(a > 0, lambda: None, lambda: None) is None
 
 
+@pytest.mark.slow
 def test_nested_in_a_loop_and_in_itself():
     def step(c, r):
         new = cond(

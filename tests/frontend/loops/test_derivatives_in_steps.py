@@ -30,6 +30,7 @@ def test_rows_of_a_part(part):
     holds(map(lambda y_i: pytensor.grad(y_i, x), y[part]), np.diag(2 * X * A)[part])
 
 
+@pytest.mark.slow
 def test_two_rows_of_one_step():
     y, z = x**2 * a, pt.exp(x)
     found = map(lambda r: pytensor.grad(r[0] * r[1], x), (y, z))
@@ -44,6 +45,7 @@ def test_a_loop_in_reverse_and_a_gradient_by_what_is_no_vector():
     holds(found, 2 * A * X**4)
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_loop():
     y = x**2 * a + x[::-1]
     found = map(lambda y_i: map(lambda g: pytensor.grad(g, x), pytensor.grad(y_i, x)), y)

@@ -37,6 +37,7 @@ def by_numpy(start, lags, rows):
 # -- lag -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(39)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 5])
 @pytest.mark.parametrize("lags", [[1], [1, 2], [3, 1], [2], [1, 1], [1, FAR], [FAR]])
@@ -51,6 +52,7 @@ def test_a_lag_is_past_values(lags, n, reverse):
     np.testing.assert_allclose(found[1], expected[order], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lags", [[1, 3], [2, FAR]])
 def test_everywhere_with_gradients(lags):
     start = np.cos(np.arange(max(lags)))

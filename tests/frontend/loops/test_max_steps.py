@@ -23,6 +23,7 @@ def looped(lo, hi, **options):
     return fori_loop(lo, hi, lambda i, c: c * a + pt.sin(a * i), 1.0, **options)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("hi", [-1, 2, 3, 7, 8, 30])  # below the start, and beyond the bound
 def test_reverse_mode_with_a_bound(form, hi):
@@ -109,6 +110,7 @@ def cholesky(m, size):
     return fori_loop(0, size, column, np.eye(size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [1, 4])
 def test_a_bound_that_is_an_index(form, size):

@@ -24,6 +24,7 @@ def summed(term, rows=x):
     return scan(lambda s, r: (s + r * term(), None), 0.0, rows)[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("term", "given", "raised"),
     [
@@ -50,6 +51,7 @@ def test_rows_of_no_step_have_their_shape():
     assert in_both([x, y], rows, [NONE, X]).shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_a_loop_whose_flag_is_false_at_once():
     for bound in (None, 5):
         final = while_loop(lambda c: c < 0, lambda c: c + y[0], a, max_steps=bound)

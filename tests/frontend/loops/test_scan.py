@@ -76,6 +76,7 @@ def test_scan_is_lax_scan_and_pytensor_scan(n, reverse):
         np.testing.assert_allclose(found[1], states[:: -1 if reverse else 1] ** 2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_flow_through_carry_sequences_and_closures():
     b, start = a**2, a.exp()
     final, ys = scan(lambda c, r: (pt.tanh(c * b + r), c * r), start, x)
@@ -264,6 +265,7 @@ def test_a_step_does_not_see_behind_the_initial_state():
         jaxify([x, a], leaked[-1] + 1)
 
 
+@pytest.mark.slow
 def test_nested_loops_capture_the_outer_step():
     def outer(c, r):
         inner, rows = scan(lambda s, v: (s + v * c * r, s * r), c, x)
@@ -479,6 +481,7 @@ def test_map(n):
     assert found[1].shape == (n, min(n, 1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("n", [0, 4])
 def test_reduce(n, reverse):
@@ -528,6 +531,7 @@ def test_filter_is_checked(pred, xs, match):
         loopax.filter(pred, xs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("lo", "hi"), [(0, 4), (2, 5), (-2, 1), (3, 1)])
 def test_fori_loop(lo, hi):
     low, high = pt.iscalar("low"), pt.lscalar("high")

@@ -43,6 +43,7 @@ OF_VALUES = {
 COMPILED = "mask in a stopping loop", "list", "sparse"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OF_VALUES)
 def test_each_row_is_the_program_of_that_row(name):
     f = OF_VALUES[name]
@@ -71,6 +72,7 @@ OF_A_TRACE = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OF_A_TRACE)
 def test_what_reads_a_trace_reads_its_own_rows(name):
     """They stopped after 3, 1 and 3 steps; the zeros behind the one were read as rows."""
@@ -126,6 +128,7 @@ def test_no_loop_where_every_row_has_one_length():
     assert not any(isinstance(node.op, Blockwise) for node in loop.op.fgraph.apply_nodes)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_rows_of_another_dtype_are_cast_as_the_loop_casts_them(backend, stops):

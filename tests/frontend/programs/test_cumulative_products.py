@@ -11,6 +11,7 @@ from loopax import jaxify
 from tests.support.both_backends import NATIVE
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_derivatives_to_second_order(axis):
     m = pt.dmatrix("m")
@@ -37,6 +38,7 @@ def _weighted(weights, axis):
     return lambda m: (weights * pt.cumprod(m, axis=axis)).sum()
 
 
+@pytest.mark.slow
 def test_second_order_at_zeros():
     x = pt.dvector("x")
     f = jaxify([x], (pt.cumprod(x) * [1.0, -2.0, 0.5, 3.0]).sum(), loops="native")

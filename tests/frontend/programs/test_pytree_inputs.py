@@ -36,6 +36,7 @@ FORMS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 @pytest.mark.parametrize("form", FORMS)
 def test_values_and_derivatives(form, backend):

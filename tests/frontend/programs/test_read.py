@@ -81,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("program", "mode"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_a_compiled_function_is_read_as_its_mode_left_it(program, mode):
     inputs, outputs, values = program()

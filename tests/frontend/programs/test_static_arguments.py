@@ -39,6 +39,7 @@ def test_a_static_argument_chooses_a_branch(backend):
     assert len(seen) == 5 and isinstance(seen[-1][1], float)
 
 
+@pytest.mark.sampled(1)
 @BACKENDS
 def test_under_transformations(backend):
     f = made(backend)

@@ -41,6 +41,7 @@ def is_one_scan(inputs, outputs, values):
 # -- sequences -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("taps", [[0], [-1], [1], [-1, 0], [0, 1], [-2, 1], [-3, -1, 2]])
 def test_sequence_taps(taps):
     out = scan(
@@ -91,6 +92,7 @@ def test_index_as_a_sequence():
 # -- states ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "taps",
     slow_where(lambda taps: min(taps) < -2, [[-1], [-1, -2], [-2], [-1, -3], [-2, -5], [-1, -12]]),
@@ -124,6 +126,7 @@ def test_a_wide_window_is_a_ring(size, n_states):
     assert_agrees([X], out, [np.linspace(0.1, 0.5, 12)])
 
 
+@pytest.mark.slow
 def test_several_states_and_outputs_in_any_order():
     def step(x, s1, s2, t, v, a):
         new_s = 0.5 * s1 - s2 * x
@@ -194,6 +197,7 @@ def test_float32_stays_float32():
     assert found.dtype == "float32"
 
 
+@pytest.mark.slow
 def test_states_of_rank_two():
     out = scan(
         lambda x, s, w: pt.tanh(s @ w + x),
@@ -245,6 +249,7 @@ def test_constants_as_outputs_and_next_states():
     assert_agrees([X], out, [XS])
 
 
+@pytest.mark.slow
 def test_nested_scans():
     def outer(row, s, a):
         inner = scan(lambda x, t: pt.tanh(t * a + x), sequences=[row], outputs_info=[s])
@@ -318,6 +323,7 @@ def cumulative():
     return scan(lambda x, s: s * 0.5 + x, sequences=[X], outputs_info=[A])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("read", "n_ys"),
     [
@@ -341,6 +347,7 @@ def test_a_loop_makes_only_the_trace_that_is_read(read, n_ys):
         assert only_loop([X, A], outputs).op.n_ys == n_ys
 
 
+@pytest.mark.slow
 def test_the_last_two_rows_of_two_taps_need_no_trace():
     out = scan(
         lambda x, s1, s2: s1 - 0.5 * s2 + x,
@@ -382,6 +389,7 @@ def test_the_body_is_traced_once():
 # -- gradients, cut ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 2, 3, -1])
 @pytest.mark.parametrize("cost", ["last", "sum"])
 def test_truncate_gradient(steps, cost):
@@ -412,6 +420,7 @@ def test_truncated_gradient_of_two_taps():
 # -- buffers that a mode's rewrites have truncated ---------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("taps", [[-1], [-1, -2], [-1, -3], [-1, -12]], ids=str)
 @pytest.mark.parametrize(
     "read",

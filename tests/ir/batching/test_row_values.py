@@ -33,6 +33,7 @@ _EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(length=_EXPRESSIONS)
 def test_an_expression_of_lengths_is_one_for_all_rows(length):
     batched = vectorize_graph(length, ROWS)
@@ -108,6 +109,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batches", SEVERAL)
 @pytest.mark.parametrize(
     "make",

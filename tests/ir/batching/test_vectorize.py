@@ -88,6 +88,7 @@ def near(value, shape):
     return np.asarray(value) * (1 + 0.3 * RNG.normal(size=size))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     slow_where(("every 3", "stopping, sqrt", "stopping, reverse", "branching").__contains__, CASES),

@@ -39,6 +39,7 @@ def products(recipe):
     return [dot(v, outs), dot(back, u), *[dot(v, t) for t in forth]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3))]
 )

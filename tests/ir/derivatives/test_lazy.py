@@ -109,6 +109,7 @@ def graph_of(outputs):
     return FunctionGraph([x, a], outputs, clone=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [FAST_COMPILE, Mode("py", None)], ids=["FAST_COMPILE", "None"])
 def test_in_pytensors_modes(mode):
     """Also in the one that rewrites next to nothing."""
@@ -136,6 +137,7 @@ def test_in_all_other_modes(mode):
         np.testing.assert_allclose(f, wanted()[name], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", InterpretedFunction.backend_name])
 def test_in_each_backend(backend):
     f = loopax.jaxify([x, a], leaves(up_to_second(written(True))), backend=backend)
@@ -147,6 +149,7 @@ def test_they_are_explained():
     assert "Grad{" in explained and "take_derivatives" in explained
 
 
+@pytest.mark.slow
 def test_values_and_text_and_pickle():
     graph = graph_of(leaves(written(True)))
     check(graph)
@@ -157,6 +160,7 @@ def test_values_and_text_and_pickle():
     agree(evaluate(again, X, np.asarray(0.7)), wanted())
 
 
+@pytest.mark.slow
 def test_expanded_it_is_the_eager_one():
     """To the last bit."""
     lazy, eager = (graph_of(leaves(written(kind))) for kind in (True, False))
@@ -226,6 +230,7 @@ BY_DEFAULT = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", BY_DEFAULT)
 def test_a_derivative_in_a_graph_is_left_there_by_default(name):
     make, op = BY_DEFAULT[name]
@@ -251,6 +256,7 @@ def test_it_prints_the_function():
     assert "Grad{of_a_loop, wrt=[0]}(x)" in text and "tanh" in text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("order", [1, 2])
 def test_it_leaves_as_many_loops_as_an_eager_one(order):
     x = pt.dvector("x")

@@ -52,6 +52,7 @@ def test_what_a_loop_makes():
     np.testing.assert_allclose(by_s, slopes(lambda s: [f(X, s, 0.7)], [0.6])[0][0], rtol=1e-8)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options",
     [{}, {"checkpoint": 2}, {"truncate_gradient": 9}, {"checkpoint": 2, "reverse": True}],
@@ -99,6 +100,7 @@ def test_one_output_of_the_step_is_another():
     assert value(pytensor.grad(final + ys.sum(), s)) == 8 + 2 + 4 + 8
 
 
+@pytest.mark.slow
 def test_a_gradient_has_the_type_of_what_it_is_a_gradient_of():
     """Single precision, lengths that are known, axes of length 1."""
     narrow = pt.tensor("narrow", shape=(1, 2), dtype="float32")
@@ -125,6 +127,7 @@ def test_a_gradient_has_the_type_of_what_it_is_a_gradient_of():
         np.testing.assert_allclose(g, e, rtol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options", [{}, {"reverse": True}, {"checkpoint": 2}, {"checkpoint": "sqrt"}]
 )

@@ -94,6 +94,7 @@ LARGE = "far lags", "unrolled", "nested", "sqrt", "every 3", "stopping, sqrt", "
 PARTS = "feeding", "recurrent network", "inside and outside"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_where((*LARGE, *PARTS).__contains__, CASES))
 def test_orders_1_and_2(name):
     exact(name, 2)
@@ -112,6 +113,7 @@ def test_orders_1_to_4(name):
     in_c(name, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqrt", "recurrent network", "stopping"])
 def test_after_the_rewrites_of_the_default_modes(name):
     in_c(name, 2)
@@ -132,6 +134,7 @@ OVER_ROWS = slow_where(
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", OVER_ROWS)
 def test_no_steps(name):
     t = tower(name, 2)

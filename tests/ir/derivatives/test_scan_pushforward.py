@@ -15,6 +15,7 @@ from tests.support.compare import loops
 BOTH = pytest.mark.parametrize("own", [True, False], ids=["own", "through the pullback"])
 
 
+@pytest.mark.sampled(5)
 @BOTH
 @pytest.mark.parametrize("name", ["recurrent network", "nested", "branching", "coupled", "echoed"])
 def test_as_jvp(name, own):
@@ -53,6 +54,7 @@ STEPS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", STEPS)
 def test_nothing_is_lost_in_a_step(name):
     """Where only some of what an op reads moves, and where an op has no pushforward."""

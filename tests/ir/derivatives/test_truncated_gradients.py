@@ -58,6 +58,7 @@ def gradients(build, k, reverse, **options):
 CASES = [(k, reverse) for reverse in (False, True) for k in (1, 3, 4, 6)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("k", "reverse"), CASES)
 def test_as_pytensor_scan(k, reverse):
     for n in (1, 3, 4):
@@ -192,6 +193,7 @@ TAPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TAPS)
 def test_initial_rows_that_the_last_steps_read_have_a_gradient(case):
     taps, k, n, step_taps, back = case
@@ -212,6 +214,7 @@ def test_initial_rows_that_the_last_steps_read_have_a_gradient(case):
             np.testing.assert_allclose(g, e, rtol=1e-11, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_native_gradients_of_initial_rows():
     inputs, cost = with_taps(*TAPS[0])
     at = [X, np.array([0.1, -0.4, 0.3]), 0.6, 0.7]
@@ -221,6 +224,7 @@ def test_native_gradients_of_initial_rows():
         np.testing.assert_allclose(g, e, rtol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_lag_is_a_tap(reverse):
     start = pt.dvector("start")

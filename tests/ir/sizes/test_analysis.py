@@ -133,6 +133,7 @@ def test_rows_that_are_kept():
     assert dims.length(KeepRows()(x, n, x.shape[0])) == dims.length(x)
 
 
+@pytest.mark.slow
 def test_a_long_chain():
     v, z = n, x
     for _ in range(2000):
@@ -195,6 +196,7 @@ class _Expressions:
         )()
 
 
+@pytest.mark.slow
 @seed(1)
 @RANDOM
 @given(st.integers(0, 10**9))

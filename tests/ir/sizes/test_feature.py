@@ -53,6 +53,7 @@ def assert_current(graph: FunctionGraph) -> None:
     assert answers(graph, unconditional_dims_of(graph)) == answers(graph, Dims())
 
 
+@pytest.mark.slow
 @seed(1)
 @PROGRAMS
 @given(st.integers(0, 2**32 - 1))
@@ -66,6 +67,7 @@ def test_after_every_pass(passes, which):
         assert_current(graph)
 
 
+@pytest.mark.slow
 @seed(2)
 @settings(RANDOM, max_examples=25)
 @given(st.integers(0, 2**32 - 1))

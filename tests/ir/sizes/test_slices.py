@@ -119,6 +119,7 @@ def test_windows_are_exact(entry, numbers):
                 assert at.taken(part.slice(LENGTH)) == rows[:-1]
 
 
+@pytest.mark.slow
 @seed(3)
 @EVERY
 @given(SLICES, NUMBERS, st.booleans())

@@ -80,6 +80,7 @@ def walk_by_hand(bound, x, a):
 
 
 # One level, two, three, four; what fits a level exactly, and one more.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bound", slow_where((32, 2500, 200_000).__contains__, [1, 5, 32, 33, 2500, 200_000])
 )
@@ -101,6 +102,7 @@ def test_every_bound_and_order(bound):
     assert (max(counts) == bound) == (bound < 40)  # where nothing stops it
 
 
+@pytest.mark.slow
 def test_finite_differences_and_pytensor_grad():
     out = walk(100)[0] ** 2
     f = jaxify([X, A], out)
@@ -206,6 +208,7 @@ def test_states_of_several_types(reverse):
     assert counts >= {1, len(ROWS)} and len(counts) == 3
 
 
+@pytest.mark.slow
 def test_a_generator_among_the_states():
     rng = pt.random.rng("rng")
 
@@ -239,6 +242,7 @@ def test_a_generator_among_the_states():
     assert len(lengths) > 1
 
 
+@pytest.mark.slow
 def test_mapped_outputs_count_to_the_stop():
     def step(s, row):
         s = 0.9 * s + row**2
@@ -335,6 +339,7 @@ NESTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", slow_where(("while in while", "while in for", "in a call").__contains__, NESTED)
 )
@@ -372,6 +377,7 @@ def batched_program():
     return f, jax.jit(lambda *xs: f(*xs)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "axes",
     slow_where(
@@ -415,6 +421,7 @@ def test_a_batch_of_batches():
 # -- what is not taken does not count ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_row_that_is_done_does_not_spoil_a_derivative():
     """Its last state is a pole of the step: 0 times what the step makes of it would be NaN."""
 
@@ -436,6 +443,7 @@ def test_a_row_that_is_done_does_not_spoil_a_derivative():
         assert_close(jax.jit(orders(f))(x, jnp.asarray(0.7)), expected)
 
 
+@pytest.mark.slow
 def test_rows_behind_the_stop_do_not_spoil_a_derivative():
     final, ys, _ = scan(lambda s, row: (s + row, 1 / row, s + row > 1.0), X, XS)
     f = jaxify([X, XS], final * ys.sum())

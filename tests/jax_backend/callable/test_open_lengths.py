@@ -44,6 +44,7 @@ def tracings(f):
     return len(whole._kept) + whole._without_static.has_run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LENGTHS)
 def test_a_direct_call_gives_arrays_and_is_compiled_once(name, form):

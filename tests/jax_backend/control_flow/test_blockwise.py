@@ -64,6 +64,7 @@ OF_A_COUNT = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:The assertion:UserWarning")
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["direct", "jit"])
 @pytest.mark.parametrize("name", BATCHES)
@@ -90,6 +91,7 @@ def test_a_count_that_all_rows_share_makes_their_length(name):
         np.testing.assert_allclose(found, function(ROWS, k))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The assertion:UserWarning")
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["direct", "jit"])
 @pytest.mark.parametrize(
@@ -110,6 +112,7 @@ def test_gradients_of_rows_that_stop_together(read, wrap):
         np.testing.assert_allclose(f(rows), function(rows))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("out", "shape"),
     [

@@ -33,6 +33,7 @@ def test_names_of_loops_reach_profilers():
     assert "Scan{days}" in text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("truncate", [-1, 1, 2, 3, 5, 6, 9])
 @pytest.mark.parametrize("read", ["last", "sum"])
 def test_truncated_gradients_are_those_of_pytensor(truncate, read):

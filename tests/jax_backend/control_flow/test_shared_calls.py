@@ -77,6 +77,7 @@ def test_instances_are_one_function():
 ROWS = np.stack([X, 2 * X])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "transform, args",
     [
@@ -96,6 +97,7 @@ def test_values_and_derivatives(transform, args):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), found, wanted)
 
 
+@pytest.mark.slow
 def test_the_gradient_has_one_function_for_each_way():
     """One for the way forward and one for the way back, whatever the number of calls."""
     _, few = functions(jax.grad(in_jax(chained(smoothed()))), X, A)
@@ -103,6 +105,7 @@ def test_the_gradient_has_one_function_for_each_way():
     assert calls >= 24 and many == few
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loops", ["auto", "native"])
 def test_native_code_opens_them(loops):
     f = jaxify([x, a], chained(smoothed()), loops=loops)
@@ -160,6 +163,7 @@ def test_what_is_known_of_one_call_is_not_believed_of_the_next():
         f(X, 7)
 
 
+@pytest.mark.slow
 def test_watched_values_and_nan_checks_see_inside():
     op = smoothed(lambda s: loopax.watch(s, "s"))
     f = in_jax(op(x, a[0])[2].sum() + op(x + 1, a[1])[2].sum())
@@ -170,6 +174,7 @@ def test_watched_values_and_nan_checks_see_inside():
         checked(X * np.nan, A)
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_known_around_a_call_serves_reverse_mode_in_it():
     """A number of steps that is traced, and the index of a loop around."""
     r, n = pt.dscalar("r"), pt.lscalar("n")

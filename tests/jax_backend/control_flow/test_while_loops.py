@@ -28,6 +28,7 @@ def growing(n_steps, s, limit, xs=None, reverse=False):
     return scan.bind(ScanArgs(n_steps, [] if xs is None else [xs], [s], [limit]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_over_a_sequence(reverse):
     s, limit, xs = pt.dscalar("s"), pt.dscalar("limit"), pt.dvector("xs")
@@ -38,6 +39,7 @@ def test_over_a_sequence(reverse):
         assert_agrees(*f, [start, top, rows[:n]], direct=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bound", [0, 3, 50, UNBOUNDED])
 def test_the_bound_may_be_traced_or_none(bound):
     n, s = pt.lscalar("n"), pt.dscalar("s")

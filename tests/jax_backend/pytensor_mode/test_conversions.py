@@ -146,6 +146,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", slow_where({"checkpoint": 2}.__eq__, OPTIONS))
 def test_gradients_by_pytensor(options):
     outs = loop(X.shape[0], [X], **options)

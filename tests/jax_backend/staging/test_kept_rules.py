@@ -88,6 +88,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_second_derivatives_are_those_of_the_rules(name: str) -> None:
     f = loopax.jaxify([x], LOOPS[name](), loops="xla")

@@ -237,6 +237,7 @@ def test_none():
         f(XS, 3)
 
 
+@pytest.mark.slow
 def test_a_traced_function_of_all_of_them():
     def f(rng, matrix, cut, x):
         _, draw = rng.normal(size=3)
@@ -257,6 +258,7 @@ def test_a_traced_function_of_all_of_them():
 # -- Python's numbers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "dtype", ["float64", "float32", "complex64", "int64", "int32", "int8", "uint8"]
 )

@@ -199,6 +199,7 @@ def unary(format: str) -> dict[str, list[Any]]:
     return both([x, d, r, c], cases, [matrix(format), DENSE, ROW, COL])
 
 
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("format", slow_where("csc".__eq__, MADE))
 @pytest.mark.parametrize("case", UNARY)
 def test_ops_of_one_matrix(case: str, format: str) -> None:
@@ -228,6 +229,7 @@ def binary(format: str) -> dict[str, list[Any]]:
 
 
 # SciPy's, about what PyTensor's `perform` does.
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore:Comparing two sparse matrices")
 @pytest.mark.parametrize("format", ["csr", pytest.param("csc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", BINARY)
@@ -236,6 +238,7 @@ def test_ops_of_two_matrices(case: str, format: str) -> None:
         same(*triple)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 2)])
 @pytest.mark.parametrize("format", MADE)
 def test_matrices_without_entries(format: str, shape: Any) -> None:
@@ -320,6 +323,7 @@ def differentiated(format: str) -> Any:
 
 
 # SciPy's, about what PyTensor's GetItemListGrad does.
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:Changing the sparsity structure")
 @pytest.mark.parametrize("format", ["csr", pytest.param("csc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", COSTS)
@@ -328,6 +332,7 @@ def test_gradients_of_pytensor(case: str, format: str) -> None:
         same(*triple)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["csr", pytest.param("csc", marks=pytest.mark.slow)])
 def test_gradients_of_jax(format: str) -> None:
     """With respect to the dense matrix, of all costs at once, each with a weight of its own."""
@@ -549,6 +554,7 @@ def test_every_op_of_pytensor_has_a_rule() -> None:
     assert [c.__name__ for c in ops - abstract if c not in converted_ops()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_users_have_it")
 def test_ops_of_the_c_mode() -> None:
     """PyTensor's C mode puts other ops in the place of these, and a compiled function has them."""

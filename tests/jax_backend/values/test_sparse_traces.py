@@ -22,6 +22,7 @@ def dense(factors):
     return factors[:, None, None] * MATRIX.toarray()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [lambda f: f, jax.jit])
 def test_a_trace_is_one_batch(form):
     f = jaxify([A, X], SCALED)

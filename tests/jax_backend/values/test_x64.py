@@ -57,6 +57,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_precision(case):
     code, environment, expected = CASES[case]

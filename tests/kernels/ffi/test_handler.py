@@ -55,6 +55,7 @@ def backwards():
     return program
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_numbers_and_arrays_of_every_dtype_go_in_and_out(dtype, backwards):
     ranks = [ArrayType(dtype, ndim) for ndim in (0, 1, 2)]
@@ -119,6 +120,7 @@ def test_an_exception_is_an_error_of_xla_with_its_message(refusing):
     np.testing.assert_array_equal(call(name, [((3,), "float64")], 1.0)[0], np.ones(3))
 
 
+@pytest.mark.sampled(1)
 @THREADS
 def test_the_error_is_that_of_the_first_row_that_fails(threads, refusing):
     one, row = [ArrayType("float64", 0)], [ArrayType("float64", 1)]
@@ -136,6 +138,7 @@ def test_the_error_is_that_of_the_first_row_that_fails(threads, refusing):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.name != "posix" or os.cpu_count() == 1, reason="XLA has one thread, or no name for it"
 )
@@ -157,6 +160,7 @@ def test_rows_run_on_several_threads():
         assert (max(map(len, ran_on)) > 1) == threads
 
 
+@pytest.mark.slow
 def test_many_threads_share_one_pool(backwards):
     """Rows are divided by programs that run at once: nobody waits for a task that has not begun."""
     ranks = [ArrayType("float64", ndim) for ndim in (0, 1, 2)]

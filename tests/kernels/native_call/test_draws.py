@@ -87,6 +87,7 @@ def walk(name, params, size=None):
     return [draws, after]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", slow_where(SLOW.__contains__, [*EXACT, *ROUNDED]))
 def test_draws_are_those_of_jax(name):
     params = (EXACT | ROUNDED)[name]
@@ -107,6 +108,7 @@ def test_a_uniform_draw_that_is_scaled_is_rounded_once_or_twice():
     np.testing.assert_allclose(*(jax.jit(f)(KEY)[0] for f in (native, xla)), rtol=1e-13)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [(3,), (40,), (2, 3)])
 @pytest.mark.parametrize("name", ["uniform", "normal"])
 def test_arrays_of_draws(name, size):
@@ -124,6 +126,7 @@ def test_in_single_precision():
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_bits_of_a_function_of_jax():
     def bits(key):
         def step(key, _):
@@ -193,6 +196,7 @@ def particle_filter(n=16):
     return [total, x, after]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transformed", [jax.jit, lambda f: f], ids=["jit", "direct"])
 def test_a_gibbs_sampler(transformed):
     native, xla = in_both([rng, s], gibbs())
@@ -202,6 +206,7 @@ def test_a_gibbs_sampler(transformed):
         np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_particle_filter_with_its_derivatives_and_batches():
     native, xla = in_both([rng, y, s], particle_filter())
     found, wanted = (jax.jit(f)(KEY, Y, 0.7) for f in (native, xla))

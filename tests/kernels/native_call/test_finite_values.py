@@ -39,6 +39,7 @@ def raised(call: Callable[[], Any]) -> NonFiniteError:
     return caught.value
 
 
+@pytest.mark.slow
 @in_both_forms
 def test_finite_values_are_those_of_the_function(loops: Any) -> None:
     f = loopax.native(garch, loops=loops, checks="nan")
@@ -72,6 +73,7 @@ TRANSFORMED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", TRANSFORMED)
 def test_under_transformations(how: str) -> None:
     f = TRANSFORMED[how](loopax.native(garch, loops="native", checks="nan"))
@@ -177,6 +179,7 @@ def test_values_that_no_output_needs_are_not_checked() -> None:
     assert loopax.native(f, loops="native", checks="nan")(jnp.ones(3)) == 3.0
 
 
+@pytest.mark.slow
 def test_integers_and_keys() -> None:
     @loopax.native(loops="native", checks="nan")
     def walk(key: Any, n: Any) -> Any:

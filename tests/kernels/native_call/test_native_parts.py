@@ -74,6 +74,7 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 def test_a_number_and_its_gradient_are_one_kernel(derivative: str) -> None:
     """So no trace is a result, and one measurement chooses the form of both."""
@@ -91,6 +92,7 @@ def test_a_gradient_with_an_integer_result_beside_the_number() -> None:
     chex.assert_trees_all_close(value_and_grad(XS), jax.value_and_grad(f, has_aux=True)(XS))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("result", [lambda sums: sums, lambda sums: sums[-1] + 1j])
 def test_a_pullback_of_an_array_or_a_complex_number_is_a_kernel_of_its_own(result: Any) -> None:
     f = loopax.native(lambda xs: result(running_sum(xs**2)[1]), loops="native")

@@ -70,6 +70,7 @@ TRANSFORMED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", TRANSFORMED)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_it_is_transformed_as_the_function_is(how: str, compiled: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
@@ -50,6 +51,7 @@ class _Tensors:
         return self.rng.choice([None, self.rng.randint(-3, 3), ROWS, ROWS - 1])
 
 
+@pytest.mark.slow
 @seed(1)
 @RANDOM
 @given(st.integers(0, 10**9))

@@ -300,6 +300,7 @@ def _legacy(order: int, wrt: Any, **over: Any) -> Any:
     return y
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("order", [2, 3])
 @pytest.mark.parametrize(
     ("wrt", "over", "given", "at"),

@@ -34,6 +34,7 @@ def of_dtypes(*dtypes):
     return operands, results
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_no_rewrite_fails(dtype):
     pairs = [(dtype,), (dtype, dtype), (dtype, "float64"), ("float32", dtype)]
@@ -44,6 +45,7 @@ def test_no_rewrite_fails(dtype):
             stabilize(graph)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}, {"loops": "native"}])
 @pytest.mark.parametrize("dtype", ["uint8", "uint64"])
 def test_minus_an_unsigned_integer(dtype, options, capfd):
@@ -64,6 +66,7 @@ def test_halves():
         np.testing.assert_array_equal(result, -1 / at)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
 @pytest.mark.parametrize("kind", ["sym", "her", "pos"])
 def test_each_system_reads_its_triangle(kind, options):

@@ -59,6 +59,7 @@ def test_what_is_only_true_where_something_raises_is_not_used():
     assert left([looped(x.shape[0]), total], [n, x, s], (2, XS[:2], 0.6)) == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 9])
 def test_the_gradient_of_a_truncated_loop(k):
     """Its loop is turned and divided as that of a whole gradient: the map leaves it, padded behind."""
@@ -84,6 +85,7 @@ def test_the_gradient_of_a_truncated_loop(k):
     assert not any(f in name.lower() for name in inside for f in ("sin", "cos"))
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_program_are_those_of_a_plain_loop():
     f = jaxify([n, s], looped(pt.minimum(n, 2)), loops="xla")
     g = jaxify([n, s], looped(n), loops="native")

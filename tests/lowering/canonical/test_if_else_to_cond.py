@@ -138,6 +138,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SEVERAL)
 def test_values_and_laziness(name):
     outputs = SEVERAL[name]()

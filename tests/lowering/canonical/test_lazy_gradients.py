@@ -35,6 +35,7 @@ def test_of_native_code():
     np.testing.assert_allclose(loopax.grad(f, argnums=1)(-1.0, -X), np.ones(3))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", NATIVE])
 def test_of_a_function_of_variables(backend):
     options = {"checks": "raise"} if backend == "jax" else {}

@@ -327,6 +327,7 @@ def test_derivatives(truncate):
 # -- programs ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @seed(1)
 @RANDOM
 @given(

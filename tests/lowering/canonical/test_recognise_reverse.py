@@ -91,6 +91,7 @@ FLIPPED = {
 }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", FLIPPED)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_loop_over_flipped_rows_runs_the_other_way(name, reverse):
@@ -227,6 +228,7 @@ def test_a_loop_and_one_over_its_trace_in_reverse():
     assert (turned(graph), flips(graph)) == ([False, True], 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_gradients_of_pytensor(order):
     x0 = pt.dscalar("x0")

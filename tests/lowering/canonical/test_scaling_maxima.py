@@ -68,6 +68,7 @@ SCALING = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SCALING)
 def test_one_maximum_and_no_derivative_through_it(name):
     build, exact = SCALING[name]
@@ -99,6 +100,7 @@ NOT_SCALING = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NOT_SCALING)
 def test_other_maxima_keep_their_derivative(name):
     out = NOT_SCALING[name](Z)
@@ -124,6 +126,7 @@ def test_the_maximum_of_other_elements_is_no_shift():
     assert g(np.array([1000.0])) == 1000.0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_infinities(loops):
     z = pt.dvector("z")
@@ -150,6 +153,7 @@ def by_lax(x, y):
     return jax.lax.scan(step, 1000.0, y)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loops", ["xla", pytest.param("native", marks=pytest.mark.slow)])
 def test_in_a_loop(loops, as_users_have_it):
     """Its gradient was nan: XLA rounds ``-z / 0.7 - m`` in two ways."""

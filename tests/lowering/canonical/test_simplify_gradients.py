@@ -433,6 +433,7 @@ def outcome(graph: FunctionGraph, at: list[Any]) -> Any:
         return type(error)
 
 
+@pytest.mark.slow
 @RANDOM
 @seed(1)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())

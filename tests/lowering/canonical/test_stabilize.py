@@ -65,6 +65,7 @@ def test_the_transpiled_gradient(name):
     np.testing.assert_allclose(found, slope, rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STABLE)
 def test_values_and_gradients_inside_a_loop(name):
     # pytensor.grad of such a loop is nan in PyTensor itself: it differentiates the unstable body.
@@ -167,6 +168,7 @@ def nested(x):
 PROGRAMS = [plain, mapped, gradient, nested]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_pass_keeps_the_rules_and_the_meaning(program):
     x = pt.dvector("x")
@@ -233,6 +235,7 @@ UNARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", BYTES)
 def test_no_rewrite_changes_what_is_computed_of_integers(dtype):
     """Each composition of two operations, before and after."""
@@ -283,6 +286,7 @@ def test_the_declared_dtype_in_both_backends():
             np.testing.assert_allclose(y, e, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_logarithms_of_determinants(backend):
     """Of one matrix without overflow; of a batch, for which 3.0's rewrite fails, at all."""

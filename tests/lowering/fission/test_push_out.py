@@ -371,6 +371,7 @@ def in_the_passes(monkeypatch):
         monkeypatch.setattr(order, "PASSES", (*order.PASSES, push_out))
 
 
+@pytest.mark.slow
 def test_in_jax(in_the_passes):
     """No loop, and values, gradients and batches as of the function of the rows."""
     ys = loopax.map(lambda r: pt.tanh(r[0] @ W) * r[1].sum(), (X, Y))

@@ -376,6 +376,7 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_where("square, by pytensor.scan".__eq__, DERIVATIVES))
 def test_two_loops_whatever_the_order(name):
     """One goes forward and one back."""
@@ -397,6 +398,7 @@ def test_two_loops_whatever_the_order(name):
 # -- programs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("number", range(12))
 def test_nets_of_loops(number):
     graph = FunctionGraph(INPUTS, net(number, 4), clone=True)

@@ -102,6 +102,7 @@ def constants_of(graph):
     return {v for node in graph.apply_nodes for v in node.inputs if isinstance(v, Constant)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_large_product_of_small_constants_stays_a_product(backend):
     """PyTensor's own folding, too, ends where ours does; `explain` says what is computed at each call."""

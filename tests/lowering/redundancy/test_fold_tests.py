@@ -84,6 +84,7 @@ def test_the_index_of_a_step_is_in_its_range():
     assert not ops_in(body) & {ps.LT, ps.Clip, ps.Switch}
 
 
+@pytest.mark.slow
 def test_a_fori_loop_of_jax_reads_and_writes_at_its_index():
     """No clamp, no negative index, and no copy of the row that is written."""
     import jax

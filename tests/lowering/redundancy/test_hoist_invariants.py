@@ -323,6 +323,7 @@ def test_in_jax_with_steps_that_are_known():
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-12), before, behind)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("static", [{}, {"static_argnums": 0}])
 @pytest.mark.parametrize("steps", [0, 3])
 def test_in_jax_with_steps_that_are_given(static, steps):

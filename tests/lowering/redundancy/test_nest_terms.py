@@ -154,6 +154,7 @@ def chain(length):
     return graph
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_long_chain_grows_as_the_chain_does():
     counts = []
     for length in (20, 40):

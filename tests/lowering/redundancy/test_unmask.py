@@ -57,6 +57,7 @@ def steps(graph):
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("build", [root, over_rows, while_loop, two_states])
 def test_one_loop_that_stops_and_one_back(build):
     cost = build()

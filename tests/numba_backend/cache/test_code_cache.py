@@ -92,6 +92,7 @@ def native(scale=2.0):
     return jaxify(*program(scale), backend="numba")
 
 
+@pytest.mark.slow
 def test_a_second_function_is_loaded(place):
     first, compiled = run(native, X)
     assert compiled and list(place.iterdir())
@@ -111,6 +112,7 @@ def test_what_other_native_code_calls_is_loaded(place):
     assert_equal(second, first)
 
 
+@pytest.mark.slow
 def test_what_is_loaded_raises_the_same_errors(place):
     for _ in range(2):
         with pytest.raises(AssertionError, match="^x is to be positive$"):
@@ -118,6 +120,7 @@ def test_what_is_loaded_raises_the_same_errors(place):
     assert_equal(native()(X), native()(X))
 
 
+@pytest.mark.slow
 def test_another_constant_is_another_program(place):
     first, _ = run(native, X)
     second, compiled = run(lambda: native(3.0), X)
@@ -138,6 +141,7 @@ def test_a_constant_array_counts_by_its_values(place):
     assert result == 600 and not compiled
 
 
+@pytest.mark.slow
 def test_damaged_code_is_compiled_anew(place):
     expected = native()(X)
     for path in place.iterdir():
@@ -177,6 +181,7 @@ def test_keys_are_equal_where_the_code_is(place):
     assert key(pt.gammainc(x, 2.0), x) == key(pt.gammainc(y, 2.0), y)
 
 
+@pytest.mark.slow
 def test_threads_on_a_cold_cache(place):
     barrier = threading.Barrier(16)
 
@@ -237,6 +242,7 @@ def native_code(place):
     return sorted(path.name for path in place.iterdir() if "-" in path.name)
 
 
+@pytest.mark.slow
 def test_jax_in_a_second_process(place):
     assert next(processes(place, 1)) > 0
     entries = native_code(place)

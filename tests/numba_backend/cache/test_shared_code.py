@@ -59,6 +59,7 @@ def test_other_types_and_other_programs_have_code_of_their_own():
         assert other(X.astype(other.program.graph.inputs[0].type.dtype)) == expected
 
 
+@pytest.mark.slow
 def test_the_code_outlives_the_function_that_it_was_compiled_for():
     first = jaxify(*program(2.0), backend="numba")
     expected = first(X)
@@ -72,6 +73,7 @@ def test_the_code_outlives_the_function_that_it_was_compiled_for():
     assert third(X) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.both_stacks
 @pytest.mark.parametrize("options", [{"backend": "numba"}, {"loops": "xla"}], ids=str)
 def test_a_function_that_is_dropped_is_freed(options):

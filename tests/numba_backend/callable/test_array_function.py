@@ -4,11 +4,13 @@ import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import pytest
 
 from loopax import jaxify
 from loopax.numba_backend.callable.array_function import called_natively
 
 
+@pytest.mark.slow
 def test_native_code_calls_it():
     x, k = pt.dmatrix("x"), pt.lscalar("k")
     f = jaxify([x, k], (x.sum(0) * k, k + 1), backend="numba")

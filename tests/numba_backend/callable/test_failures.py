@@ -22,6 +22,7 @@ ABOUT = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ABOUT)
 def test_what_is_said(name):
     program, said = ABOUT[name]

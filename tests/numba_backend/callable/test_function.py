@@ -255,6 +255,7 @@ def test_generators_are_not_moved_on():
         f(3)
 
 
+@pytest.mark.slow
 def test_lists_matrices_slices_and_none():
     rows = TypedListType(pt.dvector)("rows")
     matrix = pytensor.sparse.csr_matrix("matrix")

@@ -39,6 +39,7 @@ def assert_one_loop_each(run: Any, loops: int) -> None:
     assert not [b for b in found if "empty(" in b or "np.array" in b or ".shape" in b]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("graph", "n_wrt", "shapes", "native"),
     [(garch_graph, 4, [(), (), (), (), (9,)], True), (ar2_graph, 2, [(), (), (2,), (9,)], False)],
@@ -52,6 +53,7 @@ def test_gradients_of_scalar_loops(graph, n_wrt, shapes, native):
     assert_one_loop_each(run, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("native", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradient_of_a_kalman_filter(native):
     """Matrices of static shape are written out, element by element."""
@@ -66,6 +68,7 @@ def test_gradient_of_a_kalman_filter(native):
     assert_one_loop_each(run, 2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stops", "reverse"), [(False, False), (True, True)])
 def test_every_kind_of_scalar(stops, reverse):
     x, s, n, b = pt.dscalar("x"), pt.fscalar("s"), pt.scalar("n", dtype="int8"), pt.bscalar("b")
@@ -131,6 +134,7 @@ def test_gradients_of_loops_of_ours():
     assert_agrees([x, a, s0], outputs, *cases, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", slow_where(bool, [False, True]))
 def test_a_trace_that_grows(reverse):
     """A bound that may be any number, and rows of a length that is the value of a state."""
@@ -149,6 +153,7 @@ def test_a_trace_that_grows(reverse):
     assert run.source.count(".copy()") == 2 + 2 * reverse
 
 
+@pytest.mark.slow
 def test_a_state_that_takes_over_one_that_changes_its_length():
     """Each step is as long as the start of the state before it, and one step later as another start."""
     states = x, y, z = pt.dvectors("xyz")
@@ -194,6 +199,7 @@ def test_random_loops(recipe):
 # -- everything else -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_around_the_loops():
     """Slices, axes, joins, sums, products, writes: on arrays, and written out where they are small."""
     x, m, k = pt.dvector("x"), pt.dmatrix("m"), pt.lscalar("k")

@@ -25,6 +25,7 @@ class Told(SameType):
         outputs[0][0] = np.array(inputs[0])
 
 
+@pytest.mark.slow
 def test_results_are_those_of_calls_one_after_the_other():
     rng = pt.random.type.random_generator_type("rng")
     next_rng, noise = pt.random.normal(size=(100,), rng=rng, return_next_rng=True)

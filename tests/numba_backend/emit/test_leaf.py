@@ -63,6 +63,7 @@ class Odd(ps.UnaryScalarOp):
 odd = Elemwise(Odd(ps.upgrade_to_float, name="odd"))
 
 
+@pytest.mark.slow
 def test_what_runs_as_python_is_named():
     """Views and destroyed inputs leave the rest of the program as it is; also inside of a loop."""
     back = Reversed()(x)

@@ -44,6 +44,7 @@ def lines(graph, sizes, largest, monkeypatch):
     return str(emitted(graph, sizes, True).source).count("\n") + 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("largest", [64, 9, 1])
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("name", ["hmm", "hmm_log", "kalman", "rnn"])

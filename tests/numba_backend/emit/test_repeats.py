@@ -52,6 +52,7 @@ def length(n):
     return len(emit.functions), emit.n_lines
 
 
+@pytest.mark.slow
 def test_instances_of_a_graph_are_calls():
     (few_functions, few), (many_functions, many) = length(20), length(40)
     assert few_functions == many_functions < 5
@@ -62,6 +63,7 @@ def test_instances_of_a_graph_are_calls():
     assert not functions and lines > 40
 
 
+@pytest.mark.slow
 def test_values_and_gradients_of_instances(monkeypatch):
     monkeypatch.setattr(repeats, "_LONG", 60)
     out = chained(smoother(), 6)
@@ -97,6 +99,7 @@ def test_constants_and_lengths_of_each_instance(monkeypatch):
     assert "part0(" in run.source
 
 
+@pytest.mark.slow
 def test_instances_in_a_step_and_inside_of_each_other(monkeypatch):
     monkeypatch.setattr(repeats, "_LONG", 60)
     one = smoother()
@@ -115,6 +118,7 @@ def test_instances_in_a_step_and_inside_of_each_other(monkeypatch):
     assert "part0(" in run.source
 
 
+@pytest.mark.slow
 def test_draws_of_each_instance(monkeypatch):
     monkeypatch.setattr(repeats, "_LONG", 0)
     rng, outs = pytensor.shared(np.random.default_rng(1)), []

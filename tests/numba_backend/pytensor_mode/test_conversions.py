@@ -75,6 +75,7 @@ def sums(stops: bool = False, **options: Any) -> tuple[list[Any], list[Any]]:
     return [xs, s0, n0, b0], scan.bind(ScanArgs(xs.shape[0], [xs], [s0, n0, b0], []))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stops", "reverse"),
     [
@@ -134,6 +135,7 @@ def test_a_loop_in_a_branch_in_a_loop():
     assert_agrees([n, s0], outputs, [0, [1.0, 2.0]], [5, [1.0, 2.0]])
 
 
+@pytest.mark.slow
 def test_loop_and_call():
     s, k, c = pt.dvector("s"), pt.lscalar("k"), pt.dscalar("c")
     loop = While.from_body([s, k], [c], [s * c, k + 1], pt.lt(k, 3))
@@ -165,6 +167,7 @@ def test_a_result_is_not_an_input():
     assert not any(np.shares_memory(value, out) for out in run(value))
 
 
+@pytest.mark.slow
 def test_rows():
     xs, n = pt.dmatrix("xs"), pt.lscalar("n")
     rows = Unstack()(xs)
@@ -173,6 +176,7 @@ def test_rows():
     assert_agrees([xs, n], outputs, *[[np.arange(6.0).reshape(3, 2), k] for k in (0, 2, 5)])
 
 
+@pytest.mark.slow
 def test_a_trace_of_generators():
     rng = random_generator_type("rng")
     after, draw = pt.random.normal(rng=rng, return_next_rng=True)
@@ -188,6 +192,7 @@ def test_a_trace_of_generators():
         assert count == steps
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("steps", "message"), [(-1, "negative number of steps"), (2, "one row for each step")]
 )
@@ -242,6 +247,7 @@ def test_the_default_mode():
     assert run(np.arange(4.0), 0.5, 3, True) == 6.5
 
 
+@pytest.mark.slow
 def test_importing_loopax_does_not_import_numba():
     code = "import loopax, sys; assert 'numba' not in sys.modules, 'numba is there'"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,6 +9,7 @@ from numba import njit
 from loopax.numba_backend.runtime.memory import empty
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.bool_, np.int8, np.complex128])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0, 4), (2, 3, 4)])
 def test_shapes_and_dtypes(shape, dtype):

@@ -43,6 +43,7 @@ def as_is(a, is_transposed):
     return a.T if is_transposed else a
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("b_is_transposed", [False, True])
 @pytest.mark.parametrize("a_is_transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -60,6 +61,7 @@ def test_matrices(dtype, a_is_transposed, b_is_transposed):
             np.testing.assert_allclose(out, x @ y, rtol=rtol, atol=rtol, strict=True)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 5), (3, 3), (15, 17), (17, 15), (40, 40)])
 def test_a_matrix_by_a_vector(shape, is_transposed):

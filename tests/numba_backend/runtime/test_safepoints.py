@@ -73,6 +73,7 @@ def run(program):
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_an_interrupt_ends_a_loop(program):
@@ -80,6 +81,7 @@ def test_an_interrupt_ends_a_loop(program):
     assert found.stdout == "KeyboardInterrupt -0.5\n", found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_what_a_handler_raises_is_raised():
     found = run(OWN_HANDLER)
@@ -126,6 +128,7 @@ print(kinds)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_a_signal_is_no_system_error():
     found = run(BETWEEN)

@@ -23,6 +23,7 @@ def block_of_a_local(n):
     return view_of_run(a, 4, (3, 2))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("function", [block, block_of_known_shape])
 @pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 2, 3)])
 @pytest.mark.parametrize("dtype", ["float64", "int8"])

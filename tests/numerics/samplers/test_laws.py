@@ -77,6 +77,7 @@ def test_every_law_has_a_sampler_or_is_that_of_jax():
     assert SAMPLERS.keys() | OF_JAX == ROWS.keys()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "k"), rows(CONTINUOUS))
 def test_continuous(name, k):
     sets, law = CONTINUOUS[name]
@@ -92,6 +93,7 @@ def test_discrete(name, k):
     assert_has_law(all_draws()[name][k], law(*sets[k]))
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_parameters_of_the_rows_are_in_the_domain_and_nan_is_not(name):
     domain = SAMPLERS[name][1]
@@ -117,6 +119,7 @@ def _reads(domain, given, k):
     return any(jaxpr.invars[k] in eqn.invars for eqn in jaxpr.eqns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "at", "k"),
     [("gamma", (2.5, 1.5), 0), ("vonmises", (0.0, 2.0), 1), ("wald", (2.0, 3.0), 0)],

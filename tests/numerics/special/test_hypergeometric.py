@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special as sp
 
 from loopax.numerics.special.hypergeometric import hyp2f1
@@ -10,6 +11,7 @@ from tests.numerics.special.closeness import close
 from tests.support.scalar_grid import within
 
 
+@pytest.mark.slow
 def test_hyp2f1():
     """Against SciPy: on the series' own ground, and on the host elsewhere; nan stays nan."""
     p = [-3.0, -1.5, -0.3, 0, 0.5, 1, 2.25, 7]
@@ -29,6 +31,7 @@ def test_hyp2f1():
     close(rows, sp.hyp2f1(np.arange(3.0), 1.0, 2.0, [0.5, -3, 0.99]))
 
 
+@pytest.mark.slow
 def test_derivatives_of_hyp2f1():
     at, h = (0.5, 1.2, 2.3, 0.4), 1e-6
     found = jax.jit(jax.grad(hyp2f1, (0, 1, 2, 3)))(*at)

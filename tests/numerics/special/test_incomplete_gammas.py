@@ -11,6 +11,7 @@ from tests.numerics.special.closeness import close
 from tests.support.scalar_grid import within
 
 
+@pytest.mark.slow
 def test_incomplete_gammas_end():
     """The sums have bounds: `gammainc(1e300, 1e300)` never came back."""
     some = [0, 1e-300, 1e-7, 0.05, 0.7, 2.5, 88.5, 1e3, 1e4, 1.01e4, 1e6, 1.001e6, 1e10, 1e10 + 1e5]

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special as sp
 
 from loopax.numerics.special import normal_tails
@@ -30,6 +31,7 @@ TAILS = np.array(
 )
 
 
+@pytest.mark.slow
 def test_ndtri_exp():
     x = np.array([*TAILS, -np.inf, 1e-17, 1, np.nan])
     close(jax.jit(normal_tails.ndtri_exp)(x), sp.ndtri_exp(x), rtol=1e-11)
@@ -44,6 +46,7 @@ def test_ndtri_exp():
     assert slopes[-1] > 0
 
 
+@pytest.mark.slow
 def test_erfcinv_and_owens_t_at_the_ends():
     x = np.array([-1.0, 0, 2.2250738585072014e-308, 1e-300, 1e-29, 0.3, 1, 2 - 1e-10, 2, 2.1])
     close(normal_tails.erfcinv(jnp.asarray(x)), sp.erfcinv(x), rtol=1e-11)

@@ -2,12 +2,14 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special as sp
 
 from loopax.numerics.special import polygammas
 from tests.numerics.special.closeness import close
 
 
+@pytest.mark.slow
 def test_the_ends():
     x = np.array([0.0, -0.0, np.inf, -np.inf, -3.0, np.nan])
     assert str(polygammas.psi(x).tolist()) == "[-inf, inf, inf, nan, nan, nan]"

@@ -80,6 +80,7 @@ def test_a_run_that_drew_nothing_gives_way(tmp_path):
     assert len(read(tmp_path / "run")[1]) == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["chains.000001.npz", "chains.state.npz"])
 @pytest.mark.parametrize("harm", ["a bit", "the end", "all", "link", "pipe", "others"])
 def test_a_damaged_file_is_refused(place, name, harm):

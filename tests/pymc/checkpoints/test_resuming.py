@@ -31,6 +31,7 @@ def needs(name, *points, module=None):
     return pytest.param(name, points, marks=marks, id=name)
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize(
     ("sampler", "points"),
@@ -62,6 +63,7 @@ def test_draws_of_a_run_that_was_killed(tmp_path, sampler, points):
     assert plain == "as without" or sampler in ("nutpie", "blackjax")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_draws(tmp_path, monkeypatch):
     """PyMC takes an interrupt for the end of its chain, and goes on with the next one."""
     monkeypatch.setattr(blocks, "_SECONDS", 0)
@@ -84,6 +86,7 @@ def test_ctrl_c_keeps_the_draws(tmp_path, monkeypatch):
     assert same(resumed, draw("pymc"))
 
 
+@pytest.mark.slow
 def test_another_model_other_data_or_arguments(tmp_path):
     draw("pymc", checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"(?s)another run:\s+draws: 30, now 31\s+Call"):
@@ -96,6 +99,7 @@ def test_another_model_other_data_or_arguments(tmp_path):
         loopax.pymc.sample(other, "pymc", **options)
 
 
+@pytest.mark.slow
 def test_a_seed_of_the_folder(tmp_path):
     """The first call draws a seed, and later ones take it."""
     one = draw("pymc", checkpoint=tmp_path / "one", seed=None, chains=1)

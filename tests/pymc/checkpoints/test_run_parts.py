@@ -46,6 +46,7 @@ def test_equal_runs_are_equal():
     assert parts(**indifferent) == parts()
 
 
+@pytest.mark.slow
 def test_equal_in_another_process():
     """Parts do not depend on the order of sets."""
     program = (
@@ -111,6 +112,7 @@ def test_starts_by_variables():
     assert by_variable == parts(model, initvals={"slope": 0.5})
 
 
+@pytest.mark.slow
 def test_steps_are_told_apart_by_their_options():
     """A step has a generator, which is not that of a chain, and does not count."""
 

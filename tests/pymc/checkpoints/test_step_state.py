@@ -59,6 +59,7 @@ def step_and_point(name):
         return STEPS[name](), model.initial_point()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", STEPS)
 def test_every_step_goes_on_as_it_would_have(name):
     step, point = step_and_point(name)

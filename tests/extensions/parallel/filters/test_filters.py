@@ -25,6 +25,7 @@ from tests.extensions.parallel.filters.exact_answers import (
 FORMS = pytest.mark.parametrize("parallel", [False, True], ids=["loop", "at once"])
 
 
+@pytest.mark.sampled(1)
 @FORMS
 @pytest.mark.parametrize("make", [dict, changing], ids=["one matrix", "one for each step"])
 def test_a_kalman_filter(parallel, make):
@@ -32,6 +33,7 @@ def test_a_kalman_filter(parallel, make):
     assert any("AssociativeScan{Kalman filter}" in line for line in f.remarks) == parallel
 
 
+@pytest.mark.slow
 def test_gradients_of_a_kalman_filter():
     inputs = variables(MODEL)
     args = Y, *MODEL.values()
@@ -59,6 +61,7 @@ def test_a_kalman_filter_as_native_code():
         np.testing.assert_allclose(one, two, rtol=1e-9)
 
 
+@pytest.mark.sampled(1)
 @FORMS
 @pytest.mark.parametrize("changes", [False, True])
 def test_an_hmm(parallel, changes):
@@ -73,6 +76,7 @@ def test_an_hmm(parallel, changes):
     np.testing.assert_allclose(density, total, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_gradients_of_an_hmm_of_many_steps():
     seen = RNG.normal(size=(500, K)) * 20  # its density is far below what a float64 holds
     inputs = [pt.dvector("a"), pt.dmatrix("b"), pt.dmatrix("c")]
@@ -115,6 +119,7 @@ IMPOSSIBLE = {
 }
 
 
+@pytest.mark.slow
 @FORMS
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_what_is_impossible_has_log_probability_minus_infinity(parallel, name):

@@ -98,6 +98,7 @@ def program(build, diffuse, parallel, y=None, **options):
     return theta, made
 
 
+@pytest.mark.slow
 @FORMS
 @pytest.mark.parametrize("start", STARTS)
 def test_a_smoother(start, parallel):
@@ -126,6 +127,7 @@ def test_derivatives_of_the_log_likelihood(start, parallel):
             np.testing.assert_allclose(got[k], want, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_gradient_at_once_beside_a_loop():
     """The cheaper one of these: the two forms have the same gradient."""
     slopes = []
@@ -146,6 +148,7 @@ def test_native_code():
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @FORMS
 def test_what_a_filter_says_of_each_step(parallel):
     """Densities that add up, innovations that are nan where there are none, and unbounded variances."""
@@ -174,6 +177,7 @@ def test_the_nile():
     np.testing.assert_allclose(jaxify([], made.log_likelihood)(), -633.464564, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_an_observation_without_noise():
     """A covariance of 0 is right where what is observed is not known before."""
     one = np.ones((1, 1))
@@ -188,6 +192,7 @@ def test_an_observation_without_noise():
         np.testing.assert_allclose(means, y, rtol=1e-10)
 
 
+@pytest.mark.sampled(1)
 @FORMS
 def test_an_innovation_that_cannot_vary_has_no_density(parallel):
     """Two observations that are one: a pivot of 0, whatever rounding makes of it."""
@@ -198,6 +203,7 @@ def test_an_innovation_that_cannot_vary_has_no_density(parallel):
     assert all(np.isnan(x).all() for x in jaxify([], [made.log_likelihood, made.means])())
 
 
+@pytest.mark.slow
 def test_float32():
     made = kalman_filter(
         Y.astype("float32"), *(np.eye(2, dtype="float32") for _ in range(4)), diffuse=True

@@ -26,6 +26,7 @@ FORMS = pytest.mark.parametrize("parallel", [False, True], ids=["loop", "at once
 HMM = [pt.dvector("a"), pt.dmatrix("b"), pt.dmatrix("c")]
 
 
+@pytest.mark.sampled(1)
 @FORMS
 @pytest.mark.parametrize("make", [dict, changing], ids=["one matrix", "one for each step"])
 def test_a_kalman_smoother(parallel, make):
@@ -33,6 +34,7 @@ def test_a_kalman_smoother(parallel, make):
     assert any("AssociativeScan{Kalman smoother}" in line for line in f.remarks) == parallel
 
 
+@pytest.mark.slow
 def test_gradients_of_a_kalman_smoother():
     """Of all that it gives, in both forms, and by differences."""
     inputs = variables(MODEL)
@@ -53,6 +55,7 @@ def test_gradients_of_a_kalman_smoother():
     np.testing.assert_allclose(f(*moved[0]) - f(*moved[1]), 2 * slope, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_smoother_of_many_steps():
     """The last state is the filter's, the others are known no worse than by it; one step is no loop."""
     y = np.cumsum(RNG.normal(size=(2000, 1)), axis=0)
@@ -72,6 +75,7 @@ def test_a_smoother_of_many_steps():
         assert (np.asarray(found[1]) <= np.asarray(filtered[1]) * (1 + 1e-12)).all()
 
 
+@pytest.mark.slow
 @FORMS
 @pytest.mark.parametrize("changes", [False, True])
 def test_an_hmm_smoother(parallel, changes):
@@ -88,6 +92,7 @@ def test_an_hmm_smoother(parallel, changes):
         np.testing.assert_allclose(density, total, rtol=1e-10)
 
 
+@pytest.mark.slow
 @FORMS
 def test_posterior_marginals_are_the_gradient_by_the_log_likelihoods(parallel):
     """Which ties the smoother to the forward pass, for many steps, and with states that are impossible."""
@@ -100,6 +105,7 @@ def test_posterior_marginals_are_the_gradient_by_the_log_likelihoods(parallel):
     np.testing.assert_allclose(np.exp(smoothed(INITIAL, stay, seen)), marginals, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_gradients_of_an_hmm_smoother():
     found = []
     for parallel in (False, True):

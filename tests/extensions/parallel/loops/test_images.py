@@ -79,6 +79,7 @@ def test_what_a_step_is(name):
         assert (found.axes == (0,)) == unmixed
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [name for name, (_, affine, *_) in STEPS.items() if affine])
 def test_an_affine_step_is_its_matrix_and_its_offset(name):
     step = STEPS[name][0]

@@ -130,6 +130,7 @@ def values(f, args):
     return [np.asarray(x) for x in jax.tree.leaves(f(*args))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_and_gradients_are_those_of_the_steps_one_by_one(name):
     inputs, outputs, args, said = PROGRAMS[name]
@@ -245,6 +246,7 @@ def test_a_number_of_steps_that_is_traced():
         g(50, 0.9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_affine_steps(seed):
     """A few states, of which each may read the others and a row, in coefficients and offsets."""

@@ -71,10 +71,12 @@ def test_a_residual_that_grows_before_it_vanishes():
     np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_logistic_map():
     compared(logistic, START, [rate, x], (2.8, X))
 
 
+@pytest.mark.slow
 def test_a_recurrent_network():
     compared(gru, pt.zeros(3), [W, U, x], (*gru_values(), X))
 
@@ -97,6 +99,7 @@ def test_elements_that_do_not_mix_have_a_jacobian_each():
     assert "f64[300,4,4,1]" not in text
 
 
+@pytest.mark.slow
 def test_second_derivatives_and_batches():
     def second(f):
         return jax.jit(jax.vmap(jax.hessian(lambda v: f(v, X[:40]).sum())))(jnp.array([2.0, 2.8]))

@@ -32,6 +32,7 @@ def by_hand(rows, k, reverse):
     return k, np.array(seen[:: -1 if reverse else 1])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 3, 33, N])
 def test_the_way_over_pointers(reverse, n):
@@ -51,6 +52,7 @@ def test_the_way_over_pointers(reverse, n):
         assert n < 33 or f"length={n}" not in text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_of_other_dtypes_from_the_end_and_in_a_batch(dtype):
     rows, first = pt.matrix("rows", dtype=dtype), pt.scalar("first", dtype=dtype)

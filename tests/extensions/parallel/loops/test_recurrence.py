@@ -35,6 +35,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_the_states_and_their_derivatives(name):
     args, reverse = CASES[name]
@@ -51,6 +52,7 @@ def test_the_states_and_their_derivatives(name):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_second_derivatives_forwards_over_backwards_and_batches():
     args = tuple(np.stack([x, 0.5 * x]) for x in some(20, 2, 1))
 
@@ -78,6 +80,7 @@ def test_a_million_steps():
     np.testing.assert_allclose(found[-1000:], expected[-1000:], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_any_associative_operation(reverse):
     """Products of matrices do not commute."""

@@ -132,6 +132,7 @@ def arguments(name, inputs):
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_are_those_of_the_steps_one_by_one(name, reverse):
@@ -152,6 +153,7 @@ QUICK = ("normalised", "probabilities, normalised", "Viterbi", "the time in a qu
 FINITE = [name for name in PROGRAMS if name != "a chain from left to right"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, FINITE))
 def test_gradients_are_those_of_the_steps_one_by_one(name):
     step, init, inputs, _ = PROGRAMS[name]
@@ -169,6 +171,7 @@ def test_gradients_are_those_of_the_steps_one_by_one(name):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_no_loop_over_the_steps_is_left():
     step, init, inputs, _ = PROGRAMS["normalised"]
     outputs = scan(step, init, inputs[0])[1]
@@ -180,6 +183,7 @@ def test_no_loop_over_the_steps_is_left():
         assert "length=4096" in str(jax.make_jaxpr(f)(*args))
 
 
+@pytest.mark.slow
 def test_the_textbook_and_the_builder():
     outputs = scan(with_total, (START, 0.0), seen)[0]
     f = jaxify([seen, p], outputs, parallel=True)
@@ -193,6 +197,7 @@ def test_the_textbook_and_the_builder():
     assert np.isfinite(f(SEEN, LOGS)[1])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["normalised", "probabilities, normalised", "Viterbi"])
 def test_of_many_steps(name):
     step, init, inputs, _ = PROGRAMS[name]
@@ -202,6 +207,7 @@ def test_of_many_steps(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_no_state_is_lost_because_it_is_improbable_now():
     """One that is 1e-1000 times as probable as another, and later 1e1000 times."""
     rows = np.zeros((200, K))
@@ -215,6 +221,7 @@ def test_no_state_is_lost_because_it_is_improbable_now():
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["a forward pass in logarithms", "normalised", "Viterbi"])
 def test_what_is_impossible_stays_so(name):
     step, init, inputs, _ = PROGRAMS[name]
@@ -243,6 +250,7 @@ def test_coefficients_that_are_negative_take_the_steps_one_by_one():
         np.testing.assert_allclose(found, g(rows, matrix), rtol=1e-11)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "step",
     [
@@ -313,6 +321,7 @@ def random_step(seed):
     return step
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*takes its steps one by one")
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps(seed):
@@ -321,6 +330,7 @@ def test_random_steps(seed):
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_under_vmap_and_in_float32():
     step, init, inputs, _ = PROGRAMS["normalised"]
     f, g = (jaxify(inputs, scan(step, init, seen), parallel=form) for form in (True, False))
@@ -339,6 +349,7 @@ def test_under_vmap_and_in_float32():
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_inside_of_shard_map():
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("series",))
     over = jax.sharding.PartitionSpec("series")
