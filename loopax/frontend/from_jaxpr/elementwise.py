@@ -191,10 +191,11 @@ def _div(eqn: Any, x: Any, y: Any) -> Any:
 
 @rule("rem")
 def _rem(eqn: Any, x: Any, y: Any) -> Any:
-    """A remainder with the sign of ``x``; the IR's has that of ``y``."""
+    """A remainder with the sign of ``x``, also of a zero; the IR's has that of ``y``."""
     if x.type.dtype.startswith("float"):
         remainder = pt.mod(pt.abs(x), pt.abs(y))
-        return pt.switch(pt.lt(x, 0), -remainder, remainder)
+        signed = pt.switch(pt.lt(x, 0), -remainder, remainder)
+        return pt.switch(pt.lt(pt.abs(x), pt.abs(y)), x, signed)
     if x.type.dtype == "bool":
         raise refuse(eqn, "bool")
     remainder = pt.mod(x, y)

@@ -56,3 +56,37 @@ def test_truncated_normal_draws_are_native_and_within_their_bounds() -> None:
     assert ": native, " in fast.remarks[0]
     bounds = np.linspace(-3.0, 3.0, 50)
     assert (xs > bounds).all() and (xs < bounds + 1e-3).all()
+
+
+def zeros_of_both_signs(x: Any) -> Any:
+    return x * 0.0, 0.0 - x, jnp.mod(x, 1.0), jnp.fmod(x, 2.0), jnp.fmod(x, -2.0), jnp.sign(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_signs_of_zeros(dtype: str) -> None:
+    x = np.array([0.0, -0.0, 0.3, -0.3, 1.0, -1.0, 2.0, -4.0, np.nan], dtype)
+    fast = loopax.native(in_a_loop(zeros_of_both_signs), loops="native")
+    expected = jax.jit(zeros_of_both_signs)(x)
+    for found, wanted in zip(jax.tree.leaves(fast(x)), jax.tree.leaves(expected), strict=True):
+        assert_same_bits(found, wanted)
+    assert all(": native, " in line for line in fast.remarks), fast.remarks
+
+
+def test_a_constant_negative_zero_is_no_zero() -> None:
+    """PyTensor has one constant for both zeros, so that the loop stays a JAX loop."""
+
+    def angles(xs: Any) -> Any:
+        def step(total: Any, x: Any) -> Any:
+            return total + 0.0 * x, (
+                jnp.arctan2(x, 0.0),
+                jnp.arctan2(x, -0.0),
+                1 / jnp.full(2, -0.0),
+            )
+
+        return lax.scan(step, 0.0, xs)
+
+    fast = loopax.native(angles, loops="native")
+    xs = np.array([0.0, -0.0, 1.0])
+    for found, wanted in zip(jax.tree.leaves(fast(xs)), jax.tree.leaves(angles(xs)), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert "the constant -0.0" in fast.remarks[0]
