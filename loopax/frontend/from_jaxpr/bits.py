@@ -10,7 +10,8 @@ from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
 
 from loopax.facts.elementwise import is_elementwise
-from loopax.frontend.from_jaxpr.reading import FloatBits, refuse, rule
+from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
+from loopax.ir.ops.next_after import next_after
 
 _LOWEST = {
     "float32": -100,
@@ -111,3 +112,10 @@ def _and(eqn: Any, x: Any, y: Any) -> Any:
     if not n_cleared <= np.finfo(x.x.type.dtype).nmant:
         raise refuse(eqn, "bits of a float other than its lowest")
     return FloatBits(x.x, max(n_cleared, x.n_cleared))
+
+
+@rule("nextafter")
+def _nextafter(eqn: Any, x: Any, y: Any) -> Any:
+    if out_dtype(eqn) not in ("float32", "float64"):
+        raise refuse(eqn, out_dtype(eqn))
+    return next_after(x, y)

@@ -191,10 +191,11 @@ def _div(eqn: Any, x: Any, y: Any) -> Any:
 
 @rule("rem")
 def _rem(eqn: Any, x: Any, y: Any) -> Any:
-    """A remainder with the sign of ``x``; the IR's has that of ``y``."""
+    """A remainder with the sign of ``x``, also of a zero; the IR's has that of ``y``."""
     if x.type.dtype.startswith("float"):
         remainder = pt.mod(pt.abs(x), pt.abs(y))
-        return pt.switch(pt.lt(x, 0), -remainder, remainder)
+        signed = pt.switch(pt.lt(x, 0), -remainder, remainder)
+        return pt.switch(pt.lt(pt.abs(x), pt.abs(y)), x, signed)
     if x.type.dtype == "bool":
         raise refuse(eqn, "bool")
     remainder = pt.mod(x, y)
@@ -260,11 +261,15 @@ def _bessel(eqn: Any, x: Any) -> Any:
 
 @rule("polygamma")
 def _polygamma(eqn: Any, n: Any, x: Any) -> Any:
-    order = n.astype("int64")
-    is_order = pt.eq(order, n) & pt.ge(order, 0)
-    return pt.switch(
-        is_order, pt.polygamma(order, _require_float(eqn, x)), np.array(np.nan, x.type.dtype)
-    )
+    """The derivatives of digamma; nan, as in XLA, at infinity and at poles where the sign changes."""
+    values = pt.polygamma(n.astype("int64"), _require_float(eqn, x))
+    is_nan = pt.neq(n, pt.floor(n)) | pt.lt(n, 0)
+    is_even = pt.eq(pt.mod(n, 2), 0)
+    is_nan = is_nan | (is_even & pt.le(x, 0) & pt.eq(x, pt.floor(x)))
+    is_nan = is_nan | (pt.gt(n, 0) & pt.eq(x, np.array(np.inf, x.type.dtype)))
+    values = pt.switch(is_nan, np.array(np.nan, x.type.dtype), values)
+    is_first = pt.eq(n, 0) & pt.eq(x, 0)
+    return pt.switch(is_first, np.array(-np.inf, x.type.dtype), values)
 
 
 _OF_GAMMA_AND_BETA = {

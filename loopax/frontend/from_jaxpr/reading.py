@@ -145,11 +145,21 @@ def _is_key(atom: Any) -> bool:
 
 
 def constant(value: Any, aval: Any) -> Variable:
-    """A constant of a jaxpr in the IR."""
+    """A constant of a jaxpr in the IR.
+
+    Raises
+    ------
+    NotImportable
+        The constant is a random key, or contains -0.0: PyTensor merges constants that compare equal, and
+        the reciprocal of 0.0 is not that of -0.0.
+    """
     declared_type = tensor_type(aval)
     if str(getattr(value, "dtype", "")).startswith("key"):
         raise NotImportable("a constant random key")
-    return pt.constant(np.asarray(value, dtype=declared_type.dtype))
+    array = np.asarray(value, dtype=declared_type.dtype)
+    if array.dtype.kind == "f" and (np.signbit(array) & (array == 0)).any():
+        raise NotImportable("the constant -0.0")
+    return pt.constant(array)
 
 
 def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> list[Variable]:

@@ -23,15 +23,15 @@ def _prod(eqn: Any, x: Any) -> Any:
 
 @rule("reduce_max")
 def _max(eqn: Any, x: Any) -> Any:
-    return _extremum(eqn, x, pt.max, pt.maximum, largest=True)
+    return _extremum(eqn, x, pt.max, largest=True)
 
 
 @rule("reduce_min")
 def _min(eqn: Any, x: Any) -> Any:
-    return _extremum(eqn, x, pt.min, pt.minimum, largest=False)
+    return _extremum(eqn, x, pt.min, largest=False)
 
 
-def _extremum(eqn: Any, x: Any, reduce: Any, of_two: Any, largest: bool) -> Any:
+def _extremum(eqn: Any, x: Any, reduce: Any, largest: bool) -> Any:
     axes, dtype = list(eqn.params["axes"]), x.type.dtype
     if dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
@@ -39,7 +39,12 @@ def _extremum(eqn: Any, x: Any, reduce: Any, of_two: Any, largest: bool) -> Any:
         raise refuse(eqn, "empty arrays")
     if dtype == "bool":
         return (pt.any if largest else pt.all)(x, axis=axes)
-    return reduce(x, axis=axes) if axes else x
+    if not axes:
+        return x
+    if dtype.startswith("int") and not largest:
+        # PyTensor's minimum is that of the negated numbers, of which the least integer has none.
+        return pt.invert(pt.max(pt.invert(x), axis=axes))
+    return reduce(x, axis=axes)
 
 
 @rule("reduce_and", "reduce_or")

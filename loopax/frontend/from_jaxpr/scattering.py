@@ -21,12 +21,14 @@ from loopax.frontend.from_jaxpr.shapes import reshaped
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 
+_SUBTRACTIONS = {"scatter-sub", "scatter_sub"}
+_SUMS = {"scatter-add", "scatter_add"} | _SUBTRACTIONS
 # The functions of an element and its update, except for a write and a sum.
 _COMBINED = {"scatter-mul": pt.mul, "scatter-min": pt.minimum, "scatter-max": pt.maximum}
 _COMBINED |= {name.replace("-", "_"): op for name, op in _COMBINED.items()}
 
 
-@rule("scatter", "scatter-add", "scatter_add", *_COMBINED)
+@rule("scatter", *_SUMS, *_COMBINED)
 def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     numbers, name = eqn.params["dimension_numbers"], eqn.primitive.name
     batching = [
@@ -38,6 +40,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
         return x
     if name == "scatter" and not _is_plain_write(eqn.params["update_jaxpr"]):
         raise refuse(eqn, "writes by a function")
+    updates = -updates if name in _SUBTRACTIONS else updates
     sizes = [1] * x.type.ndim
     for axis, k in zip(window_axes, numbers.update_window_dims, strict=True):
         sizes[axis] = updates.type.shape[k]
@@ -62,7 +65,7 @@ def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> 
     """A write of one window; out of range it writes the elements that are there."""
     starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
     begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
-    adds = eqn.primitive.name in ("scatter-add", "scatter_add")
+    adds = eqn.primitive.name in _SUMS
     if eqn.primitive.name in _COMBINED:
         update = _COMBINED[eqn.primitive.name](read_window(x, begin, p.sizes), update)
     if is_dropped:
@@ -97,7 +100,7 @@ def _windows(
     order = [*(k for k in indexed_axes if p.sizes[k] != 1), *whole_axes]
     updates = updates.dimshuffle([*range(rank), *(rank + window_axes.index(k) for k in order)])
     transposed = x.dimshuffle([*indexed_axes, *whole_axes])
-    adds = eqn.primitive.name != "scatter"
+    adds = eqn.primitive.name in _SUMS
     n = transposed.type.shape[0]
     if is_dropped:
         valid = p.valid.dimshuffle([*range(rank), *["x"] * (updates.type.ndim - rank)])

@@ -30,6 +30,7 @@ from pytensor.scalar.math import (
 from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.type import complex_dtypes
 
+from loopax.ir.ops.next_after import NextAfter
 from loopax.ir.ops.threefry import Threefry
 from loopax.numba_backend.emit.expressions import (
     FALSE,
@@ -87,6 +88,7 @@ _FLOATS = {
     ps.IntDiv: "floor_divide({0}, {1})",
     ps.Mod: "remainder({0}, {1})",
     ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
+    NextAfter: "np.nextafter({0}, {1})",
 }
 # PyTensor's rewrites apply these to complex numbers too, and compare them, which Numba refuses.
 _COMPLEX = {kind: _FLOATS[kind].replace("{0} <", "{0}.real <") for kind in (Softplus, Log1mexp)}

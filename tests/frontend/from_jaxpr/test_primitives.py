@@ -68,7 +68,8 @@ ONE_FLOAT = {
     "digamma": lambda x: lax.digamma(x if DIGAMMA_IS_INFINITE_AT_0 else jnp.where(x == 0, 1, x)),
     "bessel": lambda x: (lax.bessel_i0e(jnp.nan_to_num(x)), lax.bessel_i1e(jnp.nan_to_num(x))),
     "polygamma": lambda x: [
-        lax.polygamma(jnp.full_like(x, n), jnp.clip(jnp.abs(x), 0.1, 50)) for n in (1, 2)
+        lax.polygamma(jnp.full_like(x, n), jnp.where(jnp.abs(x) < 50, x, jnp.inf))
+        for n in (1, 2, 3)
     ],
     "cube root": jnp.cbrt,
     "polynomial": lambda x: jnp.polyval(jnp.array([0.5, -1.0, 2.0, 3.0], x.dtype), x),
@@ -119,6 +120,7 @@ ONE_INTEGER = {
         for shift in (lax.shift_left, lax.shift_right_logical, shift_right)
     ],
     "number of bits": lax.population_count,
+    "extrema": lambda x: (x.max(), x.min(), jnp.argmax(x), jnp.argmin(x), jnp.ptp(x)),
     **{f"to {t}": lambda x, t=t: x.astype(t) for t in (*INTEGERS, "bool", *FLOATS)},
 }
 TWO_INTEGERS = {
@@ -350,9 +352,14 @@ READS = {
     "windows in one": lambda x, i: jax.vmap(lambda j: lax.dynamic_slice(x, (j, 1), (2, 2)))(i),
 }
 WRITES = {
-    "rows": lambda x, i: (x.at[i].set(1.0), x.at[i].add(x[:1])),
+    "rows": lambda x, i: (x.at[i].set(1.0), x.at[i].add(x[:1]), x.at[i].subtract(x[:1])),
     "a row": lambda x, i: (x.at[i[0]].set(5.0), x.at[i[3]].set(5.0), x.at[i[4]].set(x[0])),
     "a row, added": lambda x, i: (x.at[i[3]].add(5.0), x.at[i[4]].add(5.0), x.at[i[0]].add(1.0)),
+    "subtracted integers": lambda x, i: [
+        jnp.arange(3, dtype=t).at[j].subtract(jnp.abs(j).astype(t))
+        for t in ("int8", "uint64")
+        for j in (i, i[3])
+    ],
     "an element": lambda x, i: (x.at[i[1], i[2]].set(5.0), x.at[i[1], i[4]].set(5.0)),
     "an element, added": lambda x, i: (x.at[i[1], i[2]].add(5.0), x.at[i[4], i[2]].add(5.0)),
     "an element, combined": lambda x, i: (
@@ -388,6 +395,9 @@ WRITES = {
         lambda r, j: lax.dynamic_update_slice(r, jnp.full(2, j, r.dtype), (j,))
     )(x, i[:4]),
     "the derivative of a read": lambda x, i: jax.grad(lambda x: (x[i] ** 2).sum())(x),
+    "the derivative of a subtraction": lambda x, i: jax.grad(
+        lambda x: (x.at[i].subtract(2 * x[0]) ** 2).sum()
+    )(x),
 }
 OF_KEYS = {
     "split": lambda k: jax.random.key_data(jax.random.split(k)),

@@ -38,7 +38,7 @@ def test_the_ir_means_what_xla_computes(first: int) -> None:
     for seed in range(first, first + 10):
         try:
             n += compare(seed, ["value"], "ir")
-        except NotImportable:  # its loop stays JAX's
+        except (NotImportable, pytest.skip.Exception):  # its loop stays JAX's; see `in_the_ir`
             continue
     assert n > 3
 

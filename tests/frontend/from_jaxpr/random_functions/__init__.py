@@ -2,6 +2,7 @@
 
 writing        a random function, statement by statement
 arrays         statements that read, write, order and reshape arrays
+integers       statements on integers of each dtype
 control_flow   loops and branches, in each other
 comparing      the transformations of a function, the forms that it runs in, and their differences
 __main__       the command

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import jax
+import pytest
 
 from loopax.frontend.from_jaxpr.reading import NotImportable
 
@@ -60,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             for form in arguments.form or ["python"]:
                 try:
                     what = comparison.difference(form)
-                except NotImportable as error:
-                    counts[f"not importable: {error}"] += 1
+                except (NotImportable, pytest.skip.Exception) as error:
+                    counts[f"not compared: {error}"] += 1
                     continue
                 except Exception as error:
                     what = f"{type(error).__name__}: {error}"

@@ -74,6 +74,7 @@ def _write(rng: np.random.Generator, values: list[Value]) -> Value:
             lambda: x.at[i].set(y),
             lambda: x.at[..., i].set(y),
             lambda: x.at[i].add(y),
+            lambda: x.at[rows].subtract(y),
             lambda: x.at[i].multiply(y),
             lambda: x.at[i].max(y),
             lambda: x.at[rows].min(y),

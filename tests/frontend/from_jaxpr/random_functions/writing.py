@@ -13,6 +13,7 @@ from jax import lax
 
 from tests.frontend.from_jaxpr.random_functions.arrays import ARRAYS, Statement, Value, one_of, pick
 from tests.frontend.from_jaxpr.random_functions.control_flow import branch, loop
+from tests.frontend.from_jaxpr.random_functions.integers import typed_integers
 
 
 def _unary(rng: np.random.Generator, values: list[Value]) -> Value:
@@ -111,7 +112,7 @@ def _conversion(rng: np.random.Generator, values: list[Value]) -> Value:
 
 
 SIMPLE: list[Statement] = [_unary, _binary, _integers, _comparison, _flags, _choice, _conversion]
-SIMPLE += ARRAYS + ARRAYS
+SIMPLE += [typed_integers, *ARRAYS, *ARRAYS]
 SMALL = 40  # elements of the largest array that goes on
 
 

@@ -1,0 +1,36 @@
+"""``NextAfter``: the next float of a dtype towards another float, C's ``nextafter``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax.facts.record import ScalarFacts
+from loopax.facts.scalars import register_scalar
+
+
+class NextAfter(ps.BinaryScalarOp):
+    """``(x, y) -> the float next to x in the direction of y``, and ``y`` if both are equal.
+
+    >>> float(NextAfter(ps.upcast_out, name="next_after").impl(1.0, 2.0))
+    1.0000000000000002
+    """
+
+    nfunc_spec = ("nextafter", 2, 1)
+
+    def impl(self, x: Any, y: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.nextafter(x, y)
+
+    def c_code(self, *args: Any) -> str:
+        raise NotImplementedError("it runs in native code of Numba's")
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [x.zeros_like() for x in inputs]
+
+
+next_after = Elemwise(NextAfter(ps.upcast_out, name="next_after"))  # type: ignore[no-untyped-call]
+register_scalar(NextAfter, ScalarFacts(4.0, 40))
