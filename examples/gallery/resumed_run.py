@@ -1,8 +1,8 @@
 """Do earthquakes come in waves? A PyMC run that survives a stop
 
 A job on a cluster has a time limit, and a laptop goes to sleep. With `checkpoint="folder"` a run
-keeps its draws and the state of its sampler. Call it again, and it goes on: the draws are, to the
-last bit, those of a run that nothing has stopped.
+keeps its draws and the state of its sampler. Call it again, and it goes on: the draws equal, to the
+last bit, the draws of a run without a stop.
 
 The model is a state space model of counts (Durbin and Koopman 2012, Time Series Analysis by State
 Space Methods, 2nd ed., ch. 9). The logarithm of a year's rate follows the year before:
