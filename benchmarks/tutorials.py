@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import numba
 import numpy as np
-import pytensor.tensor as pt
 
 import loopax
 from examples.gallery.__main__ import machine
