@@ -1,4 +1,4 @@
-"""The folder of a checkpoint: what the run is, and records of draws with the sampler's state after them.
+"""The folder of a checkpoint: the description of a run, and its draws with the sampler's state after them.
 
     lock                 held by the process that draws
     run.json             what the draws depend on, by name; and random bits, the seed of a run without one

@@ -1,4 +1,4 @@
-"""Calls of ``pm.sample`` that write to a folder, and go on from what it has."""
+"""Calls of ``pm.sample`` that write to a folder, and resume from its content."""
 
 from __future__ import annotations
 
