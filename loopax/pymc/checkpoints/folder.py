@@ -82,7 +82,7 @@ class Checkpoint:
         except Exception as error:  # whatever NumPy raises for bytes that are no archive of arrays
             raise _damaged(self.path / name, f"{type(error).__name__}: {error}") from error
         if digest != self._digest(name, arrays):
-            raise _damaged(self.path / name, "its digest is not that of this run and this content")
+            raise _damaged(self.path / name, "its digest does not match this run and this content")
         return arrays
 
     def write(self, name: str, arrays: Arrays) -> None:
