@@ -242,9 +242,9 @@ def test_times_in_words() -> None:
 
 def test_a_check_runs_smaller_sizes() -> None:
     runner = pytest.importorskip("examples.gallery.__main__", reason="matplotlib draws")
-    code = 'run = {"draws": 1000, "tune": 1000}; f(data_sets=1000, steps=1000, draws=10000)'
+    code = 'run = {"draws": 1000, "tune": 700}; f(data_sets=1000, steps=1000, draws=50)'
     assert runner.shortened(code) == (
-        'run = {"draws": 100, "tune": 100}; f(data_sets=100, steps=1000, draws=10000)'
+        'run = {"draws": 100, "tune": 100}; f(data_sets=100, steps=1000, draws=50)'
     )
 
 
