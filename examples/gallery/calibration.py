@@ -88,13 +88,13 @@ def study(slip=False):
 # %%
 # A pool of processes calls it.
 #
-# - The function goes to the processes as its program. So this works from a notebook, where a
+# - The function travels to the processes as its program. So this also works in a notebook, where a
 #   process could not import a function that a cell defines.
-# - A process loads the native code that the first call has left in the cache on disk: it compiles
-#   nothing. To import the packages takes it seconds, so make a pool once, and use it again.
-# - The noise is an input. Native code with its own NumPy generator is not kept on disk.
+# - A process loads native code from the cache on disk, where the first call has left it, and
+#   compiles nothing. It takes seconds to import the packages, so make one pool and reuse it.
+# - The noise is an input, because native code that draws from a NumPy generator is not kept on disk.
 # - The function travels with each chunk of the work, so chunks are large.
-# - Processes are started with `"spawn"`. JAX has threads, which do not survive a fork.
+# - Processes are started with `"spawn"`, because JAX has threads, which do not survive a fork.
 #
 # Each data set has its own generator, so the result is the same for any number of processes.
 
@@ -116,29 +116,30 @@ def ranks(executor, study, data_sets):
 
 
 # %%
-# Native functions also run in threads, in parallel, without a start and without copies. Choose
-# processes if Python code around the calls takes time, or to go on to many machines:
-# `dask.distributed.Client.map` and `joblib.Parallel` take the same function.
+# Native functions also run in parallel in threads, which start at once and copy nothing. Choose
+# processes if Python code around the calls takes time, or for many machines:
+# `dask.distributed.Client.map` and `joblib.Parallel` take the same function. Either scales with the
+# free cores. The cores of the machine below were busy, so its ratios say little.
 
 
 def compare(pool, study):
-    """Time a hundred data sets in processes, in threads, and one after the other."""
+    """Time the workers of processes and threads, and one thread alone."""
     with (
         ThreadPoolExecutor(CORES) as threads,
         ThreadPoolExecutor(1) as single,
     ):
         compare_times(
             {
-                f"{CORES} processes": lambda: ranks(pool, study, 100),
-                f"{CORES} threads": lambda: ranks(threads, study, 100),
-                "one thread": lambda: ranks(single, study, 100),
+                f"{CORES} processes": lambda: ranks(pool, study, 400),
+                f"{CORES} threads": lambda: ranks(threads, study, 400),
+                "one thread": lambda: ranks(single, study, 400),
             }
         )
 
 
 # %%
-# With the right sampler a bar is within the grey band 99 times in 100. A slip in the likelihood,
-# which the trace of one chain would not show, lets the ranks pile up at the ends.
+# With the right sampler, a bar is within the grey band 99 times in 100. With a slip in the
+# likelihood, which the trace of one chain would not show, the ranks pile up at one end.
 
 
 def bars(ranks):
@@ -169,13 +170,16 @@ def draw(by_sampler):
 
 
 # %%
-# A new process imports the script, so all that starts processes is behind a condition.
+# A new process imports the script, so the code that starts processes is behind a condition.
 
 if __name__ == "__main__":
     right, wrong = study(), study(slip=True)
     began = time.perf_counter()
     right(*noise(np.random.default_rng(1)))
     print(f"first call, compiled  {time.perf_counter() - began:5.2f} s")
+    wrong(
+        *noise(np.random.default_rng(1))
+    )  # compiled before processes load it
     with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
         began = time.perf_counter()
         pool.submit(right, *noise(np.random.default_rng(1))).result()

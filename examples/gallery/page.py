@@ -168,10 +168,18 @@ def download(name):
     return f'{text}\n{indent}figure.savefig("{name}.png")\n'
 
 
+def shown(name):
+    """The code that shows the picture: a notebook draws no figure that was made without pyplot."""
+    return (
+        "from IPython.display import Image\n\n"
+        f'figure.savefig("{name}.png")\nImage("{name}.png")'
+    )
+
+
 def notebook(name):
     """An example as a Jupyter notebook; its last cell shows the picture."""
     title, found = cells(source(name))
-    found = [("text", f"# {title}"), *found, ("code", "figure")]
+    found = [("text", f"# {title}"), *found, ("code", shown(name))]
     written = [
         {
             "id": f"cell-{k}",

@@ -156,7 +156,7 @@ def test_an_example_can_be_downloaded(name: str) -> None:
     notebook = json.loads(page.notebook(name))
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     compile("\n".join(code), name, "exec")
-    assert code[-1].endswith("figure") and notebook["nbformat"] == 4
+    assert code[-1].endswith(f'Image("{name}.png")') and notebook["nbformat"] == 4
     text = page.page(name)
     assert f"[script]({name}.py)" in text and f"[notebook]({name}.ipynb)" in text
     assert f"`loopax[{','.join(page.extras(name))}]`" in text
