@@ -10,7 +10,7 @@ over the cores. Here the sampler is a random-walk Metropolis sampler for the GAR
 
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
@@ -54,7 +54,7 @@ def log_likelihood(alpha, beta, returns, slip):
     return loopax.scan(day, pt.constant(1.0), returns)[1].sum()
 
 
-def study(slip=False):
+def study(slip=False, **options):
     """A function of noise: how many draws of alpha and of beta are below the truth."""
     first, shocks = pt.dvector("first"), pt.dvector("shocks")
     proposals, log_uniforms = pt.dmatrix("proposals"), pt.dvector("log u")
@@ -81,7 +81,7 @@ def study(slip=False):
     return loopax.jaxify(
         [first, shocks, proposals, log_uniforms],
         (path[THIN - 1 :: THIN] < truth).sum(axis=0),
-        backend="numba",
+        **options,
     )
 
 
@@ -116,26 +116,10 @@ def ranks(executor, study, data_sets):
 
 
 # %%
-# Native functions also run in parallel in threads, which start at once and copy nothing. Choose
-# processes if Python code around the calls takes time, or for many machines:
-# `dask.distributed.Client.map` and `joblib.Parallel` take the same function. Either scales with the
-# free cores. The cores of the machine below were busy, so its ratios say little.
-
-
-def compare(pool, study):
-    """Time the workers of processes and threads, and one thread alone."""
-    with (
-        ThreadPoolExecutor(CORES) as threads,
-        ThreadPoolExecutor(1) as single,
-    ):
-        compare_times(
-            {
-                f"{CORES} processes": lambda: ranks(pool, study, 400),
-                f"{CORES} threads": lambda: ranks(threads, study, 400),
-                "one thread": lambda: ranks(single, study, 400),
-            }
-        )
-
+# Native functions also run in parallel in threads, which start at once and copy nothing:
+# `ThreadPoolExecutor` takes the place of the pool. Choose processes if Python code around the calls
+# takes time, or for many machines: `dask.distributed.Client.map` and `joblib.Parallel` take the
+# same function.
 
 # %%
 # With the right sampler, a bar is within the grey band 99 times in 100. With a slip in the
@@ -173,16 +157,16 @@ def draw(by_sampler):
 # A new process imports the script, so the code that starts processes is behind a condition.
 
 if __name__ == "__main__":
-    right, wrong = study(), study(slip=True)
+    right = study(backend="numba")
+    wrong = study(slip=True, backend="numba")
+    inputs = noise(np.random.default_rng(1))
     began = time.perf_counter()
-    right(*noise(np.random.default_rng(1)))
+    right(*inputs)
     print(f"first call, compiled  {time.perf_counter() - began:5.2f} s")
-    wrong(
-        *noise(np.random.default_rng(1))
-    )  # compiled before processes load it
+    wrong(*inputs)  # compiled here, before the processes load it
     with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
         began = time.perf_counter()
-        pool.submit(right, *noise(np.random.default_rng(1))).result()
+        pool.submit(right, *inputs).result()
         print(f"first call, process   {time.perf_counter() - began:5.2f} s")
         began = time.perf_counter()
         by_sampler = {
@@ -190,10 +174,19 @@ if __name__ == "__main__":
             "The sampler with a slip": ranks(pool, wrong, data_sets=1000),
         }
         print(f"all posteriors        {time.perf_counter() - began:5.2f} s")
-        compare(pool, right)
     p_right, p_wrong = (
         chisquare(bars(found)).pvalue for found in by_sampler.values()
     )
     print(f"p-value {p_right:.2f}, with the slip {p_wrong:.0e}")
     assert p_wrong < 1e-6 < 0.01 < p_right
     figure = draw(by_sampler)
+
+    # One data set, natively and by XLA, which takes longer for each small step.
+    by_xla = study(loops="xla")
+    np.testing.assert_array_equal(right(*inputs), by_xla(*inputs))
+    compare_times(
+        {
+            "native code": lambda: right(*inputs),
+            "JAX's operations": lambda: np.asarray(by_xla(*inputs)),
+        }
+    )
