@@ -22,6 +22,14 @@ from benchmarks.native import natives
 from benchmarks.native_calls import KINDS, LIMITS, native_call
 from benchmarks.native_cold import colds, growth
 from benchmarks.native_functions import jax_functions, native_functions
+from benchmarks.one_core import (
+    OPTION,
+    UNAVAILABLE,
+    figures_of,
+    is_available,
+    run_on_one_core,
+    with_one_core,
+)
 from benchmarks.parallel import parallels
 from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
@@ -78,6 +86,11 @@ def main(argv=None):
         action="store_true",
         help="PyTensor's own Numba mode too, in native and native-cold (minutes)",
     )
+    parser.add_argument(
+        OPTION,
+        action="store_true",
+        help="measure once more on one core: a column in tables beside XLA, a second table of models",
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all timings there")
     parser.add_argument(
         "--only",
@@ -93,7 +106,10 @@ def main(argv=None):
         metavar="PATH",
         help="where the picture of the models goes (default: %(default)s)",
     )
+    argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parser.parse_intermixed_args(argv)
+    if arguments.one_core and not is_available():
+        parser.error(UNAVAILABLE)
     if arguments.only and not {"models", "jax-functions"} & {*(arguments.which or ["models"])}:
         parser.error("--only goes with models and jax-functions")
     arguments.which = arguments.which or ["models"] * bool(arguments.only)
@@ -117,13 +133,20 @@ def main(argv=None):
     for figure in measure(which, programs, arguments):
         figures.append(figure)
         say("    {:.3g} ({:.3g} to {:.3g})".format(*figure.estimate))
+    run, on_one_core = as_json(figures, about), []
+    if arguments.one_core:
+        say("once more, on one core")
+        run["one core"] = run_on_one_core([word for word in argv if word != OPTION])
+        figures, on_one_core = with_one_core(figures, run["one core"]), figures_of(run["one core"])
     print(table(figures, about))
+    for title, each in (("", figures), ("\non one core:", on_one_core)):
+        if any(figure.measured in MODEL for figure in each):
+            print(f"{title}{models_table(each)}")
     if any(figure.measured in MODEL for figure in figures):
-        print(models_table(figures))
         pictured(figures, arguments.picture)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(as_json(figures, about), indent=1) + "\n")
+        arguments.json.write_text(json.dumps(run, indent=1) + "\n")
     return 0
 
 

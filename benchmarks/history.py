@@ -81,14 +81,15 @@ def _order(release: str) -> list[float]:
     return [np.inf] if release == NEXT else [*map(float, release.split("."))]
 
 
-def from_run(run: dict[str, Any], release: str) -> Record:
-    """The record of what ``python -m benchmarks models --json`` has written."""
+def from_run(run: dict[str, Any], release: str) -> list[Record]:
+    """The records of a run: on the cores that it had, and with ``--one-core`` on one."""
+    again = from_run(run["one core"], release) if "one core" in run else []
     speed: dict[str, dict[str, float]] = {}
     for figure in run["figures"]:
         if figure["measured"] == EVALUATION:
             faster = float(f"{1 / figure['ratio']['median']:.3g}")
             speed.setdefault(figure["program"], {})[figure["comparison"]] = faster
-    return Record(release, run["environment"]["cores"], speed)
+    return [Record(release, run["environment"]["cores"], speed), *again]
 
 
 def title(model: str) -> str:
@@ -155,7 +156,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     for run in arguments.runs:
-        from_run(json.loads(run.read_text("utf-8")), arguments.release).write()
+        for record in from_run(json.loads(run.read_text("utf-8")), arguments.release):
+            record.write()
     PAGE.write_text(page(PAGE.read_text("utf-8"), records()), encoding="utf-8")
 
 

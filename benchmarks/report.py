@@ -48,6 +48,7 @@ class Figure(NamedTuple):
     limit: float | None
     pairs: Pairs
     memory: Memory | None = None  # where it is measured too
+    one_core: Estimate | None = None  # of a second run, by `--one-core`
 
     @property
     def estimate(self) -> Estimate:
@@ -83,6 +84,9 @@ NATIVE_MEDIAN = {"forward": 1.2, "pytensor.grad": 3.0, "loopax.grad": 3.0}  # ov
 COMPARED = tuple(NATIVE_MEDIAN)
 
 HEAD = f"{'ratio':<5} {'interval':^12} {'limit':>5} {'holds':<5} {'hand':>7}"
+ONE_CORE = f" {'1 core':>6}"
+# The tables of programs that XLA may run on several cores.
+BESIDE_XLA = ("one call", "first result", KERNELS, JAX_FUNCTIONS, JAX_FIRST, STOPPING)
 
 
 def table(figures: list[Figure], about: dict[str, Any]) -> str:
@@ -93,8 +97,9 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
     ]
     loops = [figure for figure in figures if figure.measured in ("one call", "first result")]
     if loops:
-        titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
-        lines += ["", line("", "", titles), line("", "", [HEAD, HEAD])]
+        head = HEAD + one_core_head(loops)
+        titles = [f"{title:<{len(head)}}" for title in ("one call", "first result")]
+        lines += ["", line("", "", titles), line("", "", [head, head])]
     for program, group in groupby(loops, lambda figure: figure.program):
         for comparison, row in groupby(group, lambda figure: figure.comparison):
             lines.append(line(program, comparison, [cell(figure) for figure in row]))
@@ -102,6 +107,7 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
     for measured, title, head, row in SECTIONS:
         found = [figure for figure in figures if figure.measured == measured]
         if found:
+            head = head and head + one_core_head(found)
             lines += ["", title, *(["", head] if head else []), *map(row, found)]
         if found and measured == NATIVE:
             lines += ["", *medians(found)]
@@ -129,7 +135,10 @@ def medians_of_functions(figures: list[Figure]) -> Iterator[str]:
     """Of the ratios of JAX functions."""
     for comparison in dict.fromkeys(f.comparison for f in figures):
         ratios = [f.estimate.median for f in figures if f.comparison == comparison]
-        yield f"{comparison:<14}of {len(ratios)}: median {np.median(ratios):.2f}, worst {max(ratios):.2f}"
+        alone = [f.one_core.median for f in figures if f.comparison == comparison and f.one_core]
+        on_one = f"; on one core {np.median(alone):.2f}, worst {max(alone):.2f}" if alone else ""
+        middle, worst = np.median(ratios), max(ratios)
+        yield f"{comparison:<14}of {len(ratios)}: median {middle:.2f}, worst {worst:.2f}{on_one}"
 
 
 def line(program: str, comparison: str, cells: list[str]) -> str:
@@ -140,7 +149,15 @@ def cell(figure: Figure) -> str:
     median, low, high = figure.estimate
     limit = "" if figure.limit is None else f"{figure.limit:.3g}"
     interval = f"[{low:.2f}, {high:.2f}]"
-    return f"{median:<5.2f} {interval:<12} {limit:>5} {figure.holds:<5} {hand(figure):>7}"
+    text = f"{median:<5.2f} {interval:<12} {limit:>5} {figure.holds:<5} {hand(figure):>7}"
+    if figure.one_core is None or figure.measured not in BESIDE_XLA:
+        return text
+    return f"{text} {figure.one_core.median:>6.2f}"
+
+
+def one_core_head(figures: list[Figure]) -> str:
+    """The head of the column of one core, if there is one."""
+    return ONE_CORE if any(f.one_core and f.measured in BESIDE_XLA for f in figures) else ""
 
 
 def overhead_line(figure: Figure) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import numba
 import numpy as np
-import pytensor.tensor as pt
 
 import loopax
 from examples.gallery.__main__ import machine
@@ -34,13 +33,10 @@ def from_numba(page: ModuleType) -> Iterator[Comparison]:
     in_numba = numba.njit(page.epidemic)
     args = (0.3, 0.1, page.contacts)
     arrays = (np.array(0.3), np.array(0.1), page.contacts)
-    beta, gamma, contacts = pt.dscalar("beta"), pt.dscalar("gamma"), pt.dvector("contacts")
-    _, infected = loopax.scan(page.epidemic_step(beta, gamma), (0.99, 0.01, 0.0), contacts)
-    declared = loopax.jaxify([beta, gamma, contacts], infected, backend="numba")
     yield (
         "the infected of 365 days",
         {
-            "loopax, declared inputs": lambda: declared(*args),
+            "loopax, declared inputs": lambda: page.declared(*args),
             "NumPy": lambda: page.epidemic(*args),
             "numba.njit": lambda: in_numba(*args),
             "loopax, native": lambda: page.infected(*args),

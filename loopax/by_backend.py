@@ -1,4 +1,4 @@
-"""Transformations of what `jaxify` returns: by its backend, or of its program, rebuilt as a graph."""
+"""Transformations of what `jaxify` returns, by its backend or by its program, rebuilt as a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native code over many rows, so many at a time."""
+"""Native code over many rows, in chunks."""
 
 from __future__ import annotations
 

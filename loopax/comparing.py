@@ -1,4 +1,4 @@
-"""`compare`: one program in every form on a user's own data, before it is trusted."""
+"""The function `compare`: one program in every form on a user's own data, before it is trusted."""
 
 from __future__ import annotations
 

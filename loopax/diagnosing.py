@@ -1,4 +1,4 @@
-"""`diagnose`: the origin of the first number that is not finite, with its step and line."""
+"""The function `diagnose`: the origin of the first number that is not finite, with its step and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m loopax doctor``: which versions are here, and whether they work. For reports of faults."""
+"""The command ``python -m loopax doctor``: installed versions, and whether they work. For bug reports."""
 
 from __future__ import annotations
 

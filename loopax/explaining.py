@@ -1,4 +1,4 @@
-"""`explain`: what the passes do to a program, for whoever wants to see it."""
+"""The function `explain`: a report on the changes that the passes make to a program."""
 
 from __future__ import annotations
 

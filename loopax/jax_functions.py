@@ -1,4 +1,4 @@
-"""`from_jax`: a function of JAX in a PyTensor program."""
+"""The function `from_jax`: a JAX function in a PyTensor program."""
 
 from __future__ import annotations
 

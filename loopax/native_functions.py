@@ -1,4 +1,4 @@
-"""`native`: a function of JAX whose loops are native code."""
+"""The function `native`: a JAX function whose loops are native code."""
 
 from __future__ import annotations
 

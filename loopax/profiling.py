@@ -1,4 +1,4 @@
-"""`profile`: the measured time of each loop and each kind of op of a program."""
+"""The function `profile`: the measured time of each loop and each kind of op of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxify`: what it takes, read into a program, and the backend that is asked for."""
+"""The function `jaxify`: it reads its arguments as a program, and calls the requested backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the packages that loopax needs are here in versions that it works with, before one is imported.
+"""Check of the installed versions of the packages that loopax needs, before one is imported.
 
 The bounds are those of pyproject.toml, as the metadata of the installed loopax has them. This module
 imports nothing but the standard library: what it says has to be said where an import of JAX or Numba fails.

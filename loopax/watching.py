@@ -1,4 +1,4 @@
-"""`watched`: a function that returns what is watched in its program, too."""
+"""The function `watched`: a function that also returns the watched values of its program."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ print(loopax.explain(potential))
 # %%
 # So does the posterior: the means differ by less than three Monte Carlo standard errors.
 
-draws = 1000 if gallery.timing else 200
+draws = 1000
 native_draws, xla_draws = (
     sample(f, draws) for f in (potential, info.potential_fn)
 )

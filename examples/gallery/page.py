@@ -27,6 +27,8 @@ EXAMPLES = {
     "gaussian_process": "A loop in place of a large matrix",
     "mixture": "An unchanged PyMC model without a loop",
     "gibbs_sampler": "Updates of shared variables; a hundred chains by vmap",
+    "resumed_run": "A sampler's state on disk; the draws of a run without a stop",
+    "calibration": "One native function, called by a pool of processes",
     "nan_hunt": "Three failures, and the step, line and cause of each",
     "numpyro_garch": "A NumPyro model whose lax.scan becomes native in one line",
     "particle_filter": "Draws and a search inside the loop",
@@ -159,13 +161,25 @@ def extras(name):
 
 def download(name):
     """The script of an example as a program of its own, which saves its picture."""
-    return f'{source(name).rstrip()}\n\nfigure.savefig("{name}.png")\n'
+    text = source(name).rstrip()
+    # A script that starts processes makes its figure in `if __name__ == "__main__":`.
+    is_guarded = isinstance(ast.parse(text).body[-1], ast.If)
+    indent = "    " if is_guarded else "\n"
+    return f'{text}\n{indent}figure.savefig("{name}.png")\n'
+
+
+def shown(name):
+    """The code that shows the picture: a notebook draws no figure that was made without pyplot."""
+    return (
+        "from IPython.display import Image\n\n"
+        f'figure.savefig("{name}.png")\nImage("{name}.png")'
+    )
 
 
 def notebook(name):
     """An example as a Jupyter notebook; its last cell shows the picture."""
     title, found = cells(source(name))
-    found = [("text", f"# {title}"), *found, ("code", "figure")]
+    found = [("text", f"# {title}"), *found, ("code", shown(name))]
     written = [
         {
             "id": f"cell-{k}",

@@ -1,1 +1,1 @@
-"""Errors, options and locks, and adapters of other libraries: what every other folder stands on."""
+"""Errors, options, locks and adapters of other libraries, on which every other folder depends."""

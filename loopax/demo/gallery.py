@@ -45,9 +45,14 @@ def compare_times(calls):
     *_, last = calls
     for name, each in zip(calls, seconds, strict=True):
         ratio = each / seconds[-1]
-        print(f"{name:34}{1e6 * each:13.0f} us{ratio:9.2g}")
+        print(f"{name:34}{in_words(each):>16}{ratio:9.2g}")
         if name != last:
             ratios[f"{name} / {last}"] = ratio
+
+
+def in_words(seconds):
+    """A time in microseconds, or in seconds if it is longer than a tenth of a second."""
+    return f"{seconds:.2f} s" if seconds > 0.1 else f"{1e6 * seconds:.0f} us"
 
 
 def pytensor_scan(step, init, xs=None, length=None):

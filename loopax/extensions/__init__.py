@@ -1,1 +1,1 @@
-"""Powers beside the core: each a folder with a record of what it provides."""
+"""Optional features: each a folder with a record of what it provides."""

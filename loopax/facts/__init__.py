@@ -1,4 +1,4 @@
-"""Facts of an op, said once: its record, which every analysis, pass and estimate of cost asks."""
+"""The facts about each op: one record that every analysis, pass and cost estimate reads."""
 
 from loopax.facts import axes, elementwise, indexing, products, shapes  # noqa: F401  (their records)
 from loopax.facts.families import elementwise_op, op_along_axes, reduction_op

@@ -1,4 +1,4 @@
-"""Ops that move, reduce or go along axes."""
+"""Records of ops that move, reduce or run along axes."""
 
 from __future__ import annotations
 

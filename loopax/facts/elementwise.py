@@ -1,4 +1,4 @@
-"""Elementwise ops: which function of numbers they apply, and what that says of arrays."""
+"""Records of elementwise ops: their functions of numbers, and the properties that follow for arrays."""
 
 from __future__ import annotations
 

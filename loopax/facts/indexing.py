@@ -1,4 +1,4 @@
-"""Ops that read or write at indices."""
+"""Records of ops that read or write at indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products, and an op on each row of a stack."""
+"""Records of sums of products, and of ops on each row of a stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of an op: what every analysis, every pass and every estimate of cost knows of it.
+"""The record of an op, which every analysis, pass and cost estimate reads.
 
 >>> import pytensor.tensor as pt
 >>> from loopax.facts import facts_of

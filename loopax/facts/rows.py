@@ -1,4 +1,4 @@
-"""One row of what is computed of whole arrays: ``2 * trace * other`` -> ``2 * row * other_row``.
+"""One row of an expression of whole arrays: ``2 * trace * other`` -> ``2 * row * other_row``.
 
 A node works row by row where the leading axis of its result runs along the leading axes of its inputs, so
 that a step of a loop can do for its row what the node does for all of them.

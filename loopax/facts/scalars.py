@@ -1,4 +1,4 @@
-"""Functions of numbers: their algebra, and what they cost.
+"""Records of functions of numbers: their algebra and cost.
 
 Nanoseconds were measured as `costs.py` says, with native code's own vector functions. Cycles are rough, for
 a number in a step of a loop, by the C library. A function that was never measured is taken to cost as a

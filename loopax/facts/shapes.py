@@ -1,4 +1,4 @@
-"""Ops that ask for shapes, give shapes, or put arrays together."""
+"""Records of ops that read shapes, set shapes, or join arrays."""
 
 from __future__ import annotations
 

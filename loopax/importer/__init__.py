@@ -1,1 +1,1 @@
-"""Foreign ops -> the IR, in every graph, whoever has made it."""
+"""Conversion of foreign ops to the IR, in every graph."""

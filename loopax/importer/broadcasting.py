@@ -1,4 +1,4 @@
-"""A tensor in the shape that it has together with others."""
+"""A tensor broadcast to the common shape of several tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign ops -> the IR: everything that holds a graph of its own is opened.
+"""Foreign ops -> the IR: every op with an inner graph is opened.
 
     pytensor.scan's Scan             -> ir.Scan
     OpFromGraph                      -> its graph, inlined

@@ -1,4 +1,4 @@
-"""Instances of one graph, or of equal ones, that stay calls of it.
+"""Instances of one graph, or of equal graphs, that remain calls.
 
     op(x, a) + op(y, b)  ->  Call{op}(x, a) + Call{op}(y, b)
 

@@ -1,4 +1,4 @@
-"""Splines of SciPy's as polynomials, one for each interval; PyMC has them in interpolated distributions.
+"""SciPy's splines as polynomials, one for each interval; PyMC uses them in interpolated distributions.
 
     SplineWrapper(spline)(x)  ->  c[0, i] d**k + ... + c[k, i],  with i the interval of x, d = x - knots[i]
 

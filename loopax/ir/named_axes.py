@@ -1,4 +1,4 @@
-"""Tensors with named axes, `pytensor.xtensor`: a program is read with plain tensors in their place.
+"""Tensors with named axes, `pytensor.xtensor`, replaced by plain tensors when a program is read.
 
 Loops, branches and callables hold arrays, which have no names: names stay in the structure of
 arguments and results, and PyTensor's own rewrites replace operations on named tensors by plain ones.

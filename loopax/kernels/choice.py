@@ -1,4 +1,4 @@
-"""Whether a program runs as a kernel, native on the CPU, or as JAX's operations."""
+"""Decision whether a program runs as a native kernel on the CPU, or as JAX's operations."""
 
 from __future__ import annotations
 

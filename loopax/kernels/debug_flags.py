@@ -1,4 +1,4 @@
-"""Flags of JAX for debugging, around compiled programs: ``jax_debug_nans``, ``jax_debug_infs``, no jit."""
+"""JAX's debug flags around compiled programs: ``jax_debug_nans``, ``jax_debug_infs``, no jit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The derivatives of a kernel, which are kernels again, to any order.
+"""Derivatives of a kernel, which are kernels too, to any order.
 
 The native code comes from the IR's derivatives (`derivative_graphs`); JAX differentiates the form in
 its own operations. Each derivative is built once for a kernel and the positions ``wrt`` of the

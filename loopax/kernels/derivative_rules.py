@@ -1,4 +1,4 @@
-"""The rules of `loopax_kernel`'s derivatives: forwards, and, taken apart, backwards.
+"""Derivative rules of `loopax_kernel`: forward mode, and its division for reverse mode.
 
 Forwards one kernel gives the outputs and their tangents; two do, where many tangents share their
 outputs (`jax.jacfwd`) and where a gradient is differentiated. Backwards JAX first computes all that

@@ -1,4 +1,4 @@
-"""Which form of a program is faster, by a run of each: for programs whose costs are too close to tell.
+"""Measurement of both forms of a program, if their estimated costs are too close to tell.
 
 The arguments are made up: a loop that takes its steps whatever the values are takes as long for any. One
 that ends when a value says so might never end, and is not measured (`loopax.kernels.cost`).

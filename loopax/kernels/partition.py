@@ -1,4 +1,4 @@
-"""A function and its pullback as two graphs: the first keeps residuals that are dear to compute again.
+"""A function and its pullback as two graphs: the first keeps residuals that are expensive to recompute.
 
     before   x -> y                           before   x, dy -> dx   (runs the loop of y once more)
     after    x -> y, states                   after    x, states, dy -> dx

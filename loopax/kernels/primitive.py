@@ -1,4 +1,4 @@
-"""``loopax_kernel``: a `Kernel` as a primitive of JAX; its shapes, batches and lowering.
+"""The primitive ``loopax_kernel``: its shapes, batches and lowering.
 
 Its derivatives and batches are the same primitive, with other kernels or more axes, so that every
 transformation of JAX applies, to any order. On the CPU it is one call of native code; on other

@@ -1,4 +1,4 @@
-"""Notes of a pass on its changes, beside the graph that it leaves: for `loopax.explain`."""
+"""A pass's notes on its changes, for `loopax.explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs made of graphs, and numbers about them, which may be on disk from another process."""
+"""Rewritten graphs, and numbers about them, perhaps from another process by disk."""
 
 from __future__ import annotations
 

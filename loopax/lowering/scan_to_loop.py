@@ -1,4 +1,4 @@
-"""``Scan`` -> ``Loop``, with neither sequences nor traces: what a backend writes as a loop of its own.
+"""Structured loops ``Scan`` -> ``Loop`` without sequences and traces, for backends with their own loops.
 
     finals, traces = Scan(n_steps, xs, states, consts)
     ->

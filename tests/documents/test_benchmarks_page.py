@@ -1,5 +1,7 @@
 """docs/benchmarks.md has the numbers of the records in benchmarks/records."""
 
+from typing import Any
+
 import pytest
 
 from benchmarks.history import (
@@ -29,14 +31,24 @@ def test_every_record_has_the_models_with_a_loop() -> None:
         assert all(set(row) <= set(ROUTES) for row in record.speed.values())
 
 
-def test_a_run_becomes_a_record() -> None:
-    ratio = {"median": 0.25, "low": 0.2, "high": 0.3}
+def run(cores: int) -> dict[str, Any]:
+    """A run of one model, as ``python -m benchmarks models --json`` writes it."""
+    ratio = {"median": 0.25 * cores, "low": 0.2, "high": 0.6}
     figures = [
         {"program": "garch", "comparison": "Numba", "measured": measured, "ratio": ratio}
         for measured in (EVALUATION, "first result")
     ]
-    run = {"environment": {"cores": 1}, "figures": figures}
-    assert from_run(run, NEXT) == Record(NEXT, 1, {"garch": {"Numba": 4.0}})
+    return {"environment": {"cores": cores}, "figures": figures}
+
+
+def test_a_run_becomes_a_record() -> None:
+    assert from_run(run(1), NEXT) == [Record(NEXT, 1, {"garch": {"Numba": 4.0}})]
+
+
+def test_a_run_with_one_core_becomes_two_records() -> None:
+    two, one = from_run(run(2) | {"one core": run(1)}, NEXT)
+    assert (two.cores, one.cores) == (2, 1)
+    assert (two.speed["garch"], one.speed["garch"]) == ({"Numba": 2.0}, {"Numba": 4.0})
 
 
 def test_records_are_named_by_release_and_cores() -> None:

@@ -150,11 +150,13 @@ def test_an_example_can_be_downloaded(name: str) -> None:
         "benchmarks",
         "tests",
     }
-    assert ast.unparse(program.body[-1]) == f"figure.savefig('{name}.png')"
+    last = program.body[-1]
+    last = last.body[-1] if isinstance(last, ast.If) else last
+    assert ast.unparse(last) == f"figure.savefig('{name}.png')"
     notebook = json.loads(page.notebook(name))
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     compile("\n".join(code), name, "exec")
-    assert code[-1].endswith("figure") and notebook["nbformat"] == 4
+    assert code[-1].endswith(f'Image("{name}.png")') and notebook["nbformat"] == 4
     text = page.page(name)
     assert f"[script]({name}.py)" in text and f"[notebook]({name}.ipynb)" in text
     assert f"`loopax[{','.join(page.extras(name))}]`" in text
@@ -232,6 +234,18 @@ def test_the_overview_has_a_row_for_each_record(tmp_path: Path) -> None:
     drawn = (tmp_path / "overview.svg").read_text(encoding="utf-8")
     assert "<!-- GARCH -->" in drawn and "<!-- Nile -->" in drawn and "<!-- SIR -->" not in drawn
     assert "prefers-color-scheme: dark" in drawn and "#ffffff" not in drawn.partition("</style>")[2]
+
+
+def test_times_in_words() -> None:
+    assert [gallery.in_words(s) for s in (2.5e-6, 0.02, 1.234)] == ["2 us", "20000 us", "1.23 s"]
+
+
+def test_a_check_runs_smaller_sizes() -> None:
+    runner = pytest.importorskip("examples.gallery.__main__", reason="matplotlib draws")
+    code = 'run = {"draws": 1000, "tune": 700}; f(data_sets=1000, steps=1000, draws=50)'
+    assert runner.shortened(code) == (
+        'run = {"draws": 100, "tune": 100}; f(data_sets=100, steps=1000, draws=50)'
+    )
 
 
 @pytest.mark.slow

@@ -6,16 +6,18 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, predefined_linkers
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.link.vm import VMLinker
 from pytensor.printing import debugprint
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.typed_list import make_list
 
 from loopax import cond, scan, while_loop
 from loopax.ir import Cond, FitRows, KeepRows, Scan, Stack, Unstack, evaluate
+from loopax.ir.evaluation.inner import compiled as compiled_body
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from tests.support.assorted_loops import CASES, PLAIN, X, a, s, x
 from tests.support.bare_loops import While
@@ -78,6 +80,13 @@ def test_all_modes_agree(compiled):
         for found, e in zip(f(*AT), expected, strict=True):
             assert (found.dtype, found.shape) == (e.dtype, e.shape)
             np.testing.assert_allclose(found, e, rtol=1e-11, atol=1e-13)
+
+
+def test_the_fastest_compilation_leaves_bodies_in_python(monkeypatch):
+    monkeypatch.setitem(predefined_linkers, "vm", VMLinker(use_cloop=False, c_thunks=True))
+    body = FunctionGraph([s], [pt.sin(s) + 1], clone=True)
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        assert not compiled_body(body).maker.linker.c_thunks
 
 
 def test_the_ops_are_still_there(compiled):

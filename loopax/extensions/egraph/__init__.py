@@ -1,5 +1,4 @@
-"""Equality saturation: all forms of a program under rules in one e-graph, of which the cheapest is
-taken.
+"""Equality saturation: all forms of a program under rules in one e-graph, and the cheapest of them.
 
 `optimize.py` is the pass. It needs the package egglog, the extra ``egraph``.
 """

@@ -1,4 +1,4 @@
-"""Calls, and functions with custom derivatives: all transformations have been applied before."""
+"""Calls, and functions with custom derivatives, after all transformations."""
 
 from __future__ import annotations
 

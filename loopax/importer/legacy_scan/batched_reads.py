@@ -1,4 +1,4 @@
-"""A batch of stopping loops: what is read of it, moved into the loop of each row.
+"""A batch of stopping loops: reads of its results move into the loop of each row.
 
     Blockwise{Scan}(...)[:, 1:][:, -1]  ->  Blockwise{Call(Scan(...)[1:][-1])}(...)
 

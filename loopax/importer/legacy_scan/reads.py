@@ -1,4 +1,4 @@
-"""How a graph reads an array of rows: one row, some of them, or only how many there are."""
+"""Reads of an array of rows by a graph: one row, some rows, or only their number."""
 
 from __future__ import annotations
 

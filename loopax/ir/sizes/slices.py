@@ -1,4 +1,4 @@
-"""The rows of a slice as positions; windows of an array; slices as Python's again.
+"""Rows of a slice as positions; windows of an array; conversion back to Python's slices.
 
     x[-3:]            rows n - 3 up to n              of n rows
     x[::-1][a:b]      rows n - 1 - a down to n - b

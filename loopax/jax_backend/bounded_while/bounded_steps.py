@@ -1,4 +1,4 @@
-"""The steps of a loop that stops early, as its value, its derivatives and its traces have them."""
+"""Steps of a loop that stops early, for its value, its derivatives and its traces."""
 
 from __future__ import annotations
 

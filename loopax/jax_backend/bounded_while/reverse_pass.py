@@ -1,4 +1,4 @@
-"""The cotangents of a loop that stops early: back through the steps that were taken, and no others.
+"""Cotangents of a loop that stops early: back through the steps taken, and no others.
 
     forward    the states before every k-th step are kept, k about the root of the bound
     backward   block by block from the last: its steps once more, their states kept, then their pullbacks

@@ -1,4 +1,4 @@
-"""Arguments as values of JAX, with a short way for arrays that fit as they are."""
+"""Arguments as JAX values, with a fast path for arrays that need no conversion."""
 
 from __future__ import annotations
 

@@ -77,4 +77,4 @@ def flagged_error(flag: Any, context: Context) -> Exception:
             said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
             if (error := failure_in(said, {*context.flagged, *context.failures})) is not None:
                 return error
-    raise AssertionError("every flag is that of a failure")
+    raise AssertionError("every flag belongs to a failure")

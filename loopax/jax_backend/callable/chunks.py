@@ -1,4 +1,4 @@
-"""``jax.vmap`` of so many rows at a time: memory for some of them, time for all."""
+"""Chunked ``jax.vmap``: a number of rows at a time, to limit memory."""
 
 from __future__ import annotations
 

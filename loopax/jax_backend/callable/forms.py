@@ -1,4 +1,4 @@
-"""Forms of a program beside JAX's operations: who makes one registers it here.
+"""Registry of the forms of a program other than JAX's operations.
 
 Native code on the CPU is one (`loopax.kernels`), which this backend does not import.
 """

@@ -1,4 +1,4 @@
-"""The flag of a program with ``checks="nan"`` under a transformation of the caller's."""
+"""The flag of a program with ``checks="nan"`` under the caller's own transformation."""
 
 from __future__ import annotations
 

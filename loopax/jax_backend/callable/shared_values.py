@@ -1,4 +1,4 @@
-"""Values of shared variables, and of all that follows from them, as arguments of compiled programs.
+"""Values of shared variables, and everything computed from them, as arguments of compiled programs.
 
 Both stay on the device until a shared variable has changed. In JAX's 32-bit mode nothing is kept.
 """

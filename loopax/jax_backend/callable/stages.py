@@ -1,4 +1,4 @@
-"""The stages of a jitted function, which ``jax.export.export`` asks for, and what transformations leave."""
+"""The stages of a jitted function, for ``jax.export.export``, and after transformations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ops of a program JAX cannot run, found before anything is traced."""
+"""Search for ops that JAX cannot run, before anything is traced."""
 
 from __future__ import annotations
 

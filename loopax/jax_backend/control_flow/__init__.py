@@ -1,1 +1,1 @@
-"""Loops, branches and calls of the IR as JAX has them."""
+"""Loops, branches and calls of the IR in JAX."""

@@ -1,4 +1,4 @@
-"""Ops with graphs inside that always run: ``Call`` and ``Blockwise``."""
+"""Ops with inner graphs that always run: ``Call`` and ``Blockwise``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step or a branch that raises while JAX traces it, and that may never run.
+"""A step or branch that raises while JAX traces it, although it may never run.
 
 JAX traces both branches, and one step of a loop that takes none: an index behind the end of an array whose
 length is known then raises, though the program does not. What raises is replaced by what gives no numbers

@@ -1,4 +1,4 @@
-"""``Scan``: which of JAX's loops it becomes.
+"""The choice of a JAX loop for a ``Scan``.
 
 One that takes a known number of steps is a ``lax.scan`` (`for_loops`). One that can stop, or whose
 number of steps is traced, is a ``lax.while_loop`` (`while_loops`); its traces are `PaddedArray`.

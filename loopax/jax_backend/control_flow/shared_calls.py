@@ -1,4 +1,4 @@
-"""A call that comes more than once, as one function of JAX: traced once, and in the jaxpr by its name.
+"""Repeated calls as one JAX function, which is traced once and named in the jaxpr.
 
     y0 = pjit[name=filter](x0, a)
     y1 = pjit[name=filter](x1, b)

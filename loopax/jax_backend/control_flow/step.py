@@ -1,4 +1,4 @@
-"""One step of a loop: what the loops of this backend do with a body and its states."""
+"""One step of a loop: its body and states, as all JAX loops run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function of JAX as an op of a PyTensor program."""
+"""A JAX function as an op of a PyTensor program."""
 
 from loopax.jax_backend.jax_op.functions import Batched, Pulled, Pushed
 from loopax.jax_backend.jax_op.op import JaxOp, vectorize_jax_op

@@ -1,4 +1,4 @@
-"""Transformed functions of JAX, as records that compare by their parts, and pickle.
+"""Transformed JAX functions, as records that compare by their parts and can be pickled.
 
 A function takes arrays and returns a tuple of arrays.
 """

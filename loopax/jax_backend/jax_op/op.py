@@ -1,4 +1,4 @@
-"""``JaxOp``: a function of JAX as an op of PyTensor."""
+"""The op ``JaxOp``: a JAX function in a PyTensor graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of what a function of JAX returns, by abstract evaluation.
+"""The types of a JAX function's results, by abstract evaluation.
 
 PyTensor's types may leave lengths open, and JAX's shapes have none open. So where lengths are open, the
 function is looked at with numbers in their places, several in turn, until it takes two: first with all

@@ -1,4 +1,4 @@
-"""Assertions: checked where they can be, and otherwise as ``jaxify(..., checks=)`` says.
+"""Assertions: checked at trace time if possible, and otherwise by ``jaxify(..., checks=)``.
 
 What is known while JAX traces raises there. What is not is seen by checkify, and said once to be skipped
 without it; raises when the program runs; or is left out.

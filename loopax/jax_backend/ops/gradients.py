@@ -1,4 +1,4 @@
-"""Ops that change a derivative and nothing else: ``pytensor.gradient.disconnected_grad`` and the like.
+"""Ops that affect only a derivative, such as ``pytensor.gradient.disconnected_grad``.
 
 PyTensor's rewrites remove them once its gradient is taken. Here they stay, because the derivative may
 be taken by JAX later.

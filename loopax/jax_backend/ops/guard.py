@@ -1,4 +1,4 @@
-"""Branches of a ``switch`` whose derivative is finite where they are not taken.
+"""Branches of a ``switch`` with finite derivatives where they are not taken.
 
 ``switch(z > 0, sqrt(z), 0)`` at 0, and ``switch(isinf(m), exp(m), exp(x - m))`` at 1000, have the
 right values; but JAX multiplies the zero cotangent of the branch that is not taken by that branch's

@@ -1,4 +1,4 @@
-"""Powers: NumPy's values of integers, and derivatives where the exponent of a float comes to 0.
+"""Powers: NumPy's integer results, and derivatives of float powers with an exponent of 0.
 
 JAX reads six bits of an integer exponent. Its derivative of ``x**y`` by x is ``y * x**(y - 1)``, which is
 nan where x and y are 0, although ``x**0`` is 1 for each x; the second one is nan at ``x**1``.

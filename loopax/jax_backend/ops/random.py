@@ -1,4 +1,4 @@
-"""Random draws: a key in the place of the generator, a sampler in that of ``rng_fn``."""
+"""Random draws: a key in place of the generator, a sampler in place of ``rng_fn``."""
 
 from __future__ import annotations
 

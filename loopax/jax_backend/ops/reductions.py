@@ -1,4 +1,4 @@
-"""Reductions: sums, products, extrema, and the like along axes."""
+"""Reductions along axes: sums, products, extrema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ScalarLoop``: the small loop inside derivatives of special functions, over whole arrays.
+"""The op ``ScalarLoop`` on whole arrays: the small loop inside derivatives of special functions.
 
 PyTensor writes the derivatives of ``gammainc``, ``betainc`` and ``hyp2f1`` as series summed inside
 one scalar op. Here every element keeps its own state, and stops on its own.

@@ -1,4 +1,4 @@
-"""Scalar functions: PyTensor's, and the few that it lacks in JAX or gets wrong there."""
+"""Scalar functions: PyTensor's, and a few that it lacks or gets wrong in JAX."""
 
 from __future__ import annotations
 

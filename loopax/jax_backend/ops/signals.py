@@ -1,4 +1,4 @@
-"""Convolutions, windows, and real Fourier transforms, whose complex numbers are a last axis of length 2."""
+"""Convolutions, windows, and real Fourier transforms, with complex numbers as a last axis of length 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The special functions whose conversion by PyTensor, or whose function in JAX, is wrong or missing.
+"""Special functions that are wrong or missing in PyTensor's conversion, or in JAX.
 
 On the real line; PyTensor computes those of complex numbers on the host.
 """

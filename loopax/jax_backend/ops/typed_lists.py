@@ -1,4 +1,4 @@
-"""Typed lists: made, read, changed, stacked. See `loopax.jax_backend.values.lists` for what one is in JAX.
+"""Typed lists: creation, reads, changes, stacking. Their form in JAX: `loopax.jax_backend.values.lists`.
 
 The length of a list is static. So `Remove`, which shortens it if it finds something, must know the
 values; everything else is traced as far as the rows are.

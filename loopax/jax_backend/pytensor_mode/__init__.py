@@ -1,1 +1,1 @@
-"""Our ops in PyTensor's own JAX mode."""
+"""IR ops in PyTensor's own JAX mode."""

@@ -1,4 +1,4 @@
-"""Our ops in PyTensor's own ``mode="JAX"``: registered with ``jax_funcify``.
+"""Registration of IR ops with ``jax_funcify``, for PyTensor's own ``mode="JAX"``.
 
 That mode converts node by node and traces every value. What follows from shapes is made known again
 by `known_shapes`. A number of steps that is a tracer all the same is taken from the sequences, whose

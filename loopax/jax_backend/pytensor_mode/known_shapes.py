@@ -1,4 +1,4 @@
-"""In PyTensor's ``mode="JAX"``: what follows from shapes alone is computed while JAX traces.
+"""A rewrite for PyTensor's ``mode="JAX"``: values that follow from shapes are computed at trace time.
 
     split(x, [k, n - k])  with  n = x.shape[0], k = minimum(n, 3)   ->   Call(x)
 

@@ -1,4 +1,4 @@
-"""``checked``: an identity that JAX's checkify sees a check in, and that otherwise costs nothing.
+"""An identity in which JAX's checkify sees a check, at no cost otherwise.
 
 ``checkify.debug_check`` leaves an effect in the program, and JAX dispatches a program with an effect by
 its slow path: a call of a model with two parameters took 94 microseconds, and 8 without the check. A

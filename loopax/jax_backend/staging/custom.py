@@ -1,4 +1,4 @@
-"""A function with a pullback of its own, that JAX can differentiate in every mode.
+"""A function with its own pullback, which JAX can differentiate in every mode.
 
 For fixed inputs a pullback is a linear map from cotangents to cotangents. Reverse mode applies it, as it
 is; the tangent of forward mode is its transpose, and where it has none, because an op in it is only known

@@ -1,4 +1,4 @@
-"""``raising_where_not_finite``: an identity that raises, when the program runs, where a flag is up.
+"""An identity that raises, when the program runs, if a flag is up.
 
 As that of `checked`, with two differences. What is raised is only known then: where the flag is up, a
 report of the arguments of the program is computed, in the branch that is taken then, and the host makes an

@@ -1,4 +1,4 @@
-"""One graph under evaluation: its nodes in order, its values, and where those of its inputs come from.
+"""One graph under evaluation: its nodes in order, its values, and the origin of its inputs.
 
 From this follow the two answers of the static stage: the value of a variable as NumPy, or which inputs of
 the program would have to be static for it to be known.

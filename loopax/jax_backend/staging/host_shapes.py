@@ -1,4 +1,4 @@
-"""The shapes of what an op returns when it runs on the host: JAX must know them while it traces.
+"""Shapes of an op's results on the host, which JAX must know at trace time.
 
 In order: the static shape of the output's type; that of what it is the cotangent of; the op's own
 ``infer_shape``; and, where all of these leave it open, one run of the op, on ones where an input is not

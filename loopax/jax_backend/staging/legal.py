@@ -1,4 +1,4 @@
-"""Errors about lengths that are known only when a program runs: no number, and a flag.
+"""Errors about lengths known only when a program runs: NaN, and a flag.
 
 Two masks may have unequally many places, a trace no row of which there is a maximum. PyTensor raises. A
 program of JAX gives no numbers, and under a transformation of the caller's that is all. A direct call reads

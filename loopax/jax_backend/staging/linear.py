@@ -1,4 +1,4 @@
-"""Functions with derivatives of their own, as primitives.
+"""Functions with their own derivatives, as primitives.
 
 What JAX has for this does not do here. A ``custom_vjp`` has no forward mode. The tangent of a
 ``custom_jvp`` is transposed by JAX, which a ``lax.while_loop`` does not survive; and where a scan is

@@ -1,4 +1,4 @@
-"""Where conversions are registered and found.
+"""The registry of conversions.
 
 A conversion is a *rule*, registered on an Op class with `rule`. It takes a `Site` and the values of
 the node's inputs, and returns the output, or a tuple of them. An input is *static* where it is a

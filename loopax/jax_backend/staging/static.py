@@ -1,4 +1,4 @@
-"""The static stage: what is known while JAX traces, computed by each Op's own ``perform``."""
+"""The static stage: values known at trace time, computed by each Op's own ``perform``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lengths that are symbols: those of ``jax.export.symbolic_shape``, while JAX traces a program for export.
+"""Symbolic lengths of ``jax.export.symbolic_shape``, while JAX traces a program for export.
 
     x.shape            ->  array([b, 3], dtype=object)     static, with symbols in it
     x.shape[0] - 1     ->  array(b - 1, dtype=object)      computed here, as JAX's symbols

@@ -1,4 +1,4 @@
-"""Products of 64-bit integers in JAX's 32-bit mode, where they would wrap around: refused, as a float64 is.
+"""Products of 64-bit integers that would wrap around in JAX's 32-bit mode: refused, as float64 is.
 
 Not refused is a product that the graph shows to fit, one with a small factor, and one that is an index: one
 that does not fit is out of range, whatever it wraps to. Sums are not refused: they wrap where one of their

@@ -1,1 +1,1 @@
-"""Values in JAX that are no plain arrays, and the border of a program."""
+"""JAX values that are not plain arrays, and conversion at the border of a program."""

@@ -1,4 +1,4 @@
-"""Values at the border of a JAX program: what comes in is made to fit its type, what goes out is JAX's.
+"""Conversion of arguments to their types, and of results to JAX values.
 
 The `Crossing` of JAX. Besides what that asks for, ``current`` is what a shared variable holds, as an
 argument, and ``release`` what a program returns.

@@ -1,4 +1,4 @@
-"""Random generators: JAX's keys in the place of NumPy's ``Generator``.
+"""Random generators: JAX keys in place of NumPy's ``Generator``.
 
 A program whose variable is a generator takes and returns a `jax.random` key. A NumPy ``Generator`` is
 turned into a key by hashing its whole state, so the same state gives the same key and no draw is taken

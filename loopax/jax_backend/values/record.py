@@ -1,4 +1,4 @@
-"""``Record``: what `loopax.watched` returns beside the outputs of a program."""
+"""The class ``Record``, which `loopax.watched` returns with the outputs of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record of watched values as a page: each value drawn over the steps, the step that fails marked."""
+"""A record of watched values as a page: each value over the steps, with the failing step marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse matrices in JAX: one form of ``BCOO``, and the way there and back.
+"""Sparse matrices in JAX: one form of ``BCOO``, and conversions to and from it.
 
 PyTensor's sparse values are SciPy's CSR and CSC matrices. Here each is an `OrderedBCOO`: a JAX ``BCOO``
 whose entries lie in the order of the declared format, so that ``csm_properties`` finds SciPy's own

@@ -1,4 +1,4 @@
-"""Algorithms on the entries of a sparse matrix: find, merge, leave out, densify.
+"""Algorithms on the entries of a sparse matrix: find, merge, drop, densify.
 
 None makes a dense array but `todense` and `from_dense`. Where the indices are known while JAX traces,
 so is all that follows from them, and results have no padding. Entries that are padding have indices

@@ -1,4 +1,4 @@
-"""JAX's 32-bit and 64-bit modes, and the one piece of global state that importing loopax touches.
+"""JAX's 32-bit and 64-bit modes, and the only global state that importing loopax changes.
 
 PyTensor's own JAX mode turns ``jax_enable_x64`` on when its ``floatX`` is float64, and *off* when it
 is not. loopax turns it on in the same case, never off, and never against a setting that the user

@@ -1,1 +1,1 @@
-"""A function of JAX as one primitive, whose loops are native code on the CPU once it is lowered."""
+"""A JAX function as one primitive, whose loops become native code on the CPU when it is lowered."""

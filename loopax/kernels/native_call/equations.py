@@ -1,4 +1,4 @@
-"""Equations of jaxprs: the loops in them, and the variables that a run of them reads and computes."""
+"""Equations of jaxprs: their loops, and the variables that a run of equations reads and computes."""
 
 from __future__ import annotations
 

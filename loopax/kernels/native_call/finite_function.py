@@ -1,4 +1,4 @@
-"""``FiniteFunction``: a function of arrays that raises where a value is not finite."""
+"""The class ``FiniteFunction``: a function of arrays that raises if a value is not finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jaxprs that look for values that are not finite: ``native(..., checks="nan")``.
+"""Jaxprs that detect values that are not finite: ``native(..., checks="nan")``.
 
     y = f(x)  ->  y, whether any state, row of a trace or output is not finite
     y = f(x)  ->  [code, kind, *entry, *steps] of the first such value

@@ -1,4 +1,4 @@
-"""``NativeFunction``: a function of JAX whose loops are native code."""
+"""The class ``NativeFunction``: a JAX function whose loops are native code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of JAX loops, and of their states and traces, from the functions that are their steps."""
+"""Names of JAX loops, their states and traces, from their step functions."""
 
 from __future__ import annotations
 

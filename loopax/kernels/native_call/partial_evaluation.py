@@ -1,4 +1,4 @@
-"""Partial evaluation of `native_call`, by which JAX goes backwards.
+"""Partial evaluation of `native_call`, on which JAX's reverse mode relies.
 
 As that of a ``jax.jit``, it divides the jaxpr: what does not read the tangents is computed first, with
 the residuals that the rest reads. Where the rest gives one number, linear in the tangents, its gradient

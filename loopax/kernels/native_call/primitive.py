@@ -1,4 +1,4 @@
-"""``loopax_native_call``: a jaxpr as one primitive; how it is batched, evaluated and lowered.
+"""The primitive ``loopax_native_call``: a jaxpr, its batches, evaluation and lowering.
 
 Every transformation of it is JAX's own transformation of its jaxpr: a batch is ``jax.vmap`` of the jaxpr, a
 derivative ``jax.jvp`` and ``jax.linear_transpose`` (`derivatives`), and each gives this primitive

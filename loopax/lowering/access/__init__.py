@@ -1,3 +1,3 @@
-"""Which rows of an array are read or written, along its leading axis: what passes ask."""
+"""Rows of an array that are read or written, along its leading axis, for passes."""
 
 from loopax.lowering.access import piece_rules  # noqa: F401  (its rules register themselves)

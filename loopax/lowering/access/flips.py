@@ -1,4 +1,4 @@
-"""Tensors whose rows are read in reverse, and the same without the flips.
+"""Tensors whose rows are read in reverse, and equal tensors without the flips.
 
     x[::-1][::-1]                      x
     x[::-1][a:b], flipped              x[-b:-a]

@@ -1,4 +1,4 @@
-"""Facts on lengths that an index implies which is read or written in every run.
+"""Facts about lengths that follow from an index read or written in every run.
 
     set_subtensor(x[-1], v)  ->  x has a row, or the program raises
 

@@ -1,4 +1,4 @@
-"""Tensors for rows that are known as pieces, in the fewest nodes.
+"""Tensors built from rows known as pieces, in the fewest nodes.
 
     rows 0 to n - 2 of t, one row of zeros  ->  join(0, t[:-1], alloc(0.0, 1))
 

@@ -1,4 +1,4 @@
-"""The rows of what an op makes, of the rows that it is given: one rule for each op.
+"""Rows of an op's output in terms of rows of its inputs: one rule for each op.
 
 A rule (`rows_rule`) asks `Pieces` for those of the inputs.
 """

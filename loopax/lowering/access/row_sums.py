@@ -1,4 +1,4 @@
-"""The rows of a tensor as a sum of rows: what was added to it, be it to some of its rows.
+"""A tensor's rows as sums of rows, including rows added to only a part of it.
 
 inc_subtensor(x[1:], t) + y  ->  x + [a row of zeros, t] + y
 """

@@ -1,4 +1,4 @@
-"""Which rows of a trace are read: what `read_last` and `read_rows` ask before they change a loop.
+"""Rows of a trace that are read, for `read_last` and `read_rows`.
 
     trace[-1]   trace[n - 1]   trace[-1:][0]   trace[::-1][0]   ->  the last row
     trace[-3:]  trace[n - 3:]  trace[:-4:-1]                    ->  the last 3 rows

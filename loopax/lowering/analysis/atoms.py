@@ -1,4 +1,4 @@
-"""The smallest parts of a loop that could be loops of their own.
+"""The smallest parts of a loop that could be separate loops.
 
     states that read one another, directly or through others   -> one part, a carry
     ``total' = total + f(...)``, read by nothing but itself     -> a sum, which any direction adds up

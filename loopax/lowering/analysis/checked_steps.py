@@ -1,4 +1,4 @@
-"""The errors of `check_lengths` of the evaluator, for a loop that has become something else."""
+"""The errors of the evaluator's `check_lengths`, for a loop that has been rewritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of which nobody knows the lengths before a program runs."""
+"""Arrays whose lengths are known only when a program runs."""
 
 from __future__ import annotations
 

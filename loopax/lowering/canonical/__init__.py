@@ -1,1 +1,1 @@
-"""Passes that bring what can be written in many ways into one form."""
+"""Passes that bring equivalent programs into one form."""

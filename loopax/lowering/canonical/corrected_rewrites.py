@@ -1,4 +1,4 @@
-"""PyTensor's rewrites that drop what an op says, or fail for one dtype, in a form that does not.
+"""PyTensor's rewrites that drop an op's error, or fail for one dtype, corrected.
 
     -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
     1 / x   ->  x ** -1.0   not in float16: the result would be float32

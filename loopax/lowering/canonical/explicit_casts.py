@@ -1,4 +1,4 @@
-"""Conversions of integers that an operation makes on its own, written as casts.
+"""Implicit conversions of integers, written as casts.
 
     log(sigmoid(x))  ->  log(sigmoid(cast(x, "float32")))
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16

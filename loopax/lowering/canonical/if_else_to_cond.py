@@ -1,4 +1,4 @@
-"""``IfElse`` -> ``Cond``: what only one branch needs moves into that branch.
+"""Lazy conditionals ``IfElse`` -> ``Cond``: nodes that only one branch needs move into that branch.
 
     ifelse(c, f(x), g(x))  ->  Cond(c, x) with the branches f and g
 

@@ -1,4 +1,4 @@
-"""Calls that are only their graphs -> these graphs, in bodies too.
+"""Calls -> their graphs, in bodies too.
 
     Call{op}(x, a)  ->  the graph of op, of x and a
 

@@ -1,4 +1,4 @@
-"""The sum of what a mask selects, as a sum of everything with zeros in between; and its gradient.
+"""Sums of masked elements -> sums of all elements with zeros in between; and their gradients.
 
     sum(x[:, m, 1:], axis)  ->  sum(switch(m, x[:, :, 1:], 0), axis)
     inc_subtensor(a[:, m], second(x[:, m], g))  ->  inc_subtensor(a[:, m], g)

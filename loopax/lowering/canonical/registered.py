@@ -1,4 +1,4 @@
-"""The rewrites that are registered with PyTensor, and the key that processes with the same ones share."""
+"""The rewrites registered with PyTensor, and a key that processes with the same rewrites share."""
 
 from __future__ import annotations
 

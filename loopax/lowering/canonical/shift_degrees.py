@@ -1,4 +1,4 @@
-"""How what follows from a variable changes where that is shifted by one number: the degree of each.
+"""The degree of each value: how it changes when a variable is shifted by a number.
 
     ("add", d)   f(m + c) = f(m) + d c        of sums, and of logarithms
     ("mul", d)   f(m + c) = exp(d c) f(m)     of what is exponentiated

@@ -1,4 +1,4 @@
-"""The log-sum-exp trick, where nothing has been subtracted yet; in the place of PyTensor's rewrites.
+"""The log-sum-exp trick, where nothing has been subtracted yet; replaces PyTensor's rewrites.
 
     log(sum(exp(x)))                  ->  m + log(sum(exp(x - m)))
     log(exp(x) + exp(y))              ->  m + log(exp(x - m) + exp(y - m))

@@ -1,1 +1,1 @@
-"""Derivatives that are not taken yet: what is rewritten about them, and how they are taken."""
+"""Lazy derivatives: their rewrites, and their computation."""

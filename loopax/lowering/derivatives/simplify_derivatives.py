@@ -1,4 +1,4 @@
-"""Rules about derivatives that are not taken yet.
+"""Rewrites of lazy derivatives.
 
     grad(f, [x]), grad(f, [y])  ->  grad(f, [x, y])    one pass back has both
     grad(f, x) where f(y)       ->  0                  it does not depend on x; nor does the gradient of

@@ -1,4 +1,4 @@
-"""A derivative that is not taken yet -> the derivative of the function, as PyTensor's rewrites leave it.
+"""A lazy derivative -> the derivative of the function after PyTensor's rewrites.
 
     grad(log(1 - exp(x)))  ->  grad(log1mexp(x))  ->  the gradient as a graph
 

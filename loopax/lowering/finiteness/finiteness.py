@@ -1,4 +1,4 @@
-"""The report on which value was not finite, after a call of a program with a flag."""
+"""The report on the first value that was not finite, after a call of a program with a flag."""
 
 from __future__ import annotations
 

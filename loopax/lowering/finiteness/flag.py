@@ -1,4 +1,4 @@
-"""A flag beside what a program returns: whether a state, a row of a trace or an output is not finite.
+"""A flag as one more output: whether a state, a row of a trace or an output is not finite.
 
     y = f(x)  ->  y, any state, row or output of it is nan or infinite
 

@@ -1,4 +1,4 @@
-"""A program that says which of its values is the first that is not finite, and in which steps.
+"""A program that returns the first of its values that is not finite, and its steps.
 
     y = f(x)  ->  [code, kind, *entry, *steps]
 

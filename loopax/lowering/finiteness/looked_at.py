@@ -1,4 +1,4 @@
-"""The values of a program that are looked at: states and rows of loops, what it returns."""
+"""The values of a program to check: states and rows of loops, and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values a value that is not finite makes not finite: what need not be looked at twice.
+"""Propagation of values that are not finite, to skip checks that another check implies.
 
 Of ``h = w + a * r**2 + b * h`` the last one is not finite if any one is, and so is ``log(h).sum()``. To
 look at these is to look at every step, and costs nothing. An op *passes on* an input if no finite value of

@@ -1,4 +1,4 @@
-"""Words for a value that is not finite: which it is, of which loop, in which step, of which row."""
+"""Wording for a value that is not finite: its name, loop, step and row."""
 
 from __future__ import annotations
 

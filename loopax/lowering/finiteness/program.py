@@ -1,4 +1,4 @@
-"""The program that says where a value of another one is not finite."""
+"""A program that locates the value of another program that is not finite."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Loop fission and vectorization: what feeds no state becomes an operation on all rows."""
+"""Loop fission and vectorization: computations that no state needs become operations on all rows."""

@@ -1,4 +1,4 @@
-"""Functions that no state needs come after the loop, with what follows from them: see `functions_out`.
+"""Functions that no state needs move behind the loop, with their readers: see `functions_out`.
 
     finals, ys = scan(lambda s, r: (g(h(s), r), f(exp(h(s)))), s, x)
     ->

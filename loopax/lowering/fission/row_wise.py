@@ -1,4 +1,4 @@
-"""Ops on one row -> the same on all rows at once, along a leading axis.
+"""Ops on one row -> equal ops on all rows at once, along a leading axis.
 
     x[t] @ w  ->  x @ w          x[t].sum(0)  ->  x.sum(1)          x[t][2:]  ->  x[:, 2:]
 

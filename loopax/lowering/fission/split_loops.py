@@ -1,4 +1,4 @@
-"""Computations that feed no state leave the loop behind it, as one operation on all rows.
+"""Computations that feed no state move behind the loop, as one operation on all rows.
 
     finals, ys = scan(lambda s, r: (g(s, r), f(s, r)), s, x)
     ->

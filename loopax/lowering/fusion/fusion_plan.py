@@ -1,4 +1,4 @@
-"""Which parts of loops can share one loop: the plan that `fuse_loops` carries out.
+"""The plan of which parts of loops share one loop, which `fuse_loops` carries out.
 
 Loops over the same steps in the same direction are one *cluster*, if no part needs of another what
 is only known behind the loop. For every variable of the graph two sets of clusters say it:

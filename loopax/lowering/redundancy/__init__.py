@@ -1,1 +1,1 @@
-"""Passes that leave out what is computed without need: dead, twice, zero, or again at every step."""
+"""Passes that remove unnecessary computation: dead, repeated, zero, or equal at every step."""

@@ -1,4 +1,4 @@
-"""A sum with an array of zeros but for a few entries adds these entries alone.
+"""Sums with an array of zeros except for a few entries -> additions of these entries alone.
 
     a + set_subtensor(zeros[i], y)  ->  inc_subtensor(a[i], y)
     a + inc_subtensor(zeros[i], y)  ->  inc_subtensor(a[i], y)

@@ -1,4 +1,4 @@
-"""Values that follow from constants alone are computed here: ``sin(tile([1, 2], 1000))`` -> a constant.
+"""Values that follow from constants alone -> constants: ``sin(tile([1, 2], 1000))``.
 
 Condition: the ops are PyTensor's or ours and have no effect: no draws, no prints, no loops (one of
 constants may run for long, or for ever). An op that raises stays, so that the error comes when the

@@ -1,4 +1,4 @@
-"""Tests of integers whose outcome follows from where they lie, and what depends on it.
+"""Tests of integers that their intervals decide, and the values that depend on them.
 
     i < 0 with i the index of a step, of any loop   ->  False
     switch(i < 0, i + n, i), clip(i, 0, n - 1)      ->  i, where 0 <= i < n

@@ -1,4 +1,4 @@
-"""A value that is zero at every step -> gone from the step; a zero term -> gone from its sum.
+"""A value that is zero at every step is removed from the step; a zero term is removed from its sum.
 
     s' = s + 0 * x,  s starts at 0;  y = s * a + b      ->      y = b
     a + b * (c @ 0)                                     ->      a

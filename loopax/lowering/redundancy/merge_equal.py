@@ -1,4 +1,4 @@
-"""Equal computations are done once, those of a product or a sum also with its terms in another order.
+"""Equal computations are done once, products and sums with their terms in any order.
 
     2 * x * y  and  y * 2 * x   ->   one node
     a + b + a                   ->   2 * a + b

@@ -1,4 +1,4 @@
-"""Moves of elements that undo each other, or move none, are left out.
+"""Moves of elements that undo each other, or move nothing, are removed.
 
     x.T.T, x[:, None][:, 0], specify_shape(x, 3) of three elements  ->  x
     x.dimshuffle(...).dimshuffle(...)                                 ->  one dimshuffle

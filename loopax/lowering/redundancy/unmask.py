@@ -1,4 +1,4 @@
-"""Derivatives of a loop that stops, over the steps that it takes instead of all up to its bound.
+"""Derivatives of a loop that stops, over the steps taken instead of all steps up to its bound.
 
     done, states, traces = Scan(n, if done: the same else: step)
     Scan back(n, traces, if done: the same else: pullback of step)

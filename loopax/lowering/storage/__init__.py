@@ -1,1 +1,1 @@
-"""Array contraction: what is kept of a trace, where not all of it is read."""
+"""Array contraction: only the rows of a trace that are read are kept."""

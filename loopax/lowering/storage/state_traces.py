@@ -1,4 +1,4 @@
-"""A state before and behind each step, pieced together from its trace and its end -> a trace.
+"""A state before and after each step, joined from its trace and its final value -> one trace.
 
     before = trace of s, from the initial state on       after = trace of s'
     join(0, before, final[None])[1:]                ->   after

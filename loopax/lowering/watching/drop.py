@@ -1,4 +1,4 @@
-"""``watch(x, name)``, ``breakpoint_if(c, x)`` -> ``x``: of them there is nothing where nobody watches.
+"""Marks ``watch(x, name)`` and ``breakpoint_if(c, x)`` -> ``x``, in programs that nobody watches.
 
 Before all passes: none of them would see through one.
 """

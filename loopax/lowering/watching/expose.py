@@ -1,4 +1,4 @@
-"""A program that returns what is watched in it: values, and the steps in which they were made.
+"""A program that returns its watched values, and the steps in which they were computed.
 
     scan(step with watch(x, "x"))  ->  scan(step), trace of x, trace of the step's number
 

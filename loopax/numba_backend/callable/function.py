@@ -34,7 +34,7 @@ class NumbaFunction(ProgramFunction):
     at every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
 
     The source is written at construction, which raises all errors of conversion, and compiled at the
-    first call. A function loaded by pickle is compiled again.
+    first call. A function loaded by pickle takes its code from the cache on disk, or is compiled again.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The rule of ops without one of their own: PyTensor's Numba registry, on arrays.
+"""Ops without a rule here, by PyTensor's Numba registry, on arrays.
 
 Scalars are boxed into 0-d arrays here alone, for the call. Ops that the registry does not convert, or
 would itself run as Python, go to `object_mode.py`.

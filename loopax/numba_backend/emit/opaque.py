@@ -1,4 +1,4 @@
-"""Values that are no tensors: their copies, types, arguments and list elements.
+"""Values that are not tensors: their copies, types, arguments and list elements.
 
 Random generators and lists are the only mutable values of a program. `Site.owned` alone decides whether
 a change may be made in place. Sparse matrices, slices and None are passed on unchanged.

@@ -1,1 +1,1 @@
-"""Special functions in place of JAX's where these are wrong on a part of their domain."""
+"""Special functions that replace JAX's, where these are wrong on a part of their domain."""

@@ -1,1 +1,1 @@
-"""Runs of `loopax.pymc.sample` that go on after their process has ended."""
+"""Runs of `loopax.pymc.sample` that resume after their process has ended."""

@@ -1,4 +1,4 @@
-"""The folder of a checkpoint: what the run is, and records of draws with the sampler's state after them.
+"""The folder of a checkpoint: the description of a run, and its draws with the sampler's state after them.
 
     lock                 held by the process that draws
     run.json             what the draws depend on, by name; and random bits, the seed of a run without one
@@ -82,7 +82,7 @@ class Checkpoint:
         except Exception as error:  # whatever NumPy raises for bytes that are no archive of arrays
             raise _damaged(self.path / name, f"{type(error).__name__}: {error}") from error
         if digest != self._digest(name, arrays):
-            raise _damaged(self.path / name, "its digest is not that of this run and this content")
+            raise _damaged(self.path / name, "its digest does not match this run and this content")
         return arrays
 
     def write(self, name: str, arrays: Arrays) -> None:

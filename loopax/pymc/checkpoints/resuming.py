@@ -1,4 +1,4 @@
-"""Calls of ``pm.sample`` that write to a folder, and go on from what it has."""
+"""Calls of ``pm.sample`` that write to a folder, and resume from its content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JAX_LOOPS = {"blackjax": blackjax_loop.sample_in_blocks, "numpyro": numpyro_loo
 def resumable(
     path: str | os.PathLike[str], model: Any, backend: str, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """A block whose ``pm.sample(model=model, **options)`` keeps its draws in a folder, and goes on there.
+    """A block whose ``pm.sample(model=model, **options)`` keeps its draws in a folder, and resumes there.
 
     Yields the options, with the seed of the folder if they have none.
 
@@ -41,8 +41,8 @@ def resumable(
         except BaseException as error:
             if folder.has_draws and not isinstance(error, CheckpointError):
                 error.add_note(
-                    f"The draws until then are in {str(folder.path)!r}: the same call of "
-                    "loopax.pymc.sample goes on there."
+                    f"The draws so far are in {str(folder.path)!r}. Call loopax.pymc.sample again with "
+                    "the same arguments to resume."
                 )
             raise
 

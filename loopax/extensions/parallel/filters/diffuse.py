@@ -1,4 +1,4 @@
-"""A diffuse start: the states of a model of whose first state nothing is known, exactly.
+"""Exact diffuse start of a state space model: nothing is known of its first state.
 
 The first state is ``a + D delta + N(0, C)`` with ``delta ~ N(0, k I)``, and ``k`` goes to infinity. Given
 ``delta`` the model is an ordinary one, and its means are affine in it: ``b + A delta``. So a filter whose

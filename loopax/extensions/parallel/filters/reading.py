@@ -1,4 +1,4 @@
-"""Reading the arguments of `kalman_filter` and `kalman_smoother`, and refusing those that are no model."""
+"""Reader of the arguments of `kalman_filter` and `kalman_smoother`, which refuses invalid models."""
 
 from __future__ import annotations
 

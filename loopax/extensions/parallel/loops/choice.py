@@ -1,4 +1,4 @@
-"""Whether a loop runs in parallel over its steps: `jaxify(..., parallel=)`.
+"""Decision whether a loop runs in parallel over its steps: `jaxify(..., parallel=)`.
 
 On a CPU a loop that is compiled as one function takes 7 to 20 ns a step. Blocks (`blocks.py`) do the work
 twice, through memory. On 2 cores, for 1,000 to 1,000,000 steps of 1, 2 and 3 numbers in 16 to 1024 blocks,

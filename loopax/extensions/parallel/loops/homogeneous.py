@@ -1,4 +1,4 @@
-"""How values change where all states are shifted by one number, or scaled by one: their degree.
+"""The degree of each value: how it changes when all states are shifted by a number, or scaled by one.
 
     ("add", d)   f(s + c) = f(s) + d c        of states in logarithms
     ("mul", d)   f(c s) = c^d f(s)            of states as they are, and of exp of the former

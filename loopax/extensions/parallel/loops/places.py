@@ -1,4 +1,4 @@
-"""Where the elements come from of what operations have only moved: transposed, reshaped, repeated."""
+"""Origin of the elements of values that operations only move: transpose, reshape, repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state that is a place in a row: the step of a row is a map of places, and maps are composed.
+"""A state that is an index into a row: each step is a map of indices, and maps are composed.
 
     k' = row[k]        (f then g)[k] = g[f[k]]
 

@@ -1,4 +1,4 @@
-"""``affine_recurrence``: ``s[t] = a[t] s[t - 1] + b[t]`` in blocks, with derivatives that are such again.
+"""Affine recurrences ``s[t] = a[t] s[t - 1] + b[t]`` in blocks, whose derivatives are again recurrences.
 
     ds[t] = a[t] ds[t - 1] + (da[t] s[t - 1] + db[t])
 

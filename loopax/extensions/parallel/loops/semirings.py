@@ -1,4 +1,4 @@
-"""Recurrences that are linear in a semiring, in blocks, as affine ones are.
+"""Linear recurrences in a semiring, in blocks like affine ones.
 
     s[t] = A[t] s[t - 1] + b[t]       with the semiring's sum and product, of vectors of K numbers
 

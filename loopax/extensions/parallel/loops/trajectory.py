@@ -1,4 +1,4 @@
-"""All states of a loop as the solution of one equation, however it is found, with its derivative.
+"""All states of a loop as the solution of one equation, by any method, with its derivative.
 
 ``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` of the whole trajectory. The
 derivative of its solution follows from it, by the implicit function theorem: an affine recurrence with the

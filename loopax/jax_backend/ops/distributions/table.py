@@ -1,4 +1,4 @@
-"""Which sampler draws each distribution of PyTensor's, and what must hold of its parameters."""
+"""Table of the sampler of each PyTensor distribution, and the conditions on its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of a node as JAX takes it: what is static in Python's numbers, what is traced as arrays.
+"""The index of a node in JAX's form: static parts as Python numbers, traced parts as arrays.
 
 A traced slice works where its *length* is static: ``x[i : i + 3]``.
 """

@@ -1,4 +1,4 @@
-"""Writing to positions that are known while JAX traces, and reading from them: without a scatter.
+"""Reads and writes at positions known at trace time, without a scatter.
 
 ``x.at[at].set(y)`` is a scatter, which XLA on the CPU runs as a loop that nothing is fused with, and whose
 derivative in JAX asks at run time which of the updates were the last at their place. Which element of ``y``

@@ -1,4 +1,4 @@
-"""Linear algebra that JAX lacks, or that PyTensor's conversion leaves options of unread."""
+"""Linear algebra that JAX lacks, or whose options PyTensor's conversion ignores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear algebra on matrices of up to three rows, written out: an operation for each element, no calls.
+"""Linear algebra on matrices of up to three rows, written out element by element, without calls.
 
 A call of LAPACK takes longer than what it computes there, and XLA does not compile a loop that has one in
 its step as one function. Of a loop of 200 steps with an inverse of 3 x 3 in it the value took 177 us and

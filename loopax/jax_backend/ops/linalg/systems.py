@@ -1,4 +1,4 @@
-"""Systems of equations of other shapes: of tensors, tridiagonal, of least squares."""
+"""Other systems of equations: tensor equations, tridiagonal systems, least squares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of indices and masks that read and write a `PaddedArray`, or are one themselves.
+"""Arrays of indices and masks that read or write a `PaddedArray`, or are themselves padded.
 
 NumPy's rules: index arrays, and numbers beside them, go together: ``x[i, j]`` is one entry for each pair.
 The axes that they make stand where the first of them was, or in front where a slice lies between two of

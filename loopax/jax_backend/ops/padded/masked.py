@@ -1,4 +1,4 @@
-"""Ops on a `PaddedArray`, an array whose length is only known when the program runs: masked arithmetic.
+"""Masked arithmetic on a `PaddedArray`, whose length is only known when the program runs.
 
 What maps rows to rows is computed of all of them, those behind the end too, which repeat the last one.
 What puts rows together, sums and products along the trace, leaves them out. What picks and joins rows

@@ -1,4 +1,4 @@
-"""Sorting, searching and distinct values of a `PaddedArray`, and distinct values of what JAX traces.
+"""Sorting, searching and distinct values of a `PaddedArray`; distinct values of traced arrays.
 
 What is behind the end comes last: no number, or the largest one, in a sort that keeps the order of equals.
 """

@@ -1,4 +1,4 @@
-"""Ops that pick, write, join and split rows of a `PaddedArray`.
+"""Ops that select, write, join and split rows of a `PaddedArray`.
 
 Each computes which row goes where, in numbers that JAX traces, within an array of known length.
 """

@@ -1,4 +1,4 @@
-"""Ops that make a `PaddedArray`, or give it another shape: of lengths that only a run tells.
+"""Ops that create or reshape a `PaddedArray`, with lengths known only when the program runs.
 
 A length has a range, and the array room for its upper end.
 """

@@ -1,4 +1,4 @@
-"""The sparse ops that PyTensor's C mode puts in the place of others, on SciPy's arrays."""
+"""Sparse ops that PyTensor's C mode substitutes for others, on SciPy's arrays."""
 
 from __future__ import annotations
 

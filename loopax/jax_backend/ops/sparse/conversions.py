@@ -1,4 +1,4 @@
-"""Sparse matrices taken apart, built, and brought into another form."""
+"""Sparse matrices: parts, construction, and conversion to other forms."""
 
 from __future__ import annotations
 
