@@ -65,8 +65,8 @@ def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
     >>> from loopax import jaxify, profile, scan
     >>> f = jaxify(lambda x: scan(lambda c, r: (pt.tanh(c + r), None), 0.0, x)[0] + x.sum())
     >>> measured = profile(f, np.ones(100))
-    >>> sorted(part.title for part in measured.parts)
-    ['1 elementwise op', '1 reduction op', '1 shape op', 'Scan{loop}: 100 steps']
+    >>> [part.title for part in measured.parts if "loop" in part.title]
+    ['Scan{loop}: 100 steps']
     """
     call = read_call(fn, args, kwargs)
     forms = {"JAX's operations": _builder("jax", loops="xla"), "native code": _builder("numba")}

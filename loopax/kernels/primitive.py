@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import batching, mlir
+from loopax.base.upstream.jax import batching, mlir, trace_cache
 from loopax.cache.facts import Fact
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.debug_flags import check_special, without_debug_flags
@@ -50,7 +50,7 @@ def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
     return primitive.bind(*args, kernel=kernel, batch=batch, call_jaxpr=jaxpr)
 
 
-@lru_cache(maxsize=512)
+@trace_cache
 def _jaxpr(kernel: Kernel, batch: Batch, avals: tuple[Any, ...]) -> Any:
     """The kernel over its batch, with its checks, for arguments of these shapes and dtypes."""
     args = [jax.ShapeDtypeStruct(*aval) for aval in avals]

@@ -265,6 +265,18 @@ def test_a_64_bit_program_is_refused_in_32_bit_mode():
         jaxify([z], z * 2)(np.ones(2, dtype="complex128"))
 
 
+@pytest.mark.filterwarnings("ignore:The assertion .* depends on traced values:UserWarning")
+def test_a_check_that_was_traced_in_32_bit_mode():
+    """Checkify counts errors in integers of the precision; a trace in the other one does not fit."""
+    x = pt.fvector("x")
+    f = jaxify([x], Assert("positive, please")(x, pt.all(x > 0)) * 2, checks="checkify")
+    values = np.ones(2, dtype="float32")
+    for value in (False, True, False):
+        with enable_x64(value):
+            error, doubled = jax.jit(checkify.checkify(f))(values)
+        assert error.get() is None and doubled.tolist() == [2, 2]
+
+
 def test_a_32_bit_program_runs_in_32_bit_mode():
     x, k = pt.fvector("x"), pt.lvector("k")
     f = jaxify([x], (x * 2).sum())

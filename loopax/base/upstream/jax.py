@@ -13,8 +13,9 @@ Each of these lines can go when the floor of JAX in pyproject.toml is above the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 import jax
 import jax.core
@@ -47,9 +48,29 @@ __all__ = [
     "partial_eval",
     "set_current_trace",
     "threefry_jaxpr",
+    "trace_cache",
     "user_line",
     "wrap_init",
 ]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def trace_cache(function: F) -> F:
+    """Cache what ``function`` traces, for equal arguments and for the precisions that JAX traces in."""
+
+    @lru_cache(maxsize=512)
+    def cached(precisions: Any, *args: Any) -> Any:
+        return function(*args)
+
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        config: Any = jax.config
+        precisions = config.jax_enable_x64, config.jax_default_matmul_precision
+        return cached(precisions, *args)
+
+    return run  # type: ignore[return-value]  # the signature is that of ``function``
 
 
 def _from_any_module(name: str) -> Any:

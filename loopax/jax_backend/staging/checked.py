@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +26,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from loopax.base.errors import UnsupportedOpError
-from loopax.base.upstream.jax import ad, batching, mlir
+from loopax.base.upstream.jax import ad, batching, mlir, trace_cache
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values.generators import is_key
@@ -88,7 +87,7 @@ def _bind(leaves: Sequence[Any], ok: Any, failure: Failure, raises: bool) -> lis
     return _check.bind(*leaves, ok, call_jaxpr=jaxpr, failure=failure, raises=raises)
 
 
-@lru_cache(maxsize=256)
+@trace_cache
 def _with_check(count: int, message: str) -> Any:
     """``(*xs, ok) -> xs`` with the check. What the ``xs`` are makes no difference to checkify."""
 

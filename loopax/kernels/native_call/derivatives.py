@@ -7,12 +7,11 @@ is linear in the tangents is transposed by ``jax.linear_transpose``. Each rule t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
 
-from loopax.base.upstream.jax import ad, jaxpr_as_fun
+from loopax.base.upstream.jax import ad, jaxpr_as_fun, trace_cache
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import with_items
 from loopax.kernels.native_call.native_parts import Plan
@@ -39,7 +38,7 @@ def _jvp(primals: Any, tangents: Any, *, call_jaxpr: Any, plan: Plan, n_tangents
     return values, with_items(zeros, out_positions, dots)
 
 
-@lru_cache(maxsize=512)
+@trace_cache
 def _jvp_jaxpr(jaxpr: Any, moving: Flags) -> tuple[Any, list[int]]:
     """``[*inputs, *tangents] -> [*outputs, *tangents]``, and the outputs whose tangent may not be 0."""
     n, positions = len(jaxpr.in_avals), [k for k, m in enumerate(moving) if m]
@@ -92,7 +91,7 @@ def _transpose(
     return in_cotangents
 
 
-@lru_cache(maxsize=512)
+@trace_cache
 def transposed(jaxpr: Any, linear: Flags, has_cotangent: Flags) -> Any:
     """``[*other inputs, *cotangents] -> cotangents of the linear inputs``."""
     positions = [k for k, is_linear in enumerate(linear) if is_linear]

@@ -16,7 +16,14 @@ import jax
 import jax.numpy as jnp
 from jax.api_util import debug_info
 
-from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun, wrap_init
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Var,
+    jaxpr_as_fun,
+    trace_cache,
+    wrap_init,
+)
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.kernels.native_call.derivatives import Flags, selected, transposed
 from loopax.kernels.native_call.native_parts import Plan
@@ -36,13 +43,13 @@ class Divided(NamedTuple):
     n_residuals: int
 
 
-@lru_cache(maxsize=512)
+@trace_cache
 def _divided(jaxpr: Any, unknown: Flags, is_linear: bool) -> Divided:
     divided = _partially_evaluated(jaxpr, unknown)
     return _with_gradient(divided) if is_linear and _is_real_functional(divided) else divided
 
 
-@lru_cache(maxsize=512)
+@trace_cache
 def _partially_evaluated(jaxpr: Any, unknown: Flags) -> Divided:
     unknown_part: list[Any] = []
 

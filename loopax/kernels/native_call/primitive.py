@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.base.upstream.jax import Primitive, batching, jaxpr_as_fun, mlir
+from loopax.base.upstream.jax import Primitive, batching, jaxpr_as_fun, mlir, trace_cache
 from loopax.cache import without_disk
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.debug_flags import check_special, without_debug_flags
@@ -62,7 +62,7 @@ def _batched(
     return bind(jaxpr, args, plan, n_tangents), out_axes
 
 
-@lru_cache(maxsize=512)
+@trace_cache
 def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, list[int | None]]:
     """The jaxpr of the batch, and the axis of it that each output has.
 
