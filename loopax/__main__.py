@@ -2,11 +2,12 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m loopax", description="PyTensor, as JAX.")
     parser.add_argument("--version", action="version", version=f"loopax {version('loopax')}")
@@ -43,7 +44,7 @@ def main(argv=None):
         return 130
 
 
-def run_demo(arguments):
+def run_demo(arguments: argparse.Namespace) -> int:
     from loopax.demo import DemoError, main
 
     try:
@@ -54,20 +55,20 @@ def run_demo(arguments):
     return 0
 
 
-def run_doctor(arguments):
+def run_doctor(arguments: argparse.Namespace) -> int:
     from loopax.doctor import main
 
     return main(arguments.program)
 
 
-def run_clear_cache(arguments):
+def run_clear_cache(arguments: argparse.Namespace) -> int:
     from loopax.cache import clear_cache
 
     print(f"{clear_cache()} files removed")
     return 0
 
 
-def run():
+def run() -> None:
     sys.exit(main())
 
 

@@ -160,7 +160,7 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
 
 
 def _of_shape(x: Any, shape: Sequence[int]) -> Any:
-    return pt.specify_shape(x, shape) if getattr(x.type, "ndim", 0) else x
+    return pt.specify_shape(x, tuple(shape)) if getattr(x.type, "ndim", 0) else x
 
 
 # -- errors of rows --------------------------------------------------------------------------------

@@ -73,11 +73,11 @@ def diagnose(
     ('Log', (2,), array(-0.5))
     """
     if is_pymc_model(fn):
-        return import_module("loopax.pymc").diagnose(fn, *args, **kwargs)  # type: ignore[no-any-return]
+        return import_module("loopax.pymc").diagnose(fn, *args, **kwargs)
     fn = unwrapped(fn)
     if hasattr(fn, "of_point") and within is None:  # the log-density of a model
         point = {**(args[0] if args else {}), **kwargs}
-        return import_module("loopax.pymc").diagnose(fn.model, point or None)  # type: ignore[no-any-return]
+        return import_module("loopax.pymc").diagnose(fn.model, point or None)
     if isinstance(fn, Transformed):
         return _diagnose_transformed(fn, args, kwargs, grad=grad, within=within)
     return diagnose_graph(read_call(fn, args, kwargs), grad=grad, within=within or {})

@@ -48,7 +48,8 @@ def _settings() -> Iterator[tuple[str, str]]:
         kind = f"{device.platform} ({device.device_kind})"
         devices[kind] = devices.get(kind, 0) + 1
     yield "JAX's devices", ", ".join(f"{n} {kind}" for kind, n in devices.items())
-    yield "JAX's precision", "64 bits" if jax.config.jax_enable_x64 else "32 bits"
+    double = jax.config.jax_enable_x64  # type: ignore[attr-defined]  # JAX does not annotate its options
+    yield "JAX's precision", "64 bits" if double else "32 bits"
     yield "PyTensor's floatX", config.floatX
     yield "PyTensor's mode", f"{config.mode}, C++ compiler: {config.cxx or 'none'}"
     yield "threads", f"{os.cpu_count()} processors"

@@ -140,8 +140,8 @@ def _in_parts(explanation: Explanation, program: Program, fn: Any) -> Explanatio
     names = [*(i.name for i in program.inputs), *(shared[k] for k in part.left)]
     for v, name in zip(part.early.inputs, [shared[k] for k in part.reads], strict=True):
         v.name = name
-    for v, name in zip(part.rest.inputs, names, strict=False):  # the kept values come after
-        v.name = name
+    for v, label in zip(part.rest.inputs, names, strict=False):  # the kept values come after
+        v.name = label
     return replace(explanation, part=part)
 
 

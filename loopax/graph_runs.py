@@ -83,9 +83,9 @@ class _Call:
         ]
         values = [_as_value(x, v) for x, v in zip(self.values, inputs, strict=False)]
         values += [_as_value(x, v) for (_, x), v in zip(shared, inputs[len(values) :], strict=True)]
-        names = [*self.names, *(name for name, _ in shared)]
+        labels = [*self.names, *(name for name, _ in shared)]
         graph = FunctionGraph(inputs, outputs[: program.n_returned], clone=False)
-        names = dict(zip(inputs, names, strict=True))
+        names = dict(zip(inputs, labels, strict=True))
         if any(isinstance(node.op, Derivative) for node in graph.apply_nodes):
             old, graph = graph.inputs, graph.clone()
             take_derivatives(graph)
@@ -129,7 +129,7 @@ def _called(function: Any, values: Sequence[Any]) -> Any:
         return function(*copies)
 
 
-def _gradient(function: ProgramFunction, values: Sequence[Any]) -> list[Any]:
+def _gradient(function: Any, values: Sequence[Any]) -> list[Any]:
     """The gradient of the sum of the float outputs by each float input, in the user's form."""
     at = [k for k, i in enumerate(function.program.inputs) if is_float(i.variable)]
     by_backend = function.backend.transformations.get("grad")

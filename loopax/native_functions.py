@@ -103,9 +103,9 @@ def native(
     ...     print(str(error).partition(" (")[0])
     smoothed: state level is infinite at step 1 of loop 'step'
     """
-    loops = LOOPS[0] if loops is None else loops
-    if loops not in LOOPS:
-        raise ValueError(f"loops must be one of {LOOPS}, got {loops!r}")
+    form: str = LOOPS[0] if loops is None else loops
+    if form not in LOOPS:
+        raise ValueError(f"loops must be one of {LOOPS}, got {form!r}")
     if checks not in (None, "nan"):
         raise ValueError(
             f"checks must be None or 'nan', got {checks!r}. Other checks are JAX's own, by "
@@ -118,4 +118,4 @@ def native(
     refuse_no_function(f, "loopax.native(f)", "f", "It returns f with its loops as native code.")
     if isinstance(f, NativeFunction):
         f = f.__wrapped__
-    return NativeFunction(f, Plan(loops, cache), checks)
+    return NativeFunction(f, Plan(form, cache), checks)

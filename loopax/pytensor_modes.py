@@ -89,6 +89,7 @@ class BackendLinker(PerformLinker):
         self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None
     ) -> Any:
         graph = self.fgraph
+        assert graph is not None, "PyTensor calls accept first"
         input_storage, output_storage, storage_map = map_storage(
             graph, graph.toposort(), input_storage, output_storage, storage_map
         )
@@ -146,7 +147,8 @@ class LinkedProgram:
         if os.getpid() != self._process:
             self._link_after_fork()
         values = self.function(*[cell[0] for cell in self._given])
-        stored = self._backend.context.crossing.stored
+        context: Any = self._backend.context
+        stored = context.crossing.stored
         for (cell, t, before), x in zip(self._results, values, strict=True):
             cell[0] = stored(x, t, before and before[0])
 
@@ -173,7 +175,8 @@ class LinkedProgram:
 
 def _generators_before(graph: FunctionGraph, inputs: Sequence[Any]) -> dict[int, list[Any]]:
     """For each output that is a generator: a cell with one of the kind that PyTensor is to get."""
-    updated = graph.update_mapping or {}
+    # PyTensor annotates variables, and keeps positions.
+    updated: Any = graph.update_mapping or {}
     cells = [c for v, c in zip(graph.inputs, inputs, strict=True) if isinstance(v.type, RandomType)]
     some = cells[0] if cells else [np.random.default_rng(0)]
     return {

@@ -61,15 +61,17 @@ def watched(f: Callable[..., Any], last: int | None = None) -> Any:
         raise LoopTypeError(
             f"last must be a number of rows from 1 on, or None for all rows, got {last!r}."
         )
-    f = getattr(f, "of_point", f)
-    if isinstance(f, TracedFunction):
-        build = replace(f.build, expose=Exposing(last))  # type: ignore[type-var]
-        return type(f)(f.__wrapped__, build, f.__name__, f.instance)
-    if not hasattr(f, "backend"):
-        return watched(jaxify(f), last)
-    program = program_of(f)
+    function: Any = getattr(f, "of_point", f)
+    if isinstance(function, TracedFunction):
+        build = replace(function.build, expose=Exposing(last))  # type: ignore[type-var]
+        return type(function)(function.__wrapped__, build, function.__name__, function.instance)
+    if not hasattr(function, "backend"):
+        return watched(jaxify(function), last)
+    program = program_of(function)
     with TRACING:
-        return Builder(f.backend, f.options, expose=Exposing(last))(program.with_watches())
+        return Builder(function.backend, function.options, expose=Exposing(last))(
+            program.with_watches()
+        )
 
 
 class Exposing:

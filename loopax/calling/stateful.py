@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from loopax.base.errors import StatefulFunctionError
@@ -34,7 +35,8 @@ class StatefulFunction:
     ([0, 1, 2], Array(3, dtype=int64), array(0))
     """
 
-    __name__: str  # the function's, by update_wrapper
+    __name__: str  # the function's, by update_wrapper, as is __wrapped__, the function itself
+    __wrapped__: Callable[..., Any]
 
     def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
         functools.update_wrapper(self, function, updated=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from inspect import signature
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, overload
@@ -26,6 +26,12 @@ class Builder(Protocol):
 
     @property
     def backend(self) -> Backend: ...
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+    @property
+    def static(self) -> tuple[str, ...]: ...
 
     def marked(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments of a call of ``fn``, where static arguments have no leaves."""

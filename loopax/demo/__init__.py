@@ -4,19 +4,28 @@
 `demo` and are imported only once it is known that they are there.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 import pytensor
 
 from loopax import jaxify, value_and_grad
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from loopax.demo.nile import Estimate, LocalLevel
 
 
 class DemoError(Exception):
@@ -34,15 +43,15 @@ class Timing(NamedTuple):
 class Result(NamedTuple):
     """Measurements of the demo, for `report`."""
 
-    estimate: "nile.Estimate"  # noqa: F821  (imported late)
-    published_variances: tuple
+    estimate: Estimate
+    published_variances: tuple[float, float]
     published_deficit: float  # the maximum less the log-likelihood of the published variances
     points: int  # of the likelihood surface, where the gradients were compared
     gradient_difference: float  # largest relative one between pytensor.grad and jax.grad
-    timings: list  # of Timing; the first one is the yardstick
+    timings: list[Timing]  # the first one is the yardstick
 
 
-def main(output):
+def main(output: Path) -> None:
     """Fit the model, draw the picture to the path `output`, print the report."""
     require_extra()
     check_writable(output)
@@ -56,7 +65,7 @@ def main(output):
     print(report(result, output))
 
 
-def fit_and_draw(output, progress):
+def fit_and_draw(output: Path, progress: Progress) -> Result:
     """The job: writes the picture to `output`, returns the Result."""
     from loopax.demo import nile, picture
 
@@ -99,7 +108,9 @@ def fit_and_draw(output, progress):
     )
 
 
-def compile_all(model, log_variances, flow):
+def compile_all(
+    model: LocalLevel, log_variances: np.ndarray, flow: np.ndarray
+) -> tuple[dict[str, Callable[[], Any]], list[float]]:
     """Value and gradient four ways: {name: call without arguments}, seconds to the first result.
 
     They are called as an optimiser calls them: a NumPy vector of parameters goes in each time, the
@@ -107,22 +118,22 @@ def compile_all(model, log_variances, flow):
     """
     on_device = jax.device_put(flow)
 
-    def with_jax():
+    def with_jax() -> Callable[[], Any]:
         function = jax.jit(jax.value_and_grad(jaxify(model.inputs, model.log_likelihood)))
         return lambda: jax.block_until_ready(function(log_variances, on_device))
 
-    def natively():
+    def natively() -> Callable[[], Any]:
         function = jaxify(model.inputs, model.log_likelihood, backend="numba")
         return partial(value_and_grad(function), log_variances, flow)
 
-    def value_and_gradient():
+    def value_and_gradient() -> list[Any]:
         return [model.log_likelihood, pytensor.grad(model.log_likelihood, model.log_variances)]
 
-    def with_pytensor_grad():
+    def with_pytensor_grad() -> Callable[[], Any]:
         function = jaxify(model.inputs, value_and_gradient())
         return lambda: jax.block_until_ready(function(log_variances, on_device))
 
-    def with_pytensor():
+    def with_pytensor() -> Callable[[], Any]:
         return partial(pytensor.function(model.inputs, value_and_gradient()), log_variances, flow)
 
     linker = type(pytensor.compile.mode.get_default_mode().linker).__name__
@@ -142,14 +153,16 @@ def compile_all(model, log_variances, flow):
     return calls, ready
 
 
-def interleaved_medians(calls, rounds=200, repeats=10):
+def interleaved_medians(
+    calls: Iterable[Callable[[], Any]], rounds: int = 200, repeats: int = 10
+) -> list[float]:
     """Median seconds of each call over rounds in which each has its turn.
 
     In turn, so that a busy machine slows all of them; some calls in a row, as an optimiser makes
     them, so that none pays for what its predecessor left in the caches.
     """
     calls = list(calls)
-    seconds = [[] for _ in calls]
+    seconds: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for call, record in zip(calls, seconds, strict=True):
             begin = time.perf_counter()
@@ -159,7 +172,7 @@ def interleaved_medians(calls, rounds=200, repeats=10):
     return [statistics.median(record) for record in seconds]
 
 
-def report(result, output):
+def report(result: Result, output: Path) -> str:
     """The printed text; together with the progress lines it fits a screen of 24 x 80."""
     estimate = result.estimate
     rows = zip(
@@ -200,11 +213,11 @@ def report(result, output):
 class Progress:
     """The current step on stderr: a line that overwrites itself on a terminal, else lines."""
 
-    def __init__(self, steps):
+    def __init__(self, steps: int) -> None:
         self.steps, self.done = steps, 0
         self.overwrite = sys.stderr.isatty()
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> None:
         self.done += 1
         line = f"[{self.done}/{self.steps}] {text} ..."
         if self.overwrite:
@@ -212,12 +225,12 @@ class Progress:
         else:
             print(line, file=sys.stderr, flush=True)
 
-    def clear(self):
+    def clear(self) -> None:
         if self.overwrite:
             print(f"\r{'':79}\r", end="", file=sys.stderr, flush=True)
 
 
-def require_extra():
+def require_extra() -> None:
     """Refuse, before any work, where the packages of the extra are absent."""
     missing = [name for name in ("scipy", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
@@ -226,7 +239,7 @@ def require_extra():
         )
 
 
-def check_writable(output):
+def check_writable(output: Path) -> None:
     """Refuse, before any work, a path that the picture cannot be written to; make its folder."""
     from matplotlib.figure import Figure
 
@@ -246,14 +259,14 @@ def check_writable(output):
         raise cannot_write(output, error) from error
 
 
-def save(figure, output):
+def save(figure: Figure, output: Path) -> None:
     try:
         figure.savefig(output)
     except OSError as error:
         raise cannot_write(output, error) from error
 
 
-def cannot_write(output, error):
+def cannot_write(output: Path, error: OSError) -> DemoError:
     return DemoError(
         f"cannot write the picture to {str(output)!r} ({error.strerror}): "
         "name another file with --output"

@@ -1,12 +1,16 @@
 """Data and comparisons of the documentation's gallery, whose scripts run wherever loopax is installed."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 
@@ -19,22 +23,22 @@ PATIENCE = 1.0
 # What `examples.gallery.__main__` sets and reads: whether calls are timed; and the ratios of the example
 # that runs, by what is compared.
 timing = True
-ratios = {}
+ratios: dict[str, float] = {}
 
 
-def read(name):
+def read(name: str) -> np.ndarray:
     """The columns of `data/NAME.csv`, (n,) each; one column is one array. Its first line is the source."""
     return np.loadtxt(DATA / f"{name}.csv", delimiter=",", skiprows=2, unpack=True)
 
 
-def compare_times(calls):
+def compare_times(calls: Mapping[str, Callable[[], Any]]) -> None:
     """Time ``calls``, {name: call without arguments}, in turns, and print the ratios to the last one.
 
     The last one is the baseline, by PyMC or PyTensor. A call returns when its result is there.
     """
     if not timing:
         return
-    seconds = []
+    seconds: list[float] = []
     for call in calls.values():
         call()  # compiled, and its caches filled
         seconds += interleaved_medians([call], rounds=1, repeats=1)
@@ -50,12 +54,17 @@ def compare_times(calls):
             ratios[f"{name} / {last}"] = ratio
 
 
-def in_words(seconds):
+def in_words(seconds: float) -> str:
     """A time in microseconds, or in seconds if it is longer than a tenth of a second."""
     return f"{seconds:.2f} s" if seconds > 0.1 else f"{1e6 * seconds:.0f} us"
 
 
-def pytensor_scan(step, init, xs=None, length=None):
+def pytensor_scan(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+) -> tuple[Any, Any]:
     """`loopax.scan` by `pytensor.scan`, for models to compare with: no lags, and nothing that stops.
 
     What the step captures becomes `non_sequences`, as PyMC's models need it: PyTensor takes the roots of
@@ -67,17 +76,18 @@ def pytensor_scan(step, init, xs=None, length=None):
     rows = [pt.as_tensor(x) for x in rows]
     now = [x[0].type() for x in rows]
     state = [c.type() for c in carry]
-    following, emitted = step(of_carry.unflatten(state), of_rows.unflatten(now))
+    following, emitted = step(jax.tree.unflatten(of_carry, state), jax.tree.unflatten(of_rows, now))
     emitted, of_emitted = jax.tree.flatten(emitted)
     outputs = [*jax.tree.leaves(following), *(y.copy() for y in emitted)]
-    inside, captured = {*now, *state}, {}
+    inside = {*now, *state}
+    read: dict[Variable, None] = {}
     for node in toposort(outputs):
         if not inside.isdisjoint(node.inputs):
             inside.update(node.outputs)
-            captured |= dict.fromkeys(node.inputs)
-    captured = [v for v in captured if v not in inside and not isinstance(v, Constant)]
+            read |= dict.fromkeys(node.inputs)
+    captured = [v for v in read if v not in inside and not isinstance(v, Constant)]
 
-    def legacy_step(*args):
+    def legacy_step(*args: Variable) -> Sequence[Variable]:
         return graph_replace(outputs, dict(zip([*now, *state], args, strict=False)), strict=False)
 
     traces = pytensor.scan(
@@ -89,11 +99,11 @@ def pytensor_scan(step, init, xs=None, length=None):
         return_updates=False,
         return_list=True,
     )
-    final = of_carry.unflatten([trace[-1] for trace in traces[: len(carry)]])
-    return final, of_emitted.unflatten(traces[len(carry) :])
+    final = jax.tree.unflatten(of_carry, [trace[-1] for trace in traces[: len(carry)]])
+    return final, jax.tree.unflatten(of_emitted, traces[len(carry) :])
 
 
-def log_densities(model, own):
+def log_densities(model: Any, own: Any) -> None:
     """Compare the log-density of a PyMC model and its gradient with PyMC's, of the same model `own`.
 
     Both are functions of one vector, the unconstrained values. They are compared at the point from which
@@ -110,7 +120,7 @@ def log_densities(model, own):
     else:
         value_by_pymc = own.compile_logp(mode="FAST_COMPILE")
 
-        def by_pymc(vector):
+        def by_pymc(vector: np.ndarray) -> tuple[Any, Any]:
             return value_by_pymc(native.unflatten(vector)), in_jax(vector)[1]
 
     start = native.flatten(native.initial_point(0))

@@ -14,6 +14,7 @@ by a constant at most, so it has the same maximum.
 The two variances travel as their logarithms, so that every real vector is a legal argument.
 """
 
+from collections.abc import Callable
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
 # Observation variance and level variance as printed in the book, sec. 2.2.
@@ -38,7 +40,7 @@ class LocalLevel(NamedTuple):
     log_likelihood: pt.TensorVariable  # () sum of the n - 1 prediction errors' log densities
 
     @property
-    def inputs(self):
+    def inputs(self) -> list[pt.TensorVariable]:
         return [self.log_variances, self.flow]
 
 
@@ -51,14 +53,14 @@ class Estimate(NamedTuple):
     evaluations: int  # of value and gradient
 
 
-def read_flow():
+def read_flow() -> tuple[np.ndarray, np.ndarray]:
     """The years (n,) and the annual flows (n,) of the Nile at Aswan, 1e8 cubic metres."""
     with files("loopax.demo").joinpath("nile.csv").open(encoding="utf-8") as file:
         years, flow = np.loadtxt(file, delimiter=",", skiprows=2, unpack=True)
     return years.astype(int), flow
 
 
-def local_level():
+def local_level() -> LocalLevel:
     """The Kalman filter of the local level model as one `pytensor.scan` (the book's eq. 2.15).
 
     One step, from the filtered (level, variance) of last year to this year's:
@@ -73,7 +75,13 @@ def local_level():
     flow = pt.tensor("flow", dtype="float64", shape=(None,))
     observation_variance, level_variance = pt.exp(log_variances[0]), pt.exp(log_variances[1])
 
-    def step(flow_t, level, variance, observation_variance, level_variance):
+    def step(
+        flow_t: pt.TensorVariable,
+        level: pt.TensorVariable,
+        variance: pt.TensorVariable,
+        observation_variance: pt.TensorVariable,
+        level_variance: pt.TensorVariable,
+    ) -> tuple[pt.TensorVariable, ...]:
         predicted = variance + level_variance
         error = flow_t - level
         error_variance = predicted + observation_variance
@@ -101,7 +109,7 @@ def local_level():
 LOG_2PI = np.log(2 * np.pi)
 
 
-def maximise(log_likelihood, flow):
+def maximise(log_likelihood: Callable[..., jax.Array], flow: np.ndarray) -> Estimate:
     """Maximum likelihood by SciPy's trust-region Newton method, on the log variances.
 
     log_likelihood: ((2,) log variances, (n,) flow) -> (), any JAX callable; flow: (n,) array.
@@ -110,7 +118,7 @@ def maximise(log_likelihood, flow):
     the covariance of z, and by the delta method s.e.(exp z) = exp(z) s.e.(z).
     """
 
-    def loss(log_variances):
+    def loss(log_variances: jax.Array) -> jax.Array:
         return -log_likelihood(log_variances, flow)
 
     value_and_gradient = jax.jit(jax.value_and_grad(loss))
@@ -132,12 +140,12 @@ def maximise(log_likelihood, flow):
     return Estimate(variances, standard_errors, -float(found.fun), found.nfev)
 
 
-def start(flow):
+def start(flow: np.ndarray) -> np.ndarray:
     """Where the search begins, (2,) log variances: half of the flow's variance each."""
     return np.log(np.full(2, flow.var() / 2))
 
 
-def grid(estimate, shape=(61, 61)):
+def grid(estimate: Estimate, shape: tuple[int, int] = (61, 61)) -> tuple[np.ndarray, np.ndarray]:
     """Variances around the estimate: (m,) of the observation, (k,) of the level, (1e8 m3)**2.
 
     Geometric, and wide enough for the 99 % region of the Nile.
@@ -149,7 +157,12 @@ def grid(estimate, shape=(61, 61)):
     )
 
 
-def over_grid(function, flow, observation_variances, level_variances):
+def over_grid(
+    function: Callable[..., jax.Array],
+    flow: np.ndarray,
+    observation_variances: np.ndarray,
+    level_variances: np.ndarray,
+) -> jax.Array:
     """`function(log variances, flow)` at every point of a grid (m,) x (k,): (m, k, ...)."""
     points = np.log(np.stack(np.meshgrid(observation_variances, level_variances), axis=-1))
     rows = jax.vmap(jax.vmap(function, in_axes=(0, None)), in_axes=(0, None))
@@ -157,7 +170,7 @@ def over_grid(function, flow, observation_variances, level_variances):
     return jnp.swapaxes(jax.jit(rows)(points, flow), 0, 1)
 
 
-def largest_relative_difference(a, b):
+def largest_relative_difference(a: ArrayLike, b: ArrayLike) -> float:
     """max |a - b| / max |b| of each vector (..., 2), then the largest of all."""
     a, b = np.asarray(a), np.asarray(b)
     return float(np.max(np.abs(a - b).max(axis=-1) / np.abs(b).max(axis=-1)))

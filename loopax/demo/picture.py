@@ -4,9 +4,18 @@ Drawn on a `matplotlib.figure.Figure` without pyplot, so no backend, window or g
 the caller's matplotlib is touched.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from loopax.demo.nile import Estimate
 
 # Half width of a 90 % band of the normal distribution, in standard deviations.
 Z90 = 1.6448536269514722
@@ -17,7 +26,14 @@ CONFIDENCE = (0.99, 0.95, 0.90, 0.50)
 BLUE, ORANGE, INK = "#1f5f8b", "#d1495b", "#333333"
 
 
-def draw(years, flow, level, variance, surface, estimate):
+def draw(
+    years: np.ndarray,
+    flow: np.ndarray,
+    level: jax.Array,
+    variance: jax.Array,
+    surface: tuple[np.ndarray, np.ndarray, jax.Array],
+    estimate: Estimate,
+) -> Figure:
     """The figure.
 
     years, flow, level, variance: (n,), flows and levels in 1e8 m3;
@@ -34,7 +50,9 @@ def draw(years, flow, level, variance, surface, estimate):
     return figure
 
 
-def draw_level(axes, years, flow, level, variance):
+def draw_level(
+    axes: Axes, years: np.ndarray, flow: np.ndarray, level: jax.Array, variance: jax.Array
+) -> None:
     """Data, filtered level and the band that holds the level with 90 % probability."""
     half_width = Z90 * np.sqrt(variance)
     axes.fill_between(
@@ -56,7 +74,13 @@ def draw_level(axes, years, flow, level, variance):
     tidy(axes)
 
 
-def draw_surface(axes, observation_variances, level_variances, log_likelihood, estimate):
+def draw_surface(
+    axes: Axes,
+    observation_variances: np.ndarray,
+    level_variances: np.ndarray,
+    log_likelihood: jax.Array,
+    estimate: Estimate,
+) -> None:
     """Contours of the log-likelihood where it bounds joint confidence regions; its maximum."""
     drop = np.asarray(log_likelihood).T - estimate.log_likelihood
     levels = np.log1p(-np.array(CONFIDENCE))
@@ -73,7 +97,7 @@ def draw_surface(axes, observation_variances, level_variances, log_likelihood, e
     axes.plot(*estimate.variances, "*", color=ORANGE, markersize=15, markeredgecolor="white")
     axes.annotate(
         "maximum\n{:.0f}, {:.1f}".format(*estimate.variances),
-        estimate.variances,
+        tuple(estimate.variances),
         xytext=(0.72, 0.88),
         textcoords="axes fraction",
         color=INK,
@@ -93,6 +117,6 @@ def draw_surface(axes, observation_variances, level_variances, log_likelihood, e
     tidy(axes)
 
 
-def tidy(axes):
+def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)

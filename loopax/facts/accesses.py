@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Constant
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+
+from loopax.base.upstream.pytensor import indices_from_subtensor
 
 
 class Access(NamedTuple):

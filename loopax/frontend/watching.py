@@ -63,7 +63,7 @@ def watch(value: T, name: str) -> T:
         )
     leaves, tree = flatten(value)
     named = [f"{name}{path}" for path in leaf_names(value)]
-    return tree.build([_watched(x, n) for x, n in zip(leaves, named, strict=True)])  # type: ignore[no-any-return]
+    return tree.build([_watched(x, n) for x, n in zip(leaves, named, strict=True)])
 
 
 def _watched(x: Any, name: str) -> Any:

@@ -164,7 +164,7 @@ class _Importer:
         new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
         return dict(zip((v for v, _ in pairs), new, strict=True))
 
-    def core_call(self, op: Blockwise, node: Apply) -> Call:
+    def core_call(self, op: Blockwise, node: Any) -> Call:
         """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row.
 
         A scan casts what it is given (a row of floats where its step reads integers): the casts, which are

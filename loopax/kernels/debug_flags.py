@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from loopax.base.upstream.jax import jax_config
+
 
 @contextmanager
 def without_debug_flags() -> Iterator[None]:
@@ -23,8 +25,8 @@ def without_debug_flags() -> Iterator[None]:
 def check_special(name: str, values: Sequence[Any]) -> None:
     """Raise JAX's error for a NaN or an infinity in ``values``, where JAX is to look for them."""
     looks = {
-        "nan": (jax.config.jax_debug_nans, jnp.isnan),
-        "inf": (jax.config.jax_debug_infs, jnp.isinf),
+        "nan": (jax_config.jax_debug_nans, jnp.isnan),
+        "inf": (jax_config.jax_debug_infs, jnp.isinf),
     }
     for kind, (is_enabled, is_special) in looks.items():
         if is_enabled and any(is_special(x).any() for x in values):

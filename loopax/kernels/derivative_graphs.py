@@ -29,7 +29,8 @@ def with_gradient(
     """
 
     def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
-        seed = graph.outputs[scalar].ones_like()
+        total: Any = graph.outputs[scalar]
+        seed = total.ones_like()
         cotangents = [seed if k == scalar else None for k in range(len(outputs))]
         gradient = _cotangents_of_inputs(graph, cotangents, wrt)
         return graph.inputs, [*graph.outputs, *gradient]

@@ -125,14 +125,14 @@ class _JaxMin(_SharedAmongEqual, Min):
 class _CheckedThrough(CheckAndRaise):
     """The check ``own``, whose derivatives are checked as well."""
 
-    __props__ = ("own",)
+    __props__ = ("own",)  # type: ignore[assignment]  # PyTensor's type of it is that of its own two
 
     def __init__(self, own: CheckAndRaise) -> None:
         self.own = own
-        super().__init__(own.exc_type, own.msg)  # type: ignore[no-untyped-call]
+        super().__init__(own.exc_type, own.msg)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        value_cotangent, *condition_cotangents = super().pullback(inputs, outputs, cotangents)  # type: ignore[no-untyped-call]
+        value_cotangent, *condition_cotangents = super().pullback(inputs, outputs, cotangents)
         return [self._checked(value_cotangent, inputs), *condition_cotangents]
 
     def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from loopax.cache import cache_folder
@@ -100,8 +101,10 @@ def _times(forms: Sequence[Form], avals: Sequence[Any]) -> tuple[int, ...]:
 
 def _value(aval: Any) -> Any:
     """An array of numbers between 0 and 1; of integers and bools, zeros, which are places of any array."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(np.zeros((*aval.shape, 2), np.uint32), impl="threefry2x32")
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(
+            jnp.zeros((*aval.shape, 2), jnp.uint32), impl="threefry2x32"
+        )
     if np.issubdtype(aval.dtype, np.inexact):
         return np.random.default_rng(0).uniform(0.1, 0.9, aval.shape).astype(aval.dtype)
     return np.zeros(aval.shape, aval.dtype)

@@ -128,7 +128,7 @@ def _parameters(model: Any, variable: Any) -> Any:
 def _labelled(finding: Finding, part: str, origin: Origin) -> Finding:
     """Add the part of the model to a finding, and the line of the variable where it has no own line."""
     part += f" ({origin})" if origin.place else ""
-    at = (
+    at: dict[str, Any] = (
         {} if finding.line or finding.op == "input" else {"line": origin.place, "code": origin.code}
     )
     loop = ", in ".join(filter(None, [finding.loop, part]))
@@ -141,7 +141,7 @@ def _diagnose_gradient(
     density = logp(model)
     slopes = {n: np.asarray(g) for n, g in density.gradient(point).items()}
     sizes = {n: float(np.max(np.abs(g), initial=0)) for n, g in slopes.items()}
-    common = {"terms": values, "gradient": sizes, "point": point}
+    common: dict[str, Any] = {"terms": values, "gradient": sizes, "point": point}
     if not all(map(np.isfinite, sizes.values())):
         for variable in (*model.basic_RVs, *model.potentials):  # their parameters have users' lines
             f = _parameters(model, variable)

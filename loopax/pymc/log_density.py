@@ -160,7 +160,7 @@ class LogDensity:
         value = rewrite_pregrad(
             clone_replace([self._graph])[0]
         )  # it rewrites its argument in place
-        slopes = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
+        slopes: Any = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
         by_name = {v.name: g for v, g in zip(floats, slopes, strict=True)}
         return self._jaxified((value, by_name), f"gradient of {self._value.__name__}")
 
@@ -295,7 +295,8 @@ def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
         if model.check_bounds
         else "local_remove_check_parameter"
     )
-    return rewrite_graph(clone_replace(outputs), include=("canonicalize_db", check))
+    rewritten: Any = rewrite_graph(clone_replace(outputs), include=("canonicalize_db", check))
+    return rewritten
 
 
 def built(inputs: Any, outputs: Any, name: str, backend: str, options: Mapping[str, Any]) -> Any:

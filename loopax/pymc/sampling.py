@@ -19,6 +19,7 @@ from loopax.base.upstream.nutpie import compilation_patches
 from loopax.base.upstream.patching import patched
 from loopax.base.upstream.pymc import jax_sampler_patches
 from loopax.calling import backend_named
+from loopax.native_functions import Loops
 from loopax.options import BackendName
 from loopax.pymc.arguments import SampleOptions, Sampler, asks_for_pymc, one_name
 from loopax.pymc.blackjax_loop import inference_loop
@@ -114,12 +115,13 @@ def sample(
     if isinstance(model, int) and not isinstance(model, bool):  # pm.sample(500)
         model, draws = None, model
     model = model_given_or_in_context(model, "sample")
-    sampler = one_name("sampler", sampler, None, "nuts_sampler", options)
-    seed = one_name("seed", seed, None, "random_seed", options)
-    progress = one_name("progress", progress, True, "progressbar", options)
+    others: dict[str, Any] = {**options}
+    sampler = one_name("sampler", sampler, None, "nuts_sampler", others)
+    seed = one_name("seed", seed, None, "random_seed", others)
+    progress = one_name("progress", progress, True, "progressbar", others)
     other_steps = _steps_beside_nuts(model)
     if sampler is None:
-        alone = not other_steps and not asks_for_pymc(options)
+        alone = not other_steps and not asks_for_pymc(others)
         sampler = "nutpie" if alone and find_spec("nutpie") else "pymc"
     _refuse_sampler(sampler)
     if sampler != "pymc" and other_steps:
@@ -135,12 +137,12 @@ def sample(
             "nutpie calls native code: sampler='nutpie' works only with backend='numba', got "
             f"{chosen!r}. In JAX, use sampler='numpyro' or 'blackjax'."
         )
-    options = {**options, "draws": draws, "tune": tune, "chains": chains, "random_seed": seed}
-    options |= {"progressbar": progress, "nuts_sampler": sampler}
+    others |= {"draws": draws, "tune": tune, "chains": chains, "random_seed": seed}
+    others |= {"progressbar": progress, "nuts_sampler": sampler}
     if checkpoint is None:
-        trace = _drawn(model, chosen, options)
+        trace = _drawn(model, chosen, others)
     else:
-        with resumable(checkpoint, model, chosen, options) as resumed:
+        with resumable(checkpoint, model, chosen, others) as resumed:
             trace = _drawn(model, chosen, resumed)
     if log_likelihood:
         kwargs = {"compile_kwargs": {"mode": mode}, "progressbar": False}
@@ -156,7 +158,7 @@ def _drawn(model: Any, backend: str, options: dict[str, Any]) -> Any:
         return pm.sample(model=model, **{**options, "compile_kwargs": compile_kwargs})
     if sampler in _OF_JAX and options.get("nuts_sampler_kwargs") is None:
         options = {**options, "nuts": {"chain_method": "vectorized", **(options.get("nuts") or {})}}
-    loops = "native" if backend == "numba" else None
+    loops: Loops | None = "native" if backend == "numba" else None
     with installed(loops=loops), start_checked(model, options.get("initvals")):
         return pm.sample(model=model, **options)
 

@@ -41,6 +41,7 @@ __all__ = [
     "implementation_jaxpr",
     "inner_jaxprs",
     "is_jaxpr",
+    "jax_config",
     "jaxpr_as_fun",
     "low_jaxpr",
     "mlir",
@@ -85,6 +86,9 @@ def _from_any_module(name: str) -> Any:
 
 InconclusiveDimensionOperation = _from_any_module("InconclusiveDimensionOperation")
 set_current_trace = _from_any_module("set_current_trace")
+
+# Its options are attributes, which its annotations lack.
+jax_config: Any = jax.config
 
 
 def low_jaxpr(jaxpr: Any) -> Any:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
 from pytensor.graph.traversal import toposort
+from pytensor.tensor import subtensor
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.variable import _tensor_py_operators as TensorOperators
 
@@ -32,6 +33,7 @@ __all__ = [
     "axis_of",
     "copy_origin",
     "freeze",
+    "indices_from_subtensor",
     "joined_by",
     "joined_rows",
     "thaw",
@@ -45,6 +47,12 @@ except ImportError:
 
     class LazyIfElse:  # type: ignore[no-redef]
         """Stands for the op that 3.0 does not have: nothing is an instance of it."""
+
+
+# It takes entries of any kind, and its annotations variables alone.
+indices_from_subtensor: Callable[[Sequence[Any], Any], Sequence[Any]] = (
+    subtensor.indices_from_subtensor
+)
 
 
 def _dropped(module: str, name: str) -> Any:

@@ -47,7 +47,7 @@ def _running(eqn: Any, x: Any) -> Any:
     )
     start = pt.full(row.shape, _neutral(name, dtype))
     length = pt.constant(rows.type.shape[0], dtype="int64")
-    _, trace = loop.bind(ScanArgs(length, [rows], [start], []))
+    trace: Any = loop.bind(ScanArgs(length, [rows], [start], []))[1]
     return trace.dimshuffle(list(np.argsort(order)))
 
 

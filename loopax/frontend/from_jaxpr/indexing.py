@@ -120,7 +120,8 @@ def windows_at(
         start_arrays = [
             pt.constant(np.ascontiguousarray(indices.data[..., j])) for j in range(len(mapped))
         ]
-    starts, tests = [], []
+    starts: list[Any] = []
+    tests: list[Any] = []
     for axis, start in zip(mapped, start_arrays, strict=True):
         limit = lengths[axis] - sizes[axis]
         if is_known:
@@ -210,7 +211,7 @@ def _fill_value(eqn: Any) -> Any:
     """The result of a gather for an index out of range."""
     dtype, value = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
     if value is None:
-        limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+        limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else None
         value = {"i": lambda: limits.min, "u": lambda: limits.max, "b": lambda: True}.get(
             dtype.kind, lambda: np.nan
         )()

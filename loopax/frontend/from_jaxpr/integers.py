@@ -95,7 +95,7 @@ def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
 
 def _sign_bit(eqn: Any, bits: FloatBits, n: Any) -> Any:
     """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
-    x = bits.x
+    x: Any = bits.x
     if isinstance(n, FloatBits) or _shift_count(n) != _bits(x) - 1:
         raise refuse(eqn, "bits of a float other than its sign")
     return pt.lt(x, 0) | (pt.eq(x, 0) & pt.lt(1 / x, 0))

@@ -45,7 +45,8 @@ def _lu(eqn: Any, a: Any) -> Any:
     rows, columns = a.type.shape[-2:]
     if rows != columns:
         raise refuse(eqn, "matrices that are not square")
-    factors, pivots = lapack_lu_factor(a)
+    factored: Any = lapack_lu_factor(a)
+    factors, pivots = factored
     return [factors, pivots.astype("int32"), _permutation(pivots)]
 
 

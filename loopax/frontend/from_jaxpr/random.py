@@ -18,7 +18,7 @@ from loopax.ir.ops.threefry import threefry
 
 @rule("threefry2x32")
 def _threefry2x32(eqn: Any, key_1: Any, key_2: Any, x: Any, y: Any) -> Any:
-    word = threefry(key_1, key_2, x, y)
+    word: Any = threefry(key_1, key_2, x, y)
     return [word.astype("uint32"), (word // np.uint64(2**32)).astype("uint32")]
 
 

@@ -68,7 +68,8 @@ def tensor_type(aval: Any) -> TensorType:
     NotImportable
         The value has a dtype without native code, or a symbolic length.
     """
-    shape, dtype = getattr(aval, "shape", None), str(getattr(aval, "dtype", aval))
+    shape: Any = getattr(aval, "shape", None)  # of what is no array: it has no dtype either
+    dtype = str(getattr(aval, "dtype", aval))
     if dtype == "key<fry>":
         shape, dtype = (*shape, 2), "uint32"
     if dtype not in _DTYPES:

@@ -157,7 +157,7 @@ def _joined(a: Variable, b: Variable, path: str, label: str) -> tuple[Variable, 
     )
 
 
-def _one_dtype(a: Variable, b: Variable) -> str | None:
+def _one_dtype(a: Any, b: Any) -> str | None:
     dtype_a, dtype_b = str(a.type.dtype), str(b.type.dtype)
     fixed = [isinstance(v, Constant) for v in (a, b)]
     if dtype_a == dtype_b or (fixed == [False, True] and exact_in(b, dtype_a)):

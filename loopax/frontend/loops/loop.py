@@ -140,7 +140,8 @@ def build_loop(
         return Traced(i, row_dummies, row_views, carry, ys, y_names, y_tree, result.stop)
 
     traced = settle(slots, trace, label)
-    i, stop, since = traced.i, traced.stop, age(traced.i)
+    i: Any = traced.i
+    stop, since = traced.stop, age(i)
     warn_of_wrong_gradients(young_nodes([*traced.carry, *traced.ys], since))
     states = [v for s in slots for v in s.states]
     inits = [v for s in slots for v in s.inits()]

@@ -101,7 +101,7 @@ class Rows:
     def dummies(self) -> list[Variable]:
         return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
 
-    def as_indices(self, dummies: Sequence[Variable], i: Variable) -> list[Any]:
+    def as_indices(self, dummies: Sequence[Variable], i: Any) -> list[Any]:
         """``dummies`` in the form that step ``i`` reads: a row of a tensor is an index into it.
 
         So a derivative in the step goes through the row to the variables that the sequence depends
@@ -118,7 +118,7 @@ class Rows:
                 row.name = dummy.name
         return [d if row is None else row for row, d in zip(views, dummies, strict=True)]
 
-    def build(self, rows: Sequence[Any], i: Variable) -> Any:
+    def build(self, rows: Sequence[Any], i: Any) -> Any:
         """The argument of step ``i``: ``rows``, and rows of lists that are indexed."""
         remaining = iter(rows)
         arguments: list[Any] = []
@@ -135,7 +135,8 @@ class _Leaf:
     def __init__(self, name: str, x: Any, label: str) -> None:
         self.name, self.marked = name, isinstance(x, Lead)
         self.offsets = x.offsets if isinstance(x, Lead) else (0,)
-        self.x: Any = as_variable(x.xs if isinstance(x, Lead) else x, name)
+        sequence: Any = as_variable(x.xs if isinstance(x, Lead) else x, name)
+        self.x = sequence
         is_list = isinstance(self.x.type, TypedListType)
         # Tensors in a list may have different shapes, and cannot be stacked to a sequence.
         self.indexed = is_list and isinstance(self.x.type.ttype, TensorType)
@@ -151,7 +152,7 @@ class _Leaf:
         if n is not None:
             self.steps: Any = max(n - ahead, 0)
         else:
-            rows = list_length(self.x) if is_list else self.x.shape[0]
+            rows: Any = list_length(self.x) if is_list else self.x.shape[0]
             self.steps = pt.maximum(rows - ahead, 0) if ahead else rows
 
     def row_types(self) -> list[Any]:

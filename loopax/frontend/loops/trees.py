@@ -90,7 +90,10 @@ class _Named(NamedTuple):
     """A tensor with named axes, whose leaf is the plain tensor."""
 
     names: tuple[str, ...]
-    n_leaves = 1
+
+    @property
+    def n_leaves(self) -> int:
+        return 1
 
     def __str__(self) -> str:
         return f"axes ({', '.join(self.names)})"
@@ -112,7 +115,10 @@ class _Value(NamedTuple):
     """A static argument, without leaves."""
 
     fixed: Fixed
-    n_leaves = 0
+
+    @property
+    def n_leaves(self) -> int:
+        return 0
 
     def __str__(self) -> str:
         return repr(self.fixed)
@@ -192,8 +198,9 @@ def match_prefix(prefix: Any, tree: Any, label: str) -> list[Any]:
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(flatten(tree)[0])
     tops, treedef = jax.tree.flatten(prefix, is_leaf=lambda x: x is None)
+    structure: Any = treedef
     try:
-        subtrees = treedef.flatten_up_to(tree)
+        subtrees = structure.flatten_up_to(tree)
     except ValueError as error:
         raise LoopTypeError(
             f"{label} is {prefix!r}, which is not a prefix of {tree!r}: {error}"

@@ -190,13 +190,13 @@ def _checked(values: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -
     """Tangents or cotangents as variables of the types of ``like``."""
     variables = []
     for x, v, name in zip(values, like, names, strict=True):
-        x = as_variable(x, name)
-        if getattr(x.type, "ndim", None) != v.type.ndim:
+        new: Any = as_variable(x, name)
+        if getattr(new.type, "ndim", None) != v.type.ndim:
             raise LoopTypeError(
-                f"{name} is {x.type}, but its argument is {v.type}: both must have the same shape and "
+                f"{name} is {new.type}, but its argument is {v.type}: both must have the same shape and "
                 "dtype."
             )
-        variables.append(v.type.filter_variable(x.astype(v.type.dtype)))
+        variables.append(v.type.filter_variable(new.astype(v.type.dtype)))
     return variables
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from pytensor.compile.executor import Function
 from pytensor.compile.io import In
@@ -158,7 +158,7 @@ def _container(spec: In) -> Any:
     return getattr(source, "container", source)
 
 
-def _is_shared(v: Any) -> bool:
+def _is_shared(v: Any) -> TypeGuard[SharedVariable]:
     return isinstance(v, SharedVariable)
 
 

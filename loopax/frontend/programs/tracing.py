@@ -76,7 +76,7 @@ def _leaf_type(x: Any, k: int, tree: Any) -> Type:
     if is_sparse(x) or scipy.sparse.issparse(x):
         return SparseTensorType("csc" if getattr(x, "format", "") == "csc" else "csr", str(x.dtype))
     shape = getattr(x, "shape", None)
-    dtype = getattr(x, "dtype", None)
+    dtype: Any = getattr(x, "dtype", None)
     if shape == () and getattr(
         x, "weak_type", False
     ):  # a Python number, under the caller's jax.jit

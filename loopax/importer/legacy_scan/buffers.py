@@ -32,7 +32,7 @@ class Answer:
     """
 
     variable: Variable
-    value: Callable[[ScanOuts], Any]
+    value: Callable[..., Any]
 
 
 @dataclass
@@ -283,8 +283,9 @@ def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
         return None
     total = dims.length(write.array)
     written = slice_of(dims, write.rows, total)
-    is_head = written is not None and written == head(written.stop, total)
-    return (node.inputs[1], written.stop, total) if is_head else None
+    if written is None or written != head(written.stop, total):
+        return None
+    return node.inputs[1], written.stop, total
 
 
 def _is_full(buffer: Any, loop: Loop, size: int) -> bool:

@@ -19,9 +19,14 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor
 
-from loopax.base.upstream.pytensor import axis_of, joined_by, vectorize_rules
+from loopax.base.upstream.pytensor import (
+    axis_of,
+    indices_from_subtensor,
+    joined_by,
+    vectorize_rules,
+)
 from loopax.facts import Structure, facts_of
 from loopax.facts.axes import shuffled
 from loopax.facts.shapes import entries_of

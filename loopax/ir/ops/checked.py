@@ -15,7 +15,7 @@ class Checked(CheckAndRaise):
     """
 
     def __init__(self, error: type[Exception], message: str) -> None:
-        super().__init__(error, message)  # type: ignore[no-untyped-call]
+        super().__init__(error, message)
 
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]

@@ -28,4 +28,4 @@ class LapackLUFactor(LUFactor):
         outputs[0][0], outputs[1][0], _ = getrf(a)
 
 
-lapack_lu_factor = Blockwise(LapackLUFactor())  # type: ignore[no-untyped-call]
+lapack_lu_factor = Blockwise(LapackLUFactor())

@@ -52,5 +52,5 @@ class Threefry(ps.ScalarOp):
         return [x.zeros_like(dtype="float64") for x in inputs]
 
 
-threefry = Elemwise(Threefry(name="threefry"))  # type: ignore[no-untyped-call]
+threefry = Elemwise(Threefry(name="threefry"))
 register_scalar(Threefry, ScalarFacts(9.0, 90))

@@ -40,7 +40,7 @@ class TraceType(TypedListType):
     constant_type = TraceConstant
 
     def __init__(self, ttype: Any) -> None:
-        super().__init__(ttype)  # type: ignore[no-untyped-call]
+        super().__init__(ttype)
 
     @property
     def dtype(self) -> Any:

@@ -51,8 +51,8 @@ def finals(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     To be called where ``steps.bound`` is at least 1.
     """
     leaves, tree = jax.tree.flatten(inputs)
-    end = jax.tree.structure((inputs.states, 0, 0))
-    kept = jax.tree.structure(Blocks(inputs.states, 0, 0))
+    end: Any = jax.tree.structure((inputs.states, 0, 0))
+    kept: Any = jax.tree.structure(Blocks(inputs.states, 0, 0))
 
     def value(args: Any) -> Any:
         return jax.tree.leaves(while_loop(steps, jax.tree.unflatten(tree, args)))

@@ -40,7 +40,7 @@ def vmap(
         mapped = [k for k, a in enumerate(axes) if a is not None]
 
         def one(rows: Sequence[Any]) -> Any:
-            some, named = tree.unflatten(with_items(leaves, mapped, rows))
+            some, named = jax.tree.unflatten(tree, with_items(leaves, mapped, rows))
             return f(*some, **named)
 
         rows = [jnp.moveaxis(leaves[k], axes[k], 0) for k in mapped]
@@ -51,8 +51,8 @@ def vmap(
             raise ValueError(
                 "With batch_size, each result has an axis for the rows: out_axes cannot be None."
             )
-        return out_tree.unflatten(
-            [jnp.moveaxis(x, 0, a) for x, a in zip(out_leaves, places, strict=True)]
+        return jax.tree.unflatten(
+            out_tree, [jnp.moveaxis(x, 0, a) for x, a in zip(out_leaves, places, strict=True)]
         )
 
     return batched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.experimental.sparse import BCOO
 from loopax.base.errors import LoopTypeError
 from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
+from loopax.calling.conversion import Crossing
 from loopax.calling.layout import Layout
 from loopax.ir.program import Program
 from loopax.jax_backend.staging.static import is_traced
@@ -40,7 +41,7 @@ class JaxContext(SharedContext):
     """
 
     __slots__ = ()
-    crossing = crossing
+    crossing: ClassVar[Crossing] = crossing
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Layout]:
         keys = map(jax.tree_util.DictKey, self._layout.names)

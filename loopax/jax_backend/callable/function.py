@@ -185,12 +185,13 @@ class JaxFunction(Stages, ProgramFunction):
         values, concrete = self._arguments.bind(args, kwargs)
         form = self._whole
         if self.program.shared:
-            kept = self._early.now() if self._rest is not None else None
-            if kept is None:
+            rest, part = self._rest, self._part
+            kept = self._early.now() if rest is not None else None
+            if rest is None or part is None or kept is None:
                 values = (*values, *self._shared.at(range(len(self.program.shared)), concrete))
             else:
-                form = self._rest
-                values = (*values, *self._shared.at(self._part.left, concrete), *kept)
+                form = rest
+                values = (*values, *self._shared.at(part.left, concrete), *kept)
         return self._run(form, values, concrete)[0]
 
     def apply(
@@ -277,21 +278,21 @@ class JaxFunction(Stages, ProgramFunction):
                 raise
             raise failure from None
         if flag is None or is_down(flag):
-            return tuple(map(trimmed, results))  # type: ignore[return-value]
+            return tuple(map(trimmed, results))
         if self.program.has_flag and not is_traced(flag):
             raise self._looked_for.error(lambda f: f._run(f._whole, values, True)[0])
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
             return form(values, False)[:2]
         if int(flag) == SUSPECT:
-            if (error := self._index_error(form, values)) is not None:
-                raise error
-            return tuple(map(trimmed, results))  # type: ignore[return-value]
+            if (outside := self._index_error(form, values)) is not None:
+                raise outside
+            return tuple(map(trimmed, results))
         failure = flagged_error(flag, self._contexts[False, True])
         if not isinstance(failure, IllegalLengths):
             raise failure
         if may_open:
             return self._run(form, values, concrete, may_open=False)
-        return tuple(map(trimmed, results))  # type: ignore[return-value]  # of rows that differ: no numbers
+        return tuple(map(trimmed, results))  # of rows that differ: no numbers
 
     @property
     def _looked_for(self) -> Finiteness:

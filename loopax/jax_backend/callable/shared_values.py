@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.jax import jax_config
 from loopax.calling.memo import Memo, MemoizedValues
 from loopax.ir.program import EarlyPart, Program, Shared
 from loopax.jax_backend.values.crossing import accept, current
@@ -31,7 +32,7 @@ class SharedValues:
 
     def at(self, positions: Iterable[int], concrete: bool) -> list[Any]:
         """Their current values. ``concrete`` says whether no transformation is under way."""
-        keeps = concrete and jax.config.jax_enable_x64
+        keeps = concrete and jax_config.jax_enable_x64
         values = []
         for k in positions:
             x = self._shared[k].value
@@ -52,7 +53,7 @@ class EarlyValues:
     def now(self) -> list[Any] | None:
         """The values that follow from the shared variables as they are, or None where there are none."""
         arrays = [s.value for s in self._read]
-        if not all(isinstance(x, np.ndarray) for x in arrays) or not jax.config.jax_enable_x64:
+        if not all(isinstance(x, np.ndarray) for x in arrays) or not jax_config.jax_enable_x64:
             return None
         return self._kept(arrays)
 

@@ -23,6 +23,10 @@ class Stages(BackendFunction):
 
     backend_name = "jax"
 
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """The result of ``jax.jit(self).trace``."""
         return jax.jit(self).trace(*args, **kwargs)

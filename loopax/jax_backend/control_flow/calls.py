@@ -98,7 +98,7 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     the run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor:
     there are no numbers where they are not.
     """
-    op: Blockwise = site.op
+    op: Any = site.op
     batch_ndim = op.batch_ndim(site.node)
     padded = {k: x for k, x in enumerate(values) if isinstance(x, PaddedArray)}
     values = tuple(x.data if isinstance(x, PaddedArray) else x for x in values)
@@ -150,7 +150,7 @@ def _signature(op: Blockwise, node: Apply) -> str:
     """
     taken = op.inputs_sig
     if isinstance(op.core_op, LU | LUFactor):
-        taken = [[f"i{d}" for d in range(len(names))] for names in taken]
+        taken = [tuple(f"i{d}" for d in range(len(names))) for names in taken]
     out_dims = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
     out_dims += [[] for _ in node.outputs]
     return "->".join(
@@ -174,7 +174,7 @@ class Leaves:
     def __init__(self, values: Sequence[Any]) -> None:
         flat = [jax.tree.flatten(x) for x in values]
         self.leaves = [leaf for leaves, _ in flat for leaf in leaves]
-        self._trees = [tree for _, tree in flat]
+        self._trees: list[Any] = [tree for _, tree in flat]
         # Where the leaves of each value begin: the first one is the data of an array.
         self.firsts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))[:-1]
 

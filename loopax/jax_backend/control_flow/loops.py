@@ -6,6 +6,7 @@ number of steps is traced, is a ``lax.while_loop`` (`while_loops`); its traces a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -53,7 +54,7 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
         # A sequence and a trace have n_steps rows, and JAX must know how many while it traces.
         args = args._replace(n_steps=site.static(0))
         bound = as_length(args.n_steps)
-    ended: tuple[Any, ...] = ()
+    ended: Sequence[Any] = ()
     rows_are_traced = any(map(_is_padded_along_steps, args.sequences))
     stops = op.stops or is_traced(args.n_steps) or rows_are_traced
     truncated = op.options.truncate_gradient

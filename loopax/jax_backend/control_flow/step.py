@@ -73,7 +73,8 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
     """A next state with the dtype of its variable; its shape must be that of the state before."""
     if isinstance(v.type, TypedListType):
         x, before = as_list(x, v.type), as_list(before, v.type)
-        if jax.tree.structure(x) != jax.tree.structure(before) or _shapes(x) != _shapes(before):
+        trees: list[Any] = [jax.tree.structure(x), jax.tree.structure(before)]
+        if trees[0] != trees[1] or _shapes(x) != _shapes(before):
             raise DynamicShapeError(
                 f"A list that is a state of a loop changes from {len(before)} rows of the shapes "
                 f"{_shapes(before)} to {len(x)} of {_shapes(x)}, for {describe(v)}. JAX must know the "

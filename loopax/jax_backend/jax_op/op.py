@@ -92,7 +92,7 @@ class JaxOp(Op):
         if ins and outs:
             function = Pulled(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pullback of {self.name}", [inputs[k].type for k in ins])
-            slopes = op(*inputs, *(cotangents[j] for j in outs), return_list=True)
+            slopes: Any = op(*inputs, *(cotangents[j] for j in outs), return_list=True)
             return with_items(in_cotangents, ins, slopes)
         return in_cotangents
 
@@ -104,7 +104,7 @@ class JaxOp(Op):
         if ins and outs:
             function = Pushed(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pushforward of {self.name}", [outputs[j].type for j in outs])
-            moved = op(*inputs, *(tangents[k] for k in ins), return_list=True)
+            moved: Any = op(*inputs, *(tangents[k] for k in ins), return_list=True)
             return with_items(out_tangents, outs, moved)
         return out_tangents
 
@@ -161,5 +161,5 @@ def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Any) -> Sequence[Variable]
         lengths = {own[axis] for own in leads if len(own) >= -axis} - {1}
         known = lengths - {None}
         lead.append(known.pop() if known else None if lengths else 1)
-    types = [TensorType(v.type.dtype, (*lead, *v.type.shape)) for v in node.outputs]
+    types: list[Any] = [TensorType(v.type.dtype, (*lead, *v.type.shape)) for v in node.outputs]
     return JaxOp(Batched(op.function, ranks), op.name, types).make_node(*inputs).outputs

@@ -42,8 +42,8 @@ def elemwise(site: Site, *values: Any) -> Any:
     except NotImplementedError:
         return call_back(site, values)
     # A function that does not use all of its inputs has not broadcast to the shape of all of them.
-    outs = tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
-    return tuple(map(jax.lax.optimization_barrier, outs)) if computed_once(site) else outs
+    whole = tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
+    return tuple(map(jax.lax.optimization_barrier, whole)) if computed_once(site) else whole
 
 
 @rule(ScalarOp)

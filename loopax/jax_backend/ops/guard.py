@@ -35,7 +35,7 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 
 _DEPTH = 6  # of the chain of ops that is searched for a singular function
 _HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
-_OTHER_HARMLESS = {ps.ArcCosh: 2.0, Log1mexp: -0.5}
+_OTHER_HARMLESS: dict[type, float] = {ps.ArcCosh: 2.0, Log1mexp: -0.5}
 _SINGULAR = (
     ps.Exp,
     ps.Exp2,

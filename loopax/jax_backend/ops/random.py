@@ -84,11 +84,11 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
             _check_declared(site, shapes, batch)
             return batch
         except ValueError:
-            batch = ", ".join(
+            these = ", ".join(
                 f"{shape} of {describe(v)}" for v, shape in zip(plain, shapes, strict=True)
             )
             raise LoopTypeError(
-                f"The parameters of {describe(draw)} have batch shapes that do not broadcast: {batch}. "
+                f"The parameters of {describe(draw)} have batch shapes that do not broadcast: {these}. "
                 "Each dimension must be the same, or 1."
             ) from None
     if min(size, default=0) < 0:

@@ -84,10 +84,10 @@ def convert(x: Any, dtype: str) -> Any:
     IEEE 754 and NumPy have nan.
     """
     x = jnp.asarray(x)
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
-    if x.dtype == bool and jnp.issubdtype(dtype, jnp.inexact):
-        return jnp.where(x, jnp.ones((), dtype), jnp.zeros((), dtype))
-    return jax.lax.convert_element_type(x, dtype)
+    new = jax.dtypes.canonicalize_dtype(dtype)
+    if x.dtype == bool and jnp.issubdtype(new, jnp.inexact):
+        return jnp.where(x, jnp.ones((), new), jnp.zeros((), new))
+    return jax.lax.convert_element_type(x, new)
 
 
 def _sign(x: Any) -> Any:

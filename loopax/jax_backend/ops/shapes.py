@@ -29,18 +29,13 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from loopax.base.errors import describe
+from loopax.base.upstream.jax import InconclusiveDimensionOperation as Inconclusive
 from loopax.ir import FitRows, KeepRows
 from loopax.ir.ops.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.staging.symbolic import (
-    Inconclusive,
-    as_length,
-    as_lengths,
-    is_symbolic,
-    static_lengths,
-)
+from loopax.jax_backend.staging.symbolic import as_length, as_lengths, is_symbolic, static_lengths
 from loopax.numerics.no_number import or_no_number
 
 
@@ -130,7 +125,8 @@ def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
         if by != 1:
             raise Inconclusive(f"a range from '{first}' to '{last}' by {by}")
         return (first + jnp.arange(jax.core.max_dim(last - first, 0))).astype(site.op.dtype)
-    return jnp.arange(*bounds, dtype=site.op.dtype)
+    start, stop, step = bounds
+    return jnp.arange(start, stop, step, dtype=site.op.dtype)
 
 
 @rule(Eye)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def irfft(site: Site, a: Any, s: Any) -> Any:
 @rule(Convolve1d, Convolve2d)
 def convolve(site: Site, x: Any, kernel: Any, full: Any) -> Any:
     """In PyTensor's derivatives the mode follows from the lengths of ``x`` and ``kernel``."""
-    mode = "full" if site.static(2) else "valid"
+    mode: Literal["full", "valid"] = "full" if site.static(2) else "valid"
     precision = jax.lax.Precision.HIGHEST
     return jax.scipy.signal.convolve(
         jnp.asarray(x), jnp.asarray(kernel), mode, method="direct", precision=precision

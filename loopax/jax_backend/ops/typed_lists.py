@@ -159,8 +159,8 @@ def count(site: Site, x: Any, row: Any) -> Any:
 def index(site: Site, x: Any, row: Any) -> Any:
     equal = _equal(site, list(_list(site, x)), row)
     if any(map(is_traced, equal)):
-        equal = jnp.stack(equal)
-        return jnp.where(equal.any(), jnp.argmax(equal), no_number(np.dtype("int64")))
+        flags = jnp.stack(equal)
+        return jnp.where(flags.any(), jnp.argmax(flags), no_number(np.dtype("int64")))
     if not any(equal):
         raise ValueError(
             f"{describe(site.out)} is the index of a row in a list, but none of its {len(equal)} rows "
@@ -176,7 +176,8 @@ def _equal(site: Site, rows: list[Any], row: Any) -> list[Any]:
 
 
 def _same(a: Any, b: Any) -> Any:
-    x, y = jax.tree.flatten(a), jax.tree.flatten(b)
+    x: tuple[list[Any], Any] = jax.tree.flatten(a)
+    y: tuple[list[Any], Any] = jax.tree.flatten(b)
     if x[1] != y[1] or any(np.shape(p) != np.shape(q) for p, q in zip(x[0], y[0], strict=True)):
         return np.asarray(False)
     same: Any = np.asarray(True)

@@ -89,8 +89,8 @@ def _scan(context: Context, node: Apply, inputs: Any) -> list[Any]:
     if counted:
         args = args._replace(n_steps=np.asarray(len(args.sequences[0])))
     with_traces = not op.stops and not is_traced(args.n_steps)
-    used = op.split_outputs([True] * len(node.outputs))
-    used = used._replace(traces=[with_traces] * op.n_ys).flat()
+    whole = op.split_outputs([True] * len(node.outputs))
+    used = whole._replace(traces=[with_traces] * op.n_ys).flat()
     outs = _convert(context, node, args.flat(), tuple(used))
     outs = [
         x if u else _Unread(_why_not(op, v))

@@ -22,6 +22,8 @@ from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import MakeSlice
 
 from loopax.base.errors import DynamicShapeError, describe
+from loopax.base.upstream.jax import InconclusiveDimensionOperation as Inconclusive
+from loopax.base.upstream.jax import jax_config
 from loopax.ir import Scan
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.sizes.dim_expr import asked_length
@@ -30,7 +32,7 @@ from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_leng
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.staging.static import fold, is_traced
-from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
+from loopax.jax_backend.staging.symbolic import as_taken, explained
 from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.staging.wrapping import refuse_wrapped
 from loopax.jax_backend.values.padded_array import PaddedArray, cut_if_known
@@ -115,8 +117,8 @@ def run_frame(
 ) -> Frame:
     """All values of ``graph``."""
     steps = context.plan(graph)
-    values = dict(zip(steps.inputs, inputs, strict=True))
-    frame = Frame(context, steps, values, origins, parent, pulled)
+    known = dict(zip(steps.inputs, inputs, strict=True))
+    frame = Frame(context, steps, known, origins, parent, pulled)
     for node, used in steps.steps:
         values = [frame.read(v) for v in node.inputs]
         outs = fold(node, values)
@@ -137,7 +139,7 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     """The outputs of a node that is not static, each with the dtype its variable declares."""
     if (length := _asked_length(site)) is not None:
         return [np.asarray(length, site.out.type.dtype)]
-    if not jax.config.jax_enable_x64:
+    if not jax_config.jax_enable_x64:
         values = _in_32_bits(site, values)
     values = [cut_if_known(x) for x in values]
     if not any(isinstance(x, PaddedArray) for x in values) and not has_open_length(

@@ -17,13 +17,9 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subtensor
 
+from loopax.base.upstream.pytensor import indices_from_subtensor
 from loopax.facts import facts_of
 from loopax.ir import Call, Scan
 from loopax.ir.ops.calling_convention import UNBOUNDED

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.base.errors import LoopTypeError
+from loopax.base.upstream.jax import jax_config
 
 
 def is_key(x: Any) -> bool:
@@ -95,7 +96,7 @@ def _words(generator: np.random.Generator) -> np.ndarray:
 
 def _key_shape() -> tuple[int, ...]:
     """The shape of the data of a key of JAX's default kind: two words for threefry, four for rbg."""
-    return _shape_of(jax.config.jax_default_prng_impl)
+    return _shape_of(jax_config.jax_default_prng_impl)
 
 
 @cache

@@ -237,7 +237,7 @@ def arrange(data: Any, row: Any, col: Any, shape: Any, format: str, *, exact: bo
     if known(row, col):
         row, col = np.asarray(row), np.asarray(col)
         keys = (row, col) if format == "csc" else (col, row)
-        order = np.lexsort(keys)
+        order: Any = np.lexsort(keys)
         steps = np.diff(np.stack(keys)[:, order], axis=1)
         unique = exact and bool(np.all(np.any(steps != 0, axis=0)))
     else:

@@ -89,8 +89,8 @@ def groups(parts: Sequence[tuple[Any, Any]]) -> tuple[list[Any], int]:
     cuts = np.cumsum([len(p) for p in major])[:-1]
     if known(*major, *minor):
         pairs = np.stack([np.concatenate(major), np.concatenate(minor)])
-        unique, group = np.unique(pairs, axis=1, return_inverse=True)
-        return np.split(group.reshape(-1), cuts), unique.shape[1]
+        unique, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        return np.split(inverse.reshape(-1), cuts), unique.shape[1]
     first, second = jnp.concatenate(major), jnp.concatenate(minor)
     order = jnp.lexsort((second, first))
     first, second = first[order], second[order]
@@ -117,9 +117,11 @@ def joined(xs: Sequence[OrderedBCOO], format: str) -> tuple[list[Any], OrderedBC
     number = xp.concatenate(numbers)
     row, col = (xp.concatenate([p[axis] for p in places]) for axis in (0, 1))
     if exact:
-        rows, cols = np.empty(n, np.int32), np.empty(n, np.int32)
-        rows[number], cols[number] = row, col
-        return values, ordered(values[0], rows, cols, shape, format, exact=True, unique=True)
+        all_rows, all_cols = np.empty(n, np.int32), np.empty(n, np.int32)
+        all_rows[number], all_cols[number] = row, col
+        return values, ordered(
+            values[0], all_rows, all_cols, shape, format, exact=True, unique=True
+        )
     rows, cols = (
         jnp.full(n, size).at[number].set(i) for size, i in zip(shape, (row, col), strict=True)
     )

@@ -18,6 +18,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
 
 from loopax.base.errors import LoopTypeError, describe
+from loopax.base.upstream.jax import jax_config
 from loopax.jax_backend.staging.symbolic import is_symbolic
 
 _WIDE = {"float64": "float32", "complex128": "complex64"}
@@ -25,10 +26,10 @@ _WIDE = {"float64": "float32", "complex128": "complex64"}
 
 def import_dispatch() -> None:
     """Import PyTensor's JAX registry without its side effect on ``jax_enable_x64``."""
-    before = jax.config.jax_enable_x64
+    before = jax_config.jax_enable_x64
     import pytensor.link.jax.dispatch  # noqa: F401
 
-    if jax.config.jax_enable_x64 != before:
+    if jax_config.jax_enable_x64 != before:
         jax.config.update("jax_enable_x64", before)
 
 
@@ -59,7 +60,7 @@ def as_declared(x: Any, variable: Variable) -> Any:
     if not isinstance(x, jax.Array):
         kept = isinstance(x, np.ndarray) and (x.dtype == dtype or is_symbolic(x))
         return x if kept else np.asarray(x, dtype=dtype)
-    if dtype in _WIDE and not jax.config.jax_enable_x64:
+    if dtype in _WIDE and not jax_config.jax_enable_x64:
         raise LoopTypeError(
             f"The program computes in {dtype} ({describe(variable)}), but JAX is in 32-bit mode, "
             f"where it would run in {_WIDE[dtype]}. Call jax.config.update('jax_enable_x64', True) "
@@ -74,7 +75,7 @@ def as_declared(x: Any, variable: Variable) -> Any:
 
 def narrowed(value: Any) -> bool:
     """Whether ``value``, a NumPy integer array, does not fit the 32 bits JAX would give it."""
-    if jax.config.jax_enable_x64 or value.dtype.name not in ("int64", "uint64") or not value.size:
+    if jax_config.jax_enable_x64 or value.dtype.name not in ("int64", "uint64") or not value.size:
         return False
     info = np.iinfo(np.int32 if value.dtype.name == "int64" else np.uint32)
     return bool(value.min() < info.min or value.max() > info.max)

@@ -106,7 +106,8 @@ class _Row:
 
     def _rows_of_inputs(self, lengths: Sequence[Any]) -> list[Any]:
         """The row of each input, counted over the axes of the batch that the input has."""
-        builder, quotient, indices = self.builder, self.row, []
+        builder, quotient = self.builder, self.row
+        indices: list[Any] = []
         for n in reversed(lengths[1:]):
             indices.insert(0, builder.urem(quotient, n))
             quotient = builder.udiv(quotient, n)

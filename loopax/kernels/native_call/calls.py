@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from loopax.base.upstream.jax import ClosedJaxpr, Literal, part_of
-from loopax.kernels.native_call.equations import has_loop, inner_jaxprs, inputs_of, outputs_of
+from loopax.base.upstream.jax import ClosedJaxpr, Literal, inner_jaxprs, part_of
+from loopax.kernels.native_call.equations import has_loop, inputs_of, outputs_of
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind
 

@@ -20,8 +20,8 @@ import numpy as np
 from jax import lax
 
 from loopax.base.errors import NonFiniteError
-from loopax.base.upstream.jax import Literal, jaxpr_as_fun, part_of, partial_eval
-from loopax.kernels.native_call.equations import has_loop, inner_jaxprs, loop_depth, most_axes
+from loopax.base.upstream.jax import Literal, inner_jaxprs, jaxpr_as_fun, part_of, partial_eval
+from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes
 from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
 
@@ -31,7 +31,9 @@ _INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
 class Flag(NamedTuple):
     """Whether a value was not finite."""
 
-    counts_steps = False
+    @property
+    def counts_steps(self) -> bool:
+        return False
 
     def none(self) -> Any:
         return jnp.zeros((), bool)
@@ -51,7 +53,10 @@ class Report(NamedTuple):
 
     n_axes: int
     depth: int
-    counts_steps = True
+
+    @property
+    def counts_steps(self) -> bool:
+        return True
 
     def none(self) -> Any:
         return jnp.zeros(2 + self.n_axes + self.depth, "int32")

@@ -21,6 +21,9 @@ _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 class NativeFunction:
     """The result of `loopax.native`: ``f``, traced as by ``jax.jit``, with its loops as native code."""
 
+    __wrapped__: Callable[..., Any]  # f
+    __qualname__: str
+
     def __init__(self, f: Callable[..., Any], plan: Plan, checks: str | None = None) -> None:
         functools.update_wrapper(self, f)
         self.plan = plan

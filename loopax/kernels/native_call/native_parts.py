@@ -178,7 +178,8 @@ class _Parts:
         part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
         is_close = self.is_measured and cost.is_close(1)
-        kernel, obstacle = None, f"about {cost.in_words()}"
+        kernel = None
+        obstacle: str | None = f"about {cost.in_words()}"
         if self.plan.loops == "native" or cost.saved(1) > 0 or is_close:
             kernel = part_kernel(part, values, self.plan.loops == "auto")
             obstacle = no_code(kernel)

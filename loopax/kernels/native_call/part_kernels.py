@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from pytensor.graph.basic import Variable
 
 from loopax.base.errors import unexpected
@@ -118,4 +119,4 @@ def _as_declared(x: Any, v: Var) -> Any:
 
 
 def _is_key(aval: Any) -> bool:
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)

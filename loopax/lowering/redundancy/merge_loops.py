@@ -81,4 +81,4 @@ def _merge(graph: FunctionGraph, group: list[Apply]) -> None:
 
 
 def _not_traces(node: Any) -> list[Any]:
-    return node.op.split_outputs(node.outputs)._replace(traces=[]).flat()  # type: ignore[no-any-return]
+    return node.op.split_outputs(node.outputs)._replace(traces=[]).flat()

@@ -46,7 +46,7 @@ def keep_in_states(
         for asked in asked_for.shapes:
             pairs[asked.outputs[0]] = shape_of(asked, n, shapes[k])
     replace_outputs(graph, pairs, why)
-    return (loop.states or loop.ys)[0].new.owner  # type: ignore[no-any-return]
+    return (loop.states or loop.ys)[0].new.owner
 
 
 def _states_of_rows(loop: OpenLoop, y: Y, reads: Reads, shape: Any) -> dict[bool, list[State]]:

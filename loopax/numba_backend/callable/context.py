@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -17,6 +17,7 @@ from pytensor.typed_list.type import TypedListType
 from loopax.base.errors import LoopTypeError
 from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
+from loopax.calling.conversion import Crossing
 from loopax.ir.program import Program
 from loopax.numba_backend.callable import conversion
 
@@ -38,7 +39,7 @@ class NumbaContext(SharedContext):
     """
 
     __slots__ = ()
-    crossing = conversion
+    crossing: ClassVar[Crossing] = conversion
 
     def __getitem__(self, key: Any) -> Any:
         return deepcopy(super().__getitem__(key))

@@ -276,8 +276,9 @@ def _tree_text(tree: Any, texts: dict[int, str]) -> str | None:
     if type(tree) not in (list, tuple, dict):
         return None
     values = list(tree.values()) if type(tree) is dict else list(tree)
-    parts = [_tree_text(value, texts) for value in values]
-    if None in parts:
+    texts_of_values = (_tree_text(value, texts) for value in values)
+    parts = [text for text in texts_of_values if text is not None]
+    if len(parts) < len(values):
         return None
     if type(tree) is tuple:
         return tuple_of(parts)

@@ -99,7 +99,7 @@ class NumbaFunction(ProgramFunction):
             self._entry_of_all = self._native.entry([*arguments.labels, *arguments.shared_labels])
         else:
             self._early = MemoizedValues(part.early, _in_order)
-            self._residual = self._native.entry(self._labels())
+            self._residual = self._native.entry(self._labels(part))
         self.__call__ = self._refuse if self.program.updates else self._direct()
         self._describe(arguments)
 
@@ -180,11 +180,11 @@ class NumbaFunction(ProgramFunction):
         if kwargs or len(args) != len(self.program.inputs):
             args = self._arguments.in_order(args, kwargs)
         values = context.read(self.program)
-        early = self._early_values(values)
-        if early is None:
+        part, early = self._part, self._early_values(values)
+        if part is None or early is None:
             outs = self._whole(*args, *values)
         else:
-            outs = self._residual(*args, *(values[k] for k in self._part.left), *early)
+            outs = self._residual(*args, *(values[k] for k in part.left), *early)
         if self.program.has_flag:
             if outs.pop():
                 raise self._finiteness.error(lambda f: f.apply(context, *args)[1])
@@ -223,9 +223,9 @@ class NumbaFunction(ProgramFunction):
             options = backend.options(True, self.on_missing, **requested)
             return backend.function(program, **options)
 
-    def _labels(self) -> list[str]:
+    def _labels(self, part: EarlyPart) -> list[str]:
         """Labels of the inputs of the residual program, which excludes the early part."""
-        part, shared_labels = self._part, self._arguments.shared_labels
+        shared_labels = self._arguments.shared_labels
         labels = [*self._arguments.labels, *(shared_labels[k] for k in part.left)]
         return [*labels, *["What follows from shared variables"] * len(part.early.outputs)]
 
@@ -246,7 +246,7 @@ class NumbaFunction(ProgramFunction):
             return program.build(outs)
 
         return self._native.entry(
-            self._labels(),
+            self._labels(part),
             cells=[program.shared[k].storage for k in part.left],
             early_values=lambda: self._early_values([s.value for s in program.shared]),
             count=len(part.early.outputs),
@@ -281,7 +281,7 @@ class NumbaFunction(ProgramFunction):
     @cached_property
     def _finiteness(self) -> Finiteness:
         """The search for the first value that is not finite, after a call whose flag is up."""
-        options = {"on_missing": self.on_missing, "optimize": self.optimize}
+        options: dict[str, Any] = {"on_missing": self.on_missing, "optimize": self.optimize}
         return Finiteness.of(self.program, NATIVE_PASSES, partial(NumbaFunction, **options))
 
     def _refuse(self, *args: Any, **kwargs: Any) -> None:

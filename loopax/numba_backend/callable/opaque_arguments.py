@@ -35,7 +35,7 @@ def argument(declared: Any, x: Any) -> Any:
 
 def _leaf(element: Any, x: Any) -> Any:
     if isinstance(element, DenseTensorType):
-        return np.require(x, element.dtype, "CAW")
+        return np.require(x, element.dtype, ("C", "A", "W"))
     return native(element, x)
 
 
@@ -66,14 +66,14 @@ class Leaves:
         self.items, self.element = items, element
 
 
-class LeavesType(types.Type):
+class LeavesType(types.Type):  # type: ignore[misc]  # Numba has no annotations
     def __init__(self, items: types.List) -> None:
         self.items = items
         super().__init__(f"Leaves({items.dtype})")
 
 
 @register_model(LeavesType)
-class LeavesModel(models.StructModel):
+class LeavesModel(models.StructModel):  # type: ignore[misc]  # Numba has no annotations
     def __init__(self, manager: Any, declared: LeavesType) -> None:
         super().__init__(manager, declared, [("items", declared.items)])
 

@@ -266,8 +266,9 @@ def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> l
         if not isinstance(out, Value):
             names.append(_unshared(emit, out, v, returned))
             continue
-        own = isinstance(out, Array) and out.fresh and out.name not in names
-        names.append(out.name if own else emit.fresh(out).name)
+        if not isinstance(out, Array) or not out.fresh or out.name in names:
+            out = emit.fresh(out)
+        names.append(out.name)
     return names
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
+from typing import TypeGuard
 
 import numpy as np
 
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 from loopax.numba_backend.emit.statements import Assign, Function
-from loopax.numba_backend.emit.values import Position, is_small, is_static
+from loopax.numba_backend.emit.values import Position, indices_of, is_small, is_static
 from loopax.numba_backend.emit.writer import Writer
 
 
@@ -30,7 +31,7 @@ class Axes(Writer):
         self.largest = largest
         self.axes: dict[Expr, tuple[int, int]] = {}  # length -> argument and axis
 
-    def is_small(self, shape: Sequence[Dim]) -> bool:
+    def is_small(self, shape: Sequence[Dim | None]) -> TypeGuard[tuple[int, ...]]:
         """Whether the elements of an array of ``shape`` are locals."""
         return is_small(shape, self.largest)
 
@@ -44,7 +45,7 @@ class Axes(Writer):
         inner = len(shape)
         while inner and self.is_small(shape[inner - 1 :]):
             inner -= 1
-        tails = list(np.ndindex(*shape[inner:]))  # type: ignore[arg-type]
+        tails = list(indices_of([n for n in shape[inner:] if isinstance(n, int)]))
         with ExitStack() as stack:
             head: list[Index] = [
                 0 if n == 1 else stack.enter_context(self.loop_over(n)) for n in shape[:inner]

@@ -33,7 +33,16 @@ from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.statements import Function
 from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
-from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, Virtual, shared
+from loopax.numba_backend.emit.values import (
+    Array,
+    Opaque,
+    Rows,
+    Small,
+    Value,
+    Virtual,
+    indices_of,
+    shared,
+)
 
 DEEPEST = 40  # the longest chain of virtual values, which reading turns into nested Python calls
 
@@ -213,7 +222,7 @@ class Emitter(Storage):
         data = np.asarray(v.data)
         if self.is_small(data.shape):
             elements = np.empty(data.shape, dtype=object)
-            for at in np.ndindex(*data.shape):
+            for at in indices_of(data.shape):
                 elements[at] = literal(data[at])
             return Small(elements, str(data.dtype))
         return self.constant_array(data)

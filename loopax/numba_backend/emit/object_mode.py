@@ -133,5 +133,5 @@ def _unboxable(declared: Any, y: Any) -> Any:
     if isinstance(declared, TypedListType):
         return len(y)
     if isinstance(declared, DenseTensorType):
-        return np.require(y, declared.dtype, "CAWO")
+        return np.require(y, declared.dtype, ("C", "A", "W", "O"))
     return opaque.native(declared, y)

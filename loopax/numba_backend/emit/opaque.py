@@ -61,7 +61,9 @@ def native(declared: Any, x: Any) -> Any:
             x.indices.astype(np.int32, copy=False),
             x.indptr.astype(np.int32, copy=False),
         )
-        return kind(tuple(np.require(a, requirements="CAW") for a in parts), shape=x.shape)
+        return kind(
+            tuple(np.require(a, requirements=("C", "A", "W")) for a in parts), shape=x.shape
+        )
     return x
 
 
@@ -117,7 +119,7 @@ def _generator_copy(generator: Any) -> Any:
     declared = types.npy_rng
 
     @numba_njit
-    def copy_of_generator():
+    def copy_of_generator() -> Any:
         with numba.objmode(rng=declared):
             rng = custom_rng_deepcopy(generator)
         return rng
@@ -134,13 +136,13 @@ def _empty_list(element: Any) -> Any:
     declared = numba_type(element)
 
     @numba_njit
-    def never():  # never called: it gives the list its type
+    def never() -> Any:  # never called: it gives the list its type
         with numba.objmode(x=declared):
             x = None
         return x
 
     @numba_njit
-    def empty():
+    def empty() -> list[Any]:
         return [never() for _ in range(0)]
 
     return empty
@@ -202,10 +204,10 @@ def as_list(emit: Storage, rows: Rows | Opaque) -> Opaque:
 
 
 @numba_njit
-def _row_copies(rows, count):
+def _row_copies(rows: np.ndarray, count: int) -> list[np.ndarray]:
     return [rows[k].copy() for k in range(count)]
 
 
 @numba_njit
-def _number_copies(rows, count):
+def _number_copies(rows: np.ndarray, count: int) -> list[np.ndarray]:
     return [np.array(rows[k]) for k in range(count)]

@@ -8,7 +8,7 @@ the result truncates it to its size, which wraps as NumPy does.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -44,7 +44,7 @@ from loopax.numba_backend.emit.expressions import (
 from loopax.numerics.vector_functions import HAS_FUSED
 
 # {0}, {1}, ... are the operands, in the dtype of the result; {T} converts to that dtype.
-_FLOATS = {
+_FLOATS: dict[type, str] = {
     ps.TrueDiv: "{0} / {1}",
     ps.Reciprocal: "{T}(1.0) / {0}",
     ps.Sqrt: "np.sqrt({0})",
@@ -94,7 +94,7 @@ _FLOATS = {
 _COMPLEX = {kind: _FLOATS[kind].replace("{0} <", "{0}.real <") for kind in (Softplus, Log1mexp)}
 # Names in `numerics/vector_functions`, for loops over elements, which LLVM vectorizes. In a step of a
 # recurrence the C library has less latency (GARCH: 18 us, and 25 with these).
-VECTORIZED = {
+VECTORIZED: dict[type, str] = {
     ps.Exp: "exp",
     ps.Expm1: "expm1",
     ps.Log: "log",
@@ -118,7 +118,7 @@ if HAS_FUSED:
         Erfinv: "erfinv",
     }
 _FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # the C library's float32 takes 4 ns, as these do for float64
-_NUMBERS = {
+_NUMBERS: dict[type, str] = {
     ps.Sub: "{0} - {1}",
     ps.Neg: "-{0}",
     ps.Sqr: "{0} * {0}",
@@ -130,7 +130,7 @@ _NUMBERS = {
     ps.Imag: "{T}(0)",
     ps.Clip: "{1} if {0} < {1} else {2} if {0} > {2} else {0}",
 }
-_INTS = {
+_INTS: dict[type, str] = {
     Threefry: "threefry({0}, {1}, {2}, {3})",
     ps.AND: "{0} & {1}",
     ps.OR: "{0} | {1}",
@@ -140,7 +140,7 @@ _INTS = {
     ps.IntDiv: "{0} // {1} if {1} != 0 else {1}",
     ps.Mod: "{0} % {1} if {1} != 0 else {1}",
 }
-_SIGNED = {
+_SIGNED: dict[type, str] = {
     # The least integer divided by -1 overflows: the processor traps, which ends the process.
     ps.IntDiv: "-{0} if {1} == -1 else {0} // {1} if {1} != 0 else {1}",
     ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
@@ -148,9 +148,10 @@ _SIGNED = {
 # Division by a power of two: a shift or a mask, both of which round down as the quotient does.
 _BY_NUMBER = {ps.IntDiv: "{0} // {1}", ps.Mod: "{0} % {1}"}  # neither 0 nor -1
 _BITS = {ps.IntDiv: "{0} >> {T}({bits})", ps.Mod: "{0} & ({1} - {T}(1))"}
-_UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large number for a negative one
+# Numba takes a large number for a negative one.
+_UNSIGNED: dict[type, str] = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}
 _BOOL_FOLDS = {ps.Add: " | ", ps.Mul: " & "}
-_BOOLS = {
+_BOOLS: dict[type, str] = {
     ps.AND: "{0} & {1}",
     ps.OR: "{0} | {1}",
     ps.XOR: "{0} != {1}",
@@ -163,7 +164,7 @@ _BOOLS = {
     ps.NEQ: "{0} != {1}",
 }
 # Comparisons of operands in their own dtypes; the result is a bool.
-_COMPARISONS = {
+_COMPARISONS: dict[type, str] = {
     ps.LT: "{0} < {1}",
     ps.LE: "{0} <= {1}",
     ps.GT: "{0} > {1}",
@@ -175,7 +176,14 @@ _ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayF
 _ANGLE = getattr(ps.basic, "Angle", None)  # PyTensor 3.3 has it no more
 # Results for a negative signed and an unsigned integer; Numba would compare both as floats, too
 # coarsely.
-_NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
+_NEGATIVE_FIRST: dict[type, bool] = {
+    ps.LT: True,
+    ps.LE: True,
+    ps.GT: False,
+    ps.GE: False,
+    ps.EQ: False,
+    ps.NEQ: True,
+}
 _NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
 _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
 
@@ -183,7 +191,7 @@ REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
 PLAIN = REAL | _INTEGERS | {"bool"}
-FOLDS = {ps.Add: operator.add, ps.Mul: operator.mul}
+FOLDS: dict[type, Callable[[Expr, Expr], Expr]] = {ps.Add: operator.add, ps.Mul: operator.mul}
 
 
 def expression_of(
@@ -215,7 +223,7 @@ def expression_of(
     if kind in _COMPARISONS:
         return expr(_BOOLS[kind], *operands) if kind in _BOOLS else None
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
-    if kind is ps.Pow and (product := _product_for_power(*operands, out)):
+    if kind is ps.Pow and (product := _product_for_power(operands[0], operands[1], out)):
         return product
     if in_elements and out == "float64" and kind in VECTORIZED:
         return call(VECTORIZED[kind], *operands)

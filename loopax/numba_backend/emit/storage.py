@@ -29,6 +29,7 @@ from loopax.numba_backend.emit.values import (
     Value,
     View,
     Virtual,
+    indices_of,
     is_static,
 )
 
@@ -67,6 +68,7 @@ class Storage(Axes):
             return self.temp(self._in_line(run.name)[position])
         if isinstance(value, Virtual):
             return value.at(at)
+        assert not isinstance(at, Position)  # see `reads_at_positions`
         if isinstance(value, Array):
             element = value.name[at]
             # LLVM would load it at each step: it cannot prove that stores go to another array.
@@ -98,7 +100,7 @@ class Storage(Axes):
     def new_locals(self, shape: Sequence[Any], dtype: str, hint: str) -> Small:
         """A new local for each element of an array."""
         elements = np.empty(shape, dtype=object)
-        for at in np.ndindex(*shape):
+        for at in indices_of(shape):
             elements[at] = self.local(hint)
         return Small(elements, dtype)
 
@@ -110,7 +112,7 @@ class Storage(Axes):
             value.shape if shape is None else shape
         )  # the type may have more static lengths than the value
         elements = np.empty(shape, dtype=object)
-        for at in np.ndindex(*shape):
+        for at in indices_of(shape):
             elements[at] = self.read(value, at)
         return Small(elements, value.dtype)
 
@@ -150,8 +152,8 @@ class Storage(Axes):
             self.do("fill", name, value.element)
             return
         if isinstance(value, Small):
-            for at in np.ndindex(*value.elements.shape):
-                self.set(name[at], value.elements[at])
+            for index in indices_of(value.shape):
+                self.set(name[index], value.elements[index])
             return
         if self.copied_run(value, name, 0):
             return

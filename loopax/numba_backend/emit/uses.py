@@ -31,7 +31,7 @@ def few_reads(variable: Variable, uses: Uses) -> bool:
     return 1 <= len(reads) <= 2 and all(_reads_once(c, k, uses) for c, k in reads)
 
 
-def reads_of(variable: Variable, uses: Uses) -> list[Any]:
+def reads_of(variable: Variable, uses: Uses) -> list[tuple[Any, int]]:
     return [(c, k) for c, k in uses[variable] if not reads_only_shape(c, k)]
 
 

@@ -7,10 +7,10 @@ sparse matrices, lists, slices) are `Opaque`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, TypedDict, TypeGuard
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Small:
     dtype: str
 
     @property
-    def shape(self) -> tuple[Dim, ...]:
+    def shape(self) -> tuple[int, ...]:
         return self.elements.shape
 
 
@@ -141,7 +141,15 @@ class Opaque:
 Value = Small | Array | Virtual
 
 
-def traits(value: Value) -> dict[str, bool]:
+class Traits(TypedDict):
+    """Fields of a `Virtual`."""
+
+    cheap: bool
+    has_functions: bool
+    is_gathered: bool
+
+
+def traits(value: Value) -> Traits:
     """Properties for a `Virtual` that reads the elements of ``value`` at other indices."""
     if not isinstance(value, Virtual):
         return {"cheap": True, "has_functions": False, "is_gathered": False}
@@ -164,8 +172,13 @@ def shared(value: Any) -> Any:
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
-def is_static(shape: Sequence[Any]) -> bool:
+def is_static(shape: Sequence[Any]) -> TypeGuard[Sequence[int]]:
     return all(isinstance(n, int) for n in shape)
+
+
+def indices_of(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The indices of the elements of an array of ``shape``, in C order."""
+    return np.ndindex(*shape)
 
 
 LONGEST = 8  # a longer axis has a loop

@@ -176,8 +176,11 @@ class Writer:
                 self.equate("agree", n, first)
         return first
 
-    def equate(self, function: str, n: Expr, m: Dim) -> None:
-        """Check by ``function`` that two lengths are equal, and record it."""
+    def equate(self, function: str, n: Dim, m: Dim) -> None:
+        """Check by ``function`` that two lengths, one of them dynamic, are equal, and record it."""
+        if not isinstance(n, Expr):
+            n, m = m, n
+        assert isinstance(n, Expr)
         self.check(function, n, m)
         self.scopes.unify(n, m, self.scopes.surely_reached_by(call(function, n, m)))
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 from pytensor.tensor.basic import Nonzero
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+
+from loopax.base.upstream.pytensor import (
+    AdvancedIncSubtensor1,
+    AdvancedSubtensor1,
+    adds_last_only,
     indices_from_subtensor,
 )
-
-from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
@@ -47,10 +48,10 @@ class Gather:
         where = [emit.number(i * s) for i, s in zip(own, self.strides, strict=True)]
         if self.in_range:
             return emit.read(self.integers, where)
-        loop = emit.loop_over_others(where) if isinstance(self.integers, Array) else None
-        if loop is not None:
+        array = self.integers if isinstance(self.integers, Array) else None
+        if array is not None and (loop := emit.loop_over_others(where)) is not None:
             # One check for a row, whose elements are then accessed by vector code.
-            k = emit.before_loop(loop, self.integers.name[where], where, "t")
+            k = emit.before_loop(loop, array.name[where], where, "t")
             k = _as_int64(k, self.integers.dtype)
             return emit.before_loop(loop, call("index", k, self.length), where, "k")
         return _position(emit, emit.read(self.integers, where), self.integers.dtype, self.length)
@@ -151,7 +152,7 @@ def _static(emit: Emitter, index: Sequence[Any], shape: Sequence[Any]) -> Any:
         if not isinstance(entry, Small) or entry.dtype == "bool":
             return None
         numbers = [as_dim(e) for e in entry.elements.flat]
-        if not is_static(numbers) or not all(-n <= k < n for k in numbers):  # type: ignore[operator]
+        if not is_static(numbers) or not all(-n <= k < n for k in numbers):
             return None
         numpy_index.append(np.array(numbers, dtype=int).reshape(entry.shape))
     return tuple(numpy_index)

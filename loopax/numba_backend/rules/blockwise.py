@@ -34,7 +34,7 @@ def blockwise(site: Site, *values: Value) -> Any:
     ranks = [len(names) for names in site.op.inputs_sig]
     types = [_core(v.type, rank) for v, rank in zip(site.node.inputs, ranks, strict=True)]
     core = site.op.core_op.make_node(*[t() for t in types])
-    names = {}
+    names: dict[str, Dim] = {}
     for v, sig in zip(values, site.op.inputs_sig, strict=True):
         names.update(zip(sig, v.shape[len(v.shape) - len(sig) :], strict=True))
     if isinstance(site.op.core_op, LU):  # PyTensor's signature says that its matrices are square
@@ -71,7 +71,7 @@ def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | Non
             at = inputs.index(variable.of)
             rank = inputs[at].type.ndim
             total = total + values[at].shape[len(values[at].shape) - rank + variable.axis] * k
-        return total  # type: ignore[no-any-return]
+        return total
 
     return [[length(v, axis) for axis in range(v.type.ndim)] for v in graph.outputs]
 
@@ -83,7 +83,7 @@ def _lowered(node: Apply) -> Apply:
     inputs = [v.type() for v in node.inputs]
     graph = FunctionGraph(inputs, node.op.make_node(*inputs).outputs, clone=False)
     scan_to_loop(graph)
-    return graph.outputs[0].owner  # type: ignore[return-value]
+    return graph.outputs[0].owner
 
 
 def _core(batched: Any, rank: int) -> TensorType:
@@ -170,7 +170,7 @@ class _Place:
         self.core = [n if n is not None else d for n, d in zip(core, declared, strict=True)]
         self.has_known_shape = None not in self.core
         if self.has_known_shape:
-            self.name = emit.empty([*batch, *self.core], self.dtype)  # type: ignore[list-item]
+            self.name = emit.empty([*batch, *self.core], self.dtype)
         else:
             self.name = emit.local("a")
             self.rows = [emit.temp(0, "n") for _ in self.core]
@@ -211,4 +211,4 @@ class _Place:
             with self.emit.when(expr("not {}", self.is_allocated)):
                 self._allocate_empty(without_rows)
         shape = (*self.batch, *(self.core if self.has_known_shape else self.rows))
-        return Array(self.name, shape, self.dtype, fresh=True, compact=True)  # type: ignore[arg-type]
+        return Array(self.name, shape, self.dtype, fresh=True, compact=True)

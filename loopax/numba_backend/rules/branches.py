@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from loopax.ir import Call, Cond
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Expr
 from loopax.numba_backend.emit.statements import Block
-from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, indices_of
 
 
 @rule(Call)
@@ -67,7 +65,7 @@ def _fill(emit: Emitter, place: Any, value: Any, changed: list[Expr]) -> None:
         emit.set(place.count, value.count)
     elif isinstance(place, Small):
         elements = emit.in_locals(value, place.shape).elements
-        for at in np.ndindex(*place.shape):
+        for at in indices_of(place.shape):
             emit.set(place.elements[at], elements[at])
     elif None in place.shape:
         emit.set(place.name, emit.fresh(value, reuse=False).name)

@@ -19,7 +19,15 @@ from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalar_expressions import VECTORIZED, cast
 from loopax.numba_backend.emit.scalars import emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
-from loopax.numba_backend.emit.values import Array, Position, Small, Value, Virtual, small
+from loopax.numba_backend.emit.values import (
+    Array,
+    Position,
+    Small,
+    Value,
+    Virtual,
+    indices_of,
+    small,
+)
 
 
 @rule(ScalarOp)
@@ -72,7 +80,7 @@ def elemwise(site: Site, *values: Value) -> Any:
             for v, s in zip(values, stretched, strict=True)
         ]
         arrays_of_locals = [np.empty(shape, dtype=object) for _ in node.outputs]
-        for at in np.ndindex(*shape):  # type: ignore[arg-type]
+        for at in indices_of(shape):
             for elements, out in zip(arrays_of_locals, outputs(at), strict=True):
                 elements[at] = out
         pairs = zip(arrays_of_locals, node.outputs, strict=True)
@@ -88,7 +96,8 @@ def elemwise(site: Site, *values: Value) -> Any:
         )
         if functions:
             inputs[:] = [emit.dense(v) if _is_gathered(v) else v for v in inputs]
-        cost = None if None in costs else _cycles(site.op.scalar_op, dtype) + sum(costs)
+        known = [c for c in costs if c is not None]
+        cost = _cycles(site.op.scalar_op, dtype) + sum(known) if len(known) == len(costs) else None
         reads_at_positions = all(
             all(s) or (not any(s) and emit.reads_at_positions(v))
             for v, s in zip(inputs, stretched, strict=True)
@@ -160,7 +169,7 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
             value, [1 if s else n for n, s in zip(shape, stretched, strict=True)]
         )
         elements = np.empty(shape, dtype=object)
-        for at in np.ndindex(*shape):  # type: ignore[arg-type]
+        for at in indices_of(shape):
             elements[at] = converted(at)
         return Small(elements, dtype)
     if all(stretched):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytensor.tensor.subtensor import indices_from_subtensor
-
+from loopax.base.upstream.pytensor import indices_from_subtensor
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr
 from loopax.numba_backend.emit.values import Value

@@ -16,7 +16,16 @@ from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.scalars import emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.emit.values import Array, Run, Small, Value, Virtual, is_static, traits
+from loopax.numba_backend.emit.values import (
+    Array,
+    Run,
+    Small,
+    Value,
+    Virtual,
+    indices_of,
+    is_static,
+    traits,
+)
 from loopax.numba_backend.rules.index_entries import Entry, entries_of, positions_at, static_index
 
 _WRITES = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
@@ -176,7 +185,7 @@ def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
     if not site.op.set_instead_of_inc:
         old = np.asarray(elements[index], dtype=object)
         node = ps.add.make_node(*(ps.get_scalar_type(x.dtype)() for _ in range(2)))
-        for at in np.ndindex(*new.shape):
+        for at in indices_of(new.shape):
             (new[at],) = emit_scalar(site.emit, ps.add, [old[at], new[at]], node)
     elements[index] = new if new.ndim else new[()]
     return Small(elements, x.dtype)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 import pytensor.scalar as ps
@@ -17,7 +18,9 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalar_expressions import FOLDS, cast
 from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of, is_static
+
+_Index = TypeVar("_Index", bound=Index)
 
 # The combination of two terms, and the value of an empty reduction.
 _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
@@ -28,7 +31,7 @@ _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }
-_IN_ANY_ORDER = {  # floats in any order
+_IN_ANY_ORDER: dict[type, str] = {  # floats in any order
     ps.Add: "plus({0}, {1})",
     ps.Mul: "times({0}, {1})",
     ps.ScalarMaximum: "maximum({0}, {1})",
@@ -84,11 +87,11 @@ def reduce(site: Site, x: Value) -> Any:
             return site.result(Virtual(shape, out, total, cheap=False, is_gathered=True))
         partial = emit.empty(shape, acc, "sums")
         with emit.loops(shape) as indices:
-            for at in indices:
-                emit.set(partial[at], start)
+            for index in indices:
+                emit.set(partial[index], start)
         with emit.loops(x.shape) as indices:
-            for at in indices:
-                add(partial[[at[k] for k in remaining_axes]], emit.read(x, at))
+            for index in indices:
+                add(partial[[index[k] for k in remaining_axes]], emit.read(x, index))
         sums = Array(partial, shape, acc, fresh=True, compact=True)
         if acc == out:
             return sums
@@ -100,9 +103,9 @@ def reduce(site: Site, x: Value) -> Any:
     join = FOLDS.get(type(op.scalar_op))
     if join is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
         locals_in = emit.in_locals(x).elements
-        for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            inner = np.ndindex(*[x.shape[k] for k in sorted(axes)])  # type: ignore[arg-type]
-            entries = [locals_in[tuple(_woven(list(at), remaining_axes, list(i)))] for i in inner]
+        for at in indices_of(shape):
+            reduced = indices_of([x.shape[k] for k in sorted(axes)])
+            entries = [locals_in[tuple(_woven(at, remaining_axes, i))] for i in reduced]
             terms = [cast(t, x.dtype, acc) for t in entries]
             whole = emit.temp(folded(emit, terms, join) if terms else start, "sum")
             when = max((ready(emit, t) for t in terms), default=-1)
@@ -110,19 +113,19 @@ def reduce(site: Site, x: Value) -> Any:
                 emit.ready[whole] = when + 4 * len(terms).bit_length()
             elements[at] = _cast(emit, whole, acc, out)
         return Small(elements, out)
-    for at in np.ndindex(*shape):  # type: ignore[arg-type]
+    for at in indices_of(shape):
         elements[at] = emit.temp(start, "sum")
     if not remaining_axes and emit.is_worth_coalescing(x):
         with emit.loop_over_positions(x.shape) as position:
-            add(elements[()], emit.read(x, position))
-        elements[()] = _cast(emit, elements[()], acc, out)
+            add(elements.item(), emit.read(x, position))
+        elements[()] = _cast(emit, elements.item(), acc, out)
         return Small(elements, out)
     # One pass over x for all sums.
     with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
         for inner in indices:
-            for at in np.ndindex(*shape):  # type: ignore[arg-type]
-                add(elements[at], emit.read(x, _woven(list(at), remaining_axes, inner)))
-    for at in np.ndindex(*shape):  # type: ignore[arg-type]
+            for at in indices_of(shape):
+                add(elements[at], emit.read(x, _woven(at, remaining_axes, inner)))
+    for at in indices_of(shape):
         elements[at] = _cast(emit, elements[at], acc, out)
     return Small(elements, out)
 
@@ -141,8 +144,7 @@ def _is_faster_by_rows(shape: Sequence[Dim], remaining_axes: Sequence[int]) -> b
     innermost = max((k for k, n in enumerate(shape) if n != 1), default=-1)
     if innermost not in remaining_axes:
         return False
-    few = all(isinstance(n, int) for n in reduced) and np.prod(reduced, dtype=int) <= 4  # type: ignore[arg-type]
-    return not few
+    return not (is_static(reduced) and prod(reduced) <= 4)
 
 
 def _fold(kind: type, dtype: str, acc: str) -> tuple[str, Expr] | None:
@@ -179,7 +181,9 @@ def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
     return x if source == target else emit.temp(x.astype(target))
 
 
-def _woven(at: list[Index], remaining_axes: list[int], inner: list[Index]) -> list[Index]:
+def _woven(
+    at: Sequence[_Index], remaining_axes: Sequence[int], inner: Sequence[_Index]
+) -> list[_Index]:
     """Interleave an index ``at`` of the remaining axes with an index ``inner`` of the reduced ones."""
     outer, reduced = iter(at), iter(inner)
     return [

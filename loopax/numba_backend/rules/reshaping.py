@@ -51,7 +51,7 @@ def _is_length(v: Any) -> bool:
         return bool(np.all(v.data >= 0))
     if asked_length(v) is not None:
         return True
-    return is_elementwise(v.owner, ps.Mul | ps.Add | ps.Identity) and all(
+    return is_elementwise(v.owner, ps.Mul, ps.Add, ps.Identity) and all(
         map(_is_length, v.owner.inputs)
     )
 
@@ -71,7 +71,7 @@ def _completed(emit: Emitter, lengths: list[Dim], total: Dim) -> list[Dim]:
         return completed
     if all(n != -1 for n in lengths if isinstance(n, int)) and is_static(lengths):
         emit.check("same_size", total, emit.product(lengths))
-        return lengths
+        return list(lengths)
     if lengths.count(-1) == 1:
         other_lengths = [n for n in lengths if n != -1]
         if is_static(other_lengths):
@@ -104,11 +104,11 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
         # Several axes become one: a loop over the source needs no division.
         name = emit.empty(shape, x.dtype)
         with emit.loops(x.shape) as indices:
-            for at in indices:
-                before, middle, after = split(at, len(old))
+            for source in indices:
+                before, middle, after = split(source, len(old))
                 position = _raveled(emit, middle, old)
                 ravelled = [position if n != 1 else 0 for n in new]
-                emit.set(name[*before, *ravelled, *after], emit.read(x, at))
+                emit.set(name[*before, *ravelled, *after], emit.read(x, source))
         return Array(name, tuple(shape), x.dtype, fresh=True, compact=True)
 
     def at(index: Sequence[Index]) -> Expr:

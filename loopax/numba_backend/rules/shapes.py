@@ -80,8 +80,7 @@ def specify_shape(site: Site, x: Value | Opaque, *dims: Any) -> Any:
         if isinstance(specified, int) and isinstance(n, int) and specified != n:
             emit.fail("AssertionError", "SpecifyShape: a length is not the one specified")
         elif not emit.scopes.same(specified, n):
-            name, other = (n, specified) if isinstance(n, Expr) else (specified, n)
-            emit.equate("specified", name, other)
+            emit.equate("specified", n, specified)
         lengths.append(specified if isinstance(specified, int) else n)
     if isinstance(x, Small):
         return x
@@ -225,7 +224,7 @@ def join(site: Site, *values: Any) -> Any:
     start: Dim = 0
     is_of_runs = axis == 0 and is_static(shape[1:])
     for v in values:
-        first = emit.number(start * prod(shape[1:])) if is_of_runs else None  # type: ignore[type-var]
+        first = emit.number(start * prod(shape[1:])) if is_of_runs else None
         if first is None or not emit.copied_run(v, name, first):
             with emit.loops(v.shape) as indices:
                 for i in indices:

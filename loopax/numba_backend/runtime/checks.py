@@ -37,9 +37,9 @@ def index(i: int, n: int) -> int:
 
 
 @njit_inner
-def signed(k: int) -> int:
+def signed(k: np.uint64) -> np.int64:
     """Convert ``k`` from uint64 to int64; a larger number is out of range of every axis."""
-    return np.int64(min(k, np.uint64(9223372036854775807)))  # type: ignore[return-value]
+    return np.int64(min(k, np.uint64(9223372036854775807)))
 
 
 @njit_inner

@@ -38,7 +38,7 @@ def remainder(x: float, y: float) -> float:
 
 
 @njit_inner
-def int_power(x: int, y: int) -> int:
+def int_power(x: int, y: int) -> np.uint64:
     """``x**y`` modulo ``2**64``; negative powers are truncated to integers, as in C."""
     if y < 0:
         if x == 1 or (x == -1 and y % 2 == 0):

@@ -29,7 +29,7 @@ def sampler(op: RandomVariable, node: Any) -> Any:
     family = next((c for c in type(op).__mro__ if c in families), object)
     if family is object or family in _NOT_PYTENSORS or not _draws_as(op, family):
         return None
-    if family is rv.MvNormalRV:
+    if isinstance(op, rv.MvNormalRV):
         return _NORMALS[op.method]
     if family in _DRAWS:
         return _DRAWS[family]

@@ -76,7 +76,9 @@ def _model(model: Any) -> str:
 
 def _data(model: Any) -> dict[str, Any]:
     """The data of a model by name: ``pm.Data``, and observed values that are constants."""
-    data = {v.name: v.get_value() for v in model.data_vars if isinstance(v, SharedVariable)}
+    data: dict[Any, Any] = {
+        v.name: v.get_value() for v in model.data_vars if isinstance(v, SharedVariable)
+    }
     for variable in model.observed_RVs:
         values = model.rvs_to_values[variable]
         if isinstance(values, Constant):

@@ -116,6 +116,7 @@ def hmm_smoother(
     array([[0.917, 0.083],
            [0.897, 0.103]])
     """
+    log_filtered: Any
     model = _read("hmm_smoother", log_initial, log_transition, log_likelihoods)
     if parallel:
         (log_filtered, log_likelihood), elements = _forward_at_once(*model)

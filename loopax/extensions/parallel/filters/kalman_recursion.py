@@ -171,7 +171,7 @@ def _combined(first: list[Any], second: list[Any]) -> list[Any]:
     a, b, c, eta, j = first
     a2, b2, c2, eta2, j2 = second
     one = pt.eye(a.shape[0], dtype=a.dtype)
-    inside = pt.linalg.inv(one + c @ j2)
+    inside: Any = pt.linalg.inv(one + c @ j2)
     forth, back = a2 @ inside, a.T @ inside.T
     return [
         forth @ a,

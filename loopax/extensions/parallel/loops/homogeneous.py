@@ -66,7 +66,8 @@ def degree(eqn: Any, operands: Sequence[Degree], constants: Sequence[float | Non
         return _degree("mul", sum(of, Fraction(0)))
     if name == "integer_pow":
         return _degree("mul", of[0] * eqn.params["y"])
-    powers = {"neg": 1, "abs": 1, "square": 2, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+    half: Any = Fraction(1, 2)
+    powers = {"neg": 1, "abs": 1, "square": 2, "sqrt": half, "rsqrt": -half}
     if name in powers:
         return _degree("mul", of[0] * powers[name])
     return {"log": _degree("add", of[0]), "sign": SAME}.get(name)

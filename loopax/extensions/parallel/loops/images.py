@@ -137,15 +137,15 @@ def _first(operands: Sequence[Value]) -> Image:
 
 def _sum(eqn: Any, operands: list[Value]) -> Value:
     merged = reduce(_merged, operands)
-    if eqn.primitive.name == "sub" and isinstance(operands[1], Image):
-        return replace(merged, unit=False)
-    return merged
+    is_negated = eqn.primitive.name == "sub" and isinstance(operands[1], Image)
+    return replace(merged, unit=False) if is_negated and isinstance(merged, Image) else merged
 
 
 def _scaled(eqn: Any, operands: list[Value]) -> Value:
     """A product, or a quotient: affine where one factor, or the numerator, is of states."""
     a, b = operands
     image = reduce(_merged, operands)
+    assert isinstance(image, Image)
     varying = image.varying or _varies(operands)
     exact = eqn.primitive.name == "mul" or _is_float(eqn.outvars[0])
     affine = isinstance(b, Known) if eqn.primitive.name == "div" else not _both(a, b)
@@ -174,6 +174,7 @@ def _selected(eqn: Any, operands: list[Value]) -> Value:
     image = reduce(_merged, cases)
     if isinstance(which, Image):  # the choice is of states too
         return _not_affine(_merged(image, which))
+    assert isinstance(image, Image)
     return replace(image, varying=image.varying or which.varying, unit=False)
 
 
@@ -210,7 +211,7 @@ def _of_whole_axes(eqn: Any, operands: list[Value]) -> Value:
     return replace(merged, varying=merged.varying or _varies(operands))
 
 
-def _mixing(eqn: Any, operands: list[Value]) -> Value:
+def _mixing(eqn: Any, operands: list[Value]) -> Image:
     """Linear in the operands that are of states, by indices or matrices that are known."""
     image = _mixed(eqn.outvars[0])
     parts = [x for x in operands if isinstance(x, Image)]
@@ -221,13 +222,13 @@ def _mixing(eqn: Any, operands: list[Value]) -> Value:
 def _indexed(eqn: Any, operands: list[Value]) -> Value:
     """A gather or scatter: affine where the indices are known."""
     mixed = _mixing(eqn, operands)
-    return replace(mixed, affine=mixed.affine and isinstance(operands[1], Known))  # type: ignore[union-attr]
+    return replace(mixed, affine=mixed.affine and isinstance(operands[1], Known))
 
 
 def _solved(eqn: Any, operands: list[Value]) -> Value:
     """A triangular system: linear in its right-hand side."""
     mixed = _mixing(eqn, operands)
-    return replace(mixed, affine=mixed.affine and isinstance(operands[0], Known))  # type: ignore[union-attr]
+    return replace(mixed, affine=mixed.affine and isinstance(operands[0], Known))
 
 
 def _product(eqn: Any, operands: list[Value]) -> Value:

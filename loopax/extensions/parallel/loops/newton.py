@@ -108,6 +108,7 @@ class _Solver:
 def _iterated(equation: Equation, method: Newton, parameters: Any, start: Any) -> tuple[Any, Any]:
     """The last iterate, and whether it is the solution."""
     tol, most = method.tol, method.max_iters
+    assert tol is not None  # `newton` chooses one
 
     def residual(states: Any, following: Any) -> Any:
         return jnp.sqrt(jnp.mean(jnp.abs(following - states) ** 2))

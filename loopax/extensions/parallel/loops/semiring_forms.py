@@ -81,8 +81,8 @@ def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | Non
         return None
     told = reading.is_unsure, reading.asks_for_infinity
     if not x.factors:
-        of = None if semiring == "linear" else out
-        return of and Linear(semiring, of, (), False, reading.offsets, *told)
+        is_linear = semiring == "linear"
+        return None if is_linear else Linear(semiring, out, (), False, reading.offsets, *told)
     for axes, _ in x.factors.values():
         if axes[0] is not None:
             return None
@@ -293,6 +293,6 @@ class _Reading:
             if any(axes[k] is not None for k in contracted):
                 return None
             own = [axes[k] for k in others[side]]
-            none = [None] * len(others[1 - side])
+            none: list[int | None] = [None] * len(others[1 - side])
             moved.append((*(axes[k] for k in batched), *(own + none if not side else none + own)))
         return with_axes(new, moved)

@@ -114,8 +114,8 @@ class InSemiring:
             return value
 
         matrix = jax.vmap(lambda s: at(s, apply), out_axes=1)(units)
-        whole = at(jnp.full_like(start, algebra.one), replacing({}, None))
-        offset = at(none, replacing({}, None)) if offsets else none
+        whole = at(jnp.full_like(start, algebra.one), bound)
+        offset = at(none, bound) if offsets else none
         ours = jnp.isnan(matrix) & ~jnp.isnan(whole)[:, None], jnp.isnan(offset) & ~jnp.isnan(whole)
         elements = [
             jnp.where(o, algebra.zero, x) for o, x in zip(ours, (matrix, offset), strict=True)
@@ -213,7 +213,7 @@ def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
     zero, before = ZEROS[linear.semiring], [*jaxpr.constvars, *jaxpr.invars[:-1]]
     inputs = [_some(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
     n = len(jaxpr.constvars)
-    state = jaxpr.invars[-1].aval
+    state: Any = jaxpr.invars[-1].aval
 
     def apply(k: int, eqn: Any, operands: list[Any]) -> Any:
         if eqn.primitive.name in ("pvary", "pcast"):  # on a mesh; here is none

@@ -90,7 +90,7 @@ def find_family(op: RandomVariable) -> Family | None:
     return None
 
 
-def _draws_as(op: RandomVariable, cls: type) -> bool:
+def _draws_as(op: RandomVariable, cls: Any) -> bool:
     """Whether ``op`` draws by the code of ``cls``: a subclass with its own is another distribution."""
 
     def code(of: type, name: str) -> Any:

@@ -17,6 +17,7 @@ from loopax.numerics.samplers import (
     vectors,
 )
 
+_cls: type
 for _cls in (ptr.NormalRV, ptr.CauchyRV, ptr.GumbelRV, ptr.LaplaceRV, ptr.LogisticRV):
     pytensors(_cls, domains.location_scale)
 pytensors(ptr.ExponentialRV, domains.scale)

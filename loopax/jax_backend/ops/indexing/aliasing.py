@@ -17,8 +17,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import walk
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import Subtensor
 
+from loopax.base.upstream.pytensor import indices_from_subtensor
 from loopax.facts.elementwise import is_elementwise
 
 

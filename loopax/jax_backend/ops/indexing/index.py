@@ -14,9 +14,9 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.subtensor import indices_from_subtensor
 
 from loopax.base.errors import describe
+from loopax.base.upstream.pytensor import indices_from_subtensor
 from loopax.facts.elementwise import function_of
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site

@@ -23,11 +23,15 @@ from pytensor.tensor.subtensor import (
     AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
-    indices_from_subtensor,
 )
 
 from loopax.base.errors import UnsupportedOpError, describe, undeclared
-from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
+from loopax.base.upstream.pytensor import (
+    AdvancedIncSubtensor1,
+    AdvancedSubtensor1,
+    adds_last_only,
+    indices_from_subtensor,
+)
 from loopax.facts.elementwise import is_elementwise
 from loopax.jax_backend.ops.indexing.aliasing import reads_elsewhere, value_reads_target
 from loopax.jax_backend.ops.indexing.index import (
@@ -60,8 +64,8 @@ def read(site: Site, x: Any, *values: Any) -> Any:
             return x[index.entries]
         if (taken := read_at(x, index.entries)) is not None:
             return taken
-        entries, facts = in_range(index.entries, x.shape)
-        return x.at[entries].get(**facts)
+        at, facts = in_range(index.entries, x.shape)
+        return x.at[at].get(**facts)
     x = jnp.asarray(x)
     if index.row is not None and is_in_bounds(site, 1, x.shape[0]):
         return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
@@ -125,9 +129,10 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
             return written
         at, facts = in_range(index.entries, x.shape)
         return x.at[at].set(y, **facts) if sets else x.at[at].add(y, **facts)
+    target, value = site.node.inputs[:2]
     if sets and index.row is not None and is_in_bounds(site, 2, x.shape[0]):
         row = jnp.broadcast_to(y, x.shape[1:])
-        if row.ndim and value_reads_target(*site.node.inputs[:2], needs_reshape=True):
+        if row.ndim and value_reads_target(target, value, needs_reshape=True):
             is_written = jax.lax.iota(index.row.dtype, x.shape[0]) == index.row
             return jnp.where(jnp.expand_dims(is_written, range(1, x.ndim)), row, x)
         return jax.lax.dynamic_update_index_in_dim(x, row, index.row, 0)
@@ -139,7 +144,7 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
-    if value_reads_target(*site.node.inputs[:2], needs_reshape=True):
+    if value_reads_target(target, value, needs_reshape=True):
         # XLA does a write at one index in place if the index is a constant in the caller's program.
         entries = tuple(jax.lax.optimization_barrier(e) if is_traced(e) else e for e in entries)
     written = x.at[entries].set(y) if sets else x.at[entries].add(y)

@@ -56,11 +56,6 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-rule(MatrixInverse)(_small(lambda site, a: inverse(a)))
-rule(Det)(_small(lambda site, a: determinant(_elements(a))))
-rule(SLogDet)(_small(lambda site, a: log_determinant(a)))
-
-
 @rule(Cholesky)
 @_small
 def cholesky(site: Site, a: Any) -> Any:
@@ -155,6 +150,11 @@ def _log_determinant_jvp(primals: Any, tangents: Any) -> Any:
     (a,), (da,) = primals, tangents
     sign, logarithm = log_determinant(a)
     return (sign, logarithm), (jnp.zeros_like(sign), (inverse(a).T * da).sum())
+
+
+rule(MatrixInverse)(_small(lambda site, a: inverse(a)))
+rule(Det)(_small(lambda site, a: determinant(_elements(a))))
+rule(SLogDet)(_small(lambda site, a: log_determinant(a)))
 
 
 def determinant(rows: Rows) -> Any:

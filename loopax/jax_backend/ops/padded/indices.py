@@ -13,14 +13,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Nonzero
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    indices_from_subtensor,
-)
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.errors import undeclared
-from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
+from loopax.base.upstream.pytensor import (
+    AdvancedIncSubtensor1,
+    AdvancedSubtensor1,
+    adds_last_only,
+    indices_from_subtensor,
+)
 from loopax.jax_backend.ops.indexing.index import (
     check_in_bounds,
     check_mask_fits,

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Join, Split
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from loopax.base.upstream.pytensor import joined_by
+from loopax.base.upstream.pytensor import indices_from_subtensor, joined_by
 from loopax.jax_backend.ops.padded.shapes import lengths_of
 from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
@@ -178,13 +178,13 @@ def join(site: Site, *values: Any) -> Any:
         joined = or_refused(site.context, equal, joined)
         return PaddedArray(joined, traces[0].length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
-    data = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
-    row, begins, room = jnp.arange(data.shape[axis]), 0, 0
+    whole = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
+    row, begins, room = jnp.arange(whole.shape[axis]), 0, 0
     order = row
     for p in pieces[:-1]:
         begins, room = begins + p.length, room + p.bound
         order = jnp.where(row >= begins, row - begins + room, order)
-    return PaddedArray(data, data.shape[axis], axis).rows_at(order, begins + pieces[-1].length)
+    return PaddedArray(whole, whole.shape[axis], axis).rows_at(order, begins + pieces[-1].length)
 
 
 @trace_rule(Split)

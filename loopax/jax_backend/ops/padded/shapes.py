@@ -16,9 +16,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Sum
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import Subtensor
 
-from loopax.base.upstream.pytensor import joined_by
+from loopax.base.upstream.pytensor import indices_from_subtensor, joined_by
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import FitRows
 from loopax.ir.ops.rows import KeepRows
@@ -41,7 +41,8 @@ def join_dims(site: Site, x: PaddedArray, *axis: Any) -> Any:
     first, n = site.op.start_axis, site.op.n_axes
     lengths = _lengths_of_array(x)
     joined = lengths[first : first + n]
-    value, most = prod(p.value for p in joined), prod(p.most for p in joined)
+    value: Any = prod([p.value for p in joined])
+    most = prod([p.most for p in joined if p.most is not None])
     new = _Length(None if any(p.known is None for p in joined) else value, value, most)
     return _reshaped(site, x, [*lengths[:first], new, *lengths[first + n :]])
 
@@ -60,7 +61,7 @@ def _reshaped(site: Site, x: Any, asked: list[_Length]) -> Any:
     if not isinstance(x, PaddedArray):
         refuse_trace(site)
     asked = _inferred(x, asked)
-    known = [p.known for p in asked]
+    known: list[Any] = [p.known for p in asked]
     axis = _same_axis(x, known)
     if axis is not None:
         shape = [x.bound if k == axis else n for k, n in enumerate(known)]
@@ -108,7 +109,7 @@ def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:
     return [_Length(n, n, n) if p.known == -1 else p for p in asked]
 
 
-def _same_axis(x: PaddedArray, known: list[int | None]) -> int | None:
+def _same_axis(x: PaddedArray, known: list[Any]) -> int | None:
     """The axis of the result along which the rows lie as they did; None where there is none."""
     open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
     if len(open_axes) != 1:
@@ -134,7 +135,7 @@ class _Length:
 
 def lengths_of(site: Site, v: Any) -> list[_Length]:
     """The lengths that the vector ``v`` is made of, or the elements of an array on the way to it."""
-    op, inputs = (None, ()) if v.owner is None else (v.owner.op, v.owner.inputs)
+    op, inputs = (None, []) if v.owner is None else (v.owner.op, v.owner.inputs)
     if isinstance(op, MakeVector):
         return [_length(site, u) for u in inputs]
     if scalar_op_of(op) is not None and len(inputs) == 1:  # a cast

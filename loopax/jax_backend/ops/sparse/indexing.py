@@ -35,7 +35,8 @@ def slices(site: Site, x: OrderedBCOO, *bounds: Any) -> OrderedBCOO:
         inside = inside & ((index - start) % step == 0) & (place >= 0) & (place < length)
         places.append(place)
         shape.append(length)
-    return _moved(x, x.data, *places, inside, x.hidden, shape)
+    row, col = places
+    return _moved(x, x.data, row, col, inside, x.hidden, shape)
 
 
 def _moved(

@@ -27,8 +27,7 @@ def square(emit: Emitter, a: Value) -> Dim:
             emit.do("square", n, m)
         return min(n, m)
     if not emit.scopes.same(n, m):
-        name, other = (n, m) if isinstance(n, Expr) else (m, n)
-        emit.equate("square", name, other)
+        emit.equate("square", n, m)
     return n if isinstance(n, int) else m
 
 
@@ -69,8 +68,9 @@ def by_size(function: Any) -> Any:
         emit, n = site.emit, values[0].shape[0]
         if any(v.type.dtype not in _REAL for v in site.node.outputs if v.type.dtype != "int32"):
             return leaf(site, *values)
-        if isinstance(n, int) and n > 1 and all(isinstance(v, Small) for v in values):
-            return outlined(site, function, function.__name__, *values)
+        in_locals = [v for v in values if isinstance(v, Small)]
+        if isinstance(n, int) and n > 1 and len(in_locals) == len(values):
+            return outlined(site, function, function.__name__, *in_locals)
         if isinstance(n, int):
             return function(site, *values) if n <= _LARGEST else leaf(site, *values)
         if not emit.scopes.frames:

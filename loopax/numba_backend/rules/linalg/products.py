@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of
 from loopax.numba_backend.runtime.products import LARGEST_MATRIX, LARGEST_PRODUCT
 
 _LARGEST = 8  # above this size BLAS is faster than an unrolled product
@@ -29,7 +30,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
     n = emit.agree(a.shape[-1], b.shape[0])
     if emit.is_small(shape) and isinstance(n, int) and n <= _LARGEST:
         x, y = emit.in_locals(a, (*a.shape[:-1], n)), emit.in_locals(b, (n, *b.shape[1:]))
-        if n * np.prod(shape, dtype=int) >= _OUTLINED:
+        if n * prod(shape) >= _OUTLINED:
             return outlined(site, _written_out, "dot", x, y)
         return _written_out(site, x, y)
     if n == 1:
@@ -64,9 +65,9 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
     emit, dtype = site.emit, site.out.type.dtype
     x, y = a.elements, b.elements
     elements = np.empty((*x.shape[:-1], *y.shape[1:]), dtype=object)
-    for at in np.ndindex(*elements.shape):
-        row, column = x[at[: x.ndim - 1]], y[(slice(None), *at[x.ndim - 1 :])]
-        pairs = list(zip(row, column, strict=True))
+    for at in indices_of(elements.shape):
+        in_column: tuple[slice | int, ...] = (slice(None), *at[x.ndim - 1 :])
+        pairs = list(zip(x[at[: x.ndim - 1]], y[in_column], strict=True))
         elements[at] = _cast(
             emit, sum_of_products(emit, pairs) if pairs else literal(0, dtype), a, b, dtype
         )

@@ -27,7 +27,7 @@ def inverse(site: Site, a: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     n, a = square(emit, a), typed(emit, a, dtype)
 
-    if not written_out(emit, n, out.EXCHANGED, (n, n)):
+    if not isinstance(n, int) or not written_out(emit, n, out.EXCHANGED, (n, n)):
         w = _augmented(emit, a, n, n, dtype)
         emit.do("inverse", w, n)
         return _behind(emit, w, n, n, dtype)
@@ -172,10 +172,10 @@ def _by_cholesky(site: Site, a: Value, n: Dim, b: Value) -> Value:
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         elements = emit.in_locals(a, (n, n)).elements
         factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
-        x = emit.in_locals(b).elements
-        x = out.triangular_solve(emit, factor, x, lower=True, unit=False)
-        x = out.triangular_solve(emit, factor.T, x, lower=False, unit=False)
-        return _finished(site, Small(x, dtype), definite)
+        elements = emit.in_locals(b).elements
+        elements = out.triangular_solve(emit, factor, elements, lower=True, unit=False)
+        elements = out.triangular_solve(emit, factor.T, elements, lower=False, unit=False)
+        return _finished(site, Small(elements, dtype), definite)
     array, x = emit.fresh(a), emit.fresh(b)
     good = emit.temp(call("cholesky", array.name, lower), "definite")
     _two_solves(emit, array, x, lower)
@@ -189,9 +189,9 @@ def solve_triangular(site: Site, a: Value, b: Value) -> Any:
     n, a, b = _prepared(site, a, b)
     unit = op.unit_diagonal
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
-        elements = emit.in_locals(a, (n, n)).elements
-        x = out.triangular_solve(emit, elements, emit.in_locals(b).elements, op.lower, unit)
-        return _finished(site, Small(x, dtype), TRUE if unit else out.regular(elements))
+        matrix, columns_of_b = emit.in_locals(a, (n, n)).elements, emit.in_locals(b).elements
+        elements = out.triangular_solve(emit, matrix, columns_of_b, op.lower, unit)
+        return _finished(site, Small(elements, dtype), TRUE if unit else out.regular(matrix))
     x, factor = emit.fresh(b), emit.dense(a)
     good = call("triangular_solve", factor.name, x.name, op.lower, unit)
     return _finished(site, x, emit.temp(good, "regular"))
@@ -205,9 +205,10 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         factor = emit.in_locals(c, (n, n)).elements
         factor = factor if lower else factor.T
-        x = out.triangular_solve(emit, factor, emit.in_locals(b).elements, True, unit=False)
-        x = out.triangular_solve(emit, factor.T, x, False, unit=False)
-        return _finished(site, Small(x, dtype), TRUE)
+        elements = emit.in_locals(b).elements
+        elements = out.triangular_solve(emit, factor, elements, lower=True, unit=False)
+        elements = out.triangular_solve(emit, factor.T, elements, lower=False, unit=False)
+        return _finished(site, Small(elements, dtype), TRUE)
     x, array = emit.fresh(b), emit.dense(c)
     _two_solves(emit, array, x, lower)
     return _finished(site, x, TRUE)
@@ -215,12 +216,12 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
 
 def _two_solves(emit: Emitter, factor: Array, x: Array, lower: bool) -> None:
     """Solve in ``x`` with the matrix of the Cholesky factor ``factor``."""
-    calls = [
-        ("triangular_solve", factor.name, x.name, lower, False),
-        ("transposed_solve", factor.name, x.name, lower),
+    calls: list[tuple[str, tuple[bool, ...]]] = [
+        ("triangular_solve", (lower, False)),
+        ("transposed_solve", (lower,)),
     ]
-    for solve_call in calls if lower else reversed(calls):
-        emit.do(*solve_call)
+    for function, flags in calls if lower else reversed(calls):
+        emit.do(function, factor.name, x.name, *flags)
 
 
 READS_ONCE[MatrixInverse] = READS_ONCE[Solve] = lambda node, position: True

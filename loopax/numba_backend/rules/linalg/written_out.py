@@ -12,6 +12,7 @@ import numpy as np
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import TRUE, Expr, call, expr, joined, literal, tuple_of
 from loopax.numba_backend.emit.statements import Assign
+from loopax.numba_backend.emit.values import indices_of
 
 EXCHANGED = 4  # order of the largest matrix with unrolled row exchanges
 TRIANGULAR = 4  # order of the largest unrolled triangular matrix
@@ -20,7 +21,7 @@ TRIANGULAR = 4  # order of the largest unrolled triangular matrix
 def _locals(emit: Emitter, elements: np.ndarray) -> np.ndarray:
     """Copy elements to new locals, for assignment."""
     new = np.empty(elements.shape, dtype=object)
-    for at in np.ndindex(*elements.shape):
+    for at in indices_of(elements.shape):
         new[at] = emit.temp(elements[at])
     return new
 
