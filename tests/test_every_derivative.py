@@ -25,7 +25,7 @@ def test_native_and_xla_in_a_loop(case):
     _check(case, True, IN_A_LOOP)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_native_xla_and_differences(case):

@@ -55,6 +55,7 @@ def cells():
                 yield pytest.param(title, name, columns, id=case, marks=[*marks, *both])
 
 
+@pytest.mark.sampled(150)
 @pytest.mark.parametrize(("title", "name", "columns"), list(cells()))
 def test_the_page_says_what_becomes_of_it(title, name, columns):
     expected = page.expected_rows(TEXT).get(title, {})

@@ -120,6 +120,7 @@ def run_document(path: Path) -> None:
 
 # Code that is much like that of others: README.md and docs/pymc.md sample, state.md replicates.
 SLOW = {
+    "all_of_loopax.md",
     "index.md",
     "scaling_out.md",
     "from_jax_lax.md",

@@ -80,6 +80,7 @@ def check_refuses(program, function_of):
 SERIES = ("special-gradient_of_incomplete_beta", "special-gradient_of_incomplete_gamma")
 
 
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize(
     "program", slow_where(lambda p: str(p) in SERIES, [*due(), *OF_ANY_LENGTH])
 )

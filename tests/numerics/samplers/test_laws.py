@@ -77,13 +77,14 @@ def test_every_law_has_a_sampler_or_is_that_of_jax():
     assert SAMPLERS.keys() | OF_JAX == ROWS.keys()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "k"), rows(CONTINUOUS))
 def test_continuous(name, k):
     sets, law = CONTINUOUS[name]
     assert stats.kstest(all_draws()[name][k], law(*sets[k]).cdf).pvalue > LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "k"), rows(DISCRETE))
 def test_discrete(name, k):
     sets, law = DISCRETE[name]
