@@ -98,7 +98,7 @@ def test_every_op(backend, family, dtypes):
 @pytest.mark.parametrize(
     "dtypes",
     [
-        pytest.param(d, id="-".join(d), marks=[pytest.mark.slow] * (d != ("int64", "int64")))
+        pytest.param(d, id="-".join(d))
         for d in [*PAIRS, *((d,) for d in INTEGERS)]
         if not any(each.startswith(("complex", "float")) for each in d)
     ],

@@ -98,10 +98,7 @@ def test_native_derivatives(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    slow_where(lambda name: name not in ("integers in front, in a loop", "set slice"), CASES),
-)
+@pytest.mark.parametrize("name", CASES)
 def test_kernels(name):
     """`jax.jvp` and `jax.hessian` of native code are those of JAX's operations."""
     y = CASES[name]

@@ -229,11 +229,8 @@ def test_native_derivatives(name):
     np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-5)
 
 
-QUICK = "set at an index twice, in a loop", "cho_solve, lower"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_one_derivative_whatever_the_form(name):
     """`jax.grad` does not change with the form that is chosen, nor do lazy gradients."""
     y, values = CASES[name]

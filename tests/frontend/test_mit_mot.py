@@ -87,7 +87,7 @@ def test_second_order(taps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("taps", [(-1,), pytest.param((-1, -2), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("taps", [(-1,), (-1, -2)], ids=str)
 def test_third_order(taps):
     y = COSTS["last"](recurrence(taps))
     values = values_for(taps, 3)

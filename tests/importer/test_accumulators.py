@@ -48,7 +48,7 @@ def reduced():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("outputs", [cumulated, pytest.param(reduced, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outputs", [cumulated, reduced])
 def test_values_and_dtypes_are_those_of_numpy(outputs):
     outputs = list(outputs())
     expected = pytensor.function(INPUTS, outputs, mode=FAST_COMPILE, on_unused_input="ignore")(

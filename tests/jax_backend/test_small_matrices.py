@@ -68,9 +68,7 @@ PROGRAMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "m"), [*(pytest.param(*nm, marks=pytest.mark.slow) for nm in ((1, 1), (2, 6))), (3, 1)]
-)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 6), (3, 1)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_and_derivatives(name, n, m):
     inputs, out, expected = PROGRAMS[name]

@@ -31,9 +31,7 @@ PROGRAMS = settings(RANDOM, max_examples=25)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 40))]
-)
+@pytest.mark.parametrize("number", range(40))
 def test_what_a_program_does_is_kept(number):
     """The seed of a program that is not is in the message, for ``tests.random_programs.in_ir.program``."""
 

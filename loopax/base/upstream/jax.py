@@ -67,8 +67,7 @@ def trace_cache(function: F) -> F:
 
     @wraps(function)
     def run(*args: Any) -> Any:
-        config: Any = jax.config
-        precisions = config.jax_enable_x64, config.jax_default_matmul_precision
+        precisions = jax_config.jax_enable_x64, jax_config.jax_default_matmul_precision
         return cached(precisions, *args)
 
     return run  # type: ignore[return-value]  # the signature is that of ``function``

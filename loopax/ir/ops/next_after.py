@@ -32,5 +32,5 @@ class NextAfter(ps.BinaryScalarOp):
         return [x.zeros_like() for x in inputs]
 
 
-next_after = Elemwise(NextAfter(ps.upcast_out, name="next_after"))  # type: ignore[no-untyped-call]
+next_after = Elemwise(NextAfter(ps.upcast_out, name="next_after"))
 register_scalar(NextAfter, ScalarFacts(4.0, 40))

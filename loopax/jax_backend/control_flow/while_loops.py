@@ -110,7 +110,11 @@ def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys:
     """
     op: Scan = site.op
     states, n_done, stopped = ended
-    traces = [] if bound is None else [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
+    if bound is None:
+        assert not ys, "a loop without a bound has no traces"
+        traces = []
+    else:
+        traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
     if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
         return states, traces, n_done, stopped
     n_steps = bound if asked is None else asked

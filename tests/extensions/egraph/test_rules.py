@@ -18,7 +18,6 @@ from loopax.lowering.notes import collected
 from tests.extensions.egraph.prices import by_chance
 from tests.random_programs import in_ir
 from tests.support.kept import assert_kept
-from tests.support.marking import slow_where
 
 pytest.importorskip("egglog", reason="the extra egraph")
 
@@ -118,7 +117,7 @@ def assert_same(found, wanted, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", slow_where(bool, range(0, 1000, 20)))
+@pytest.mark.parametrize("first", range(0, 1000, 20))
 def test_a_term_by_chance_has_the_value_of_its_class(first):
     used = Counter()
     for seed in range(first, first + 20):
@@ -140,7 +139,7 @@ def test_a_term_by_chance_has_the_value_of_its_class(first):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", slow_where(bool, range(0, 30, 10)))
+@pytest.mark.parametrize("first", range(0, 30, 10))
 def test_programs_of_all_kinds(first):
     """Loops, conditionals, lists, generators, and ops that raise."""
 

@@ -13,7 +13,6 @@ from loopax.ir import BodyArgs, BodyOuts, Call, Cond, Scan, ScanArgs, ScanOption
 from loopax.jax_backend.staging.registry import find_rule, has_conversion
 from tests.support.bare_loops import While
 from tests.support.compare import primitives
-from tests.support.marking import slow_where
 
 XS = np.linspace(-1.0, 1.0, 5)
 X, S, A, N = pt.dvector("x"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")
@@ -147,7 +146,7 @@ OPTIONS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", slow_where({"checkpoint": 2}.__eq__, OPTIONS))
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_gradients_by_pytensor(options):
     outs = loop(X.shape[0], [X], **options)
     gradients = pytensor.grad(outs[0] + (outs[1] ** 2).sum(), [X, S, A])

@@ -333,7 +333,7 @@ def test_gradients_of_pytensor(case: str, format: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["csr", pytest.param("csc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("format", ["csr", "csc"])
 def test_gradients_of_jax(format: str) -> None:
     """With respect to the dense matrix, of all costs at once, each with a weight of its own."""
     found, costs, inputs, values = differentiated(format)

@@ -154,7 +154,7 @@ def by_lax(x, y):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loops", ["xla", pytest.param("native", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loops", ["xla", "native"])
 def test_in_a_loop(loops, as_users_have_it):
     """Its gradient was nan: XLA rounds ``-z / 0.7 - m`` in two ways."""
     x, y = pt.dvectors("x", "y")

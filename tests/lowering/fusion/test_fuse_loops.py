@@ -20,7 +20,6 @@ from tests.lowering.nets_of_loops import INPUTS, net
 from tests.lowering.nets_of_loops import values as values_of
 from tests.support.compare import imported, loops
 from tests.support.kept import rewritten
-from tests.support.marking import slow_where
 
 x, y, s, a, n = pt.dvector("x"), pt.dmatrix("y"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")
 one = pt.TensorType("float64", (1,))("one")
@@ -377,7 +376,7 @@ DERIVATIVES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", slow_where("square, by pytensor.scan".__eq__, DERIVATIVES))
+@pytest.mark.parametrize("name", DERIVATIVES)
 def test_two_loops_whatever_the_order(name):
     """One goes forward and one back."""
     make, wrt, orders = DERIVATIVES[name]

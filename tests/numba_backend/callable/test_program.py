@@ -20,7 +20,6 @@ from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import lowered
 from tests.programs import models, reference, scan_bodies, scans, zero_steps
 from tests.support.bare_loops import While
-from tests.support.marking import slow_where
 from tests.test_properties import program, recipes
 
 i = pt.lscalar("i")
@@ -54,7 +53,7 @@ def test_gradients_of_scalar_loops(graph, n_wrt, shapes, native):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("native", [False, True])
 def test_gradient_of_a_kalman_filter(native):
     """Matrices of static shape are written out, element by element."""
     rng = np.random.default_rng(1)
@@ -135,7 +134,7 @@ def test_gradients_of_loops_of_ours():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reverse", slow_where(bool, [False, True]))
+@pytest.mark.parametrize("reverse", [False, True])
 def test_a_trace_that_grows(reverse):
     """A bound that may be any number, and rows of a length that is the value of a state."""
     s, m = pt.dscalar("s"), pt.lscalar("m")

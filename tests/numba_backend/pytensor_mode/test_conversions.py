@@ -77,13 +77,7 @@ def sums(stops: bool = False, **options: Any) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stops", "reverse"),
-    [
-        pytest.param(False, False, marks=pytest.mark.slow),
-        pytest.param(False, True, marks=pytest.mark.slow),
-        pytest.param(True, False, marks=pytest.mark.slow),
-        (True, True),
-    ],
+    ("stops", "reverse"), [(False, False), (False, True), (True, False), (True, True)]
 )
 def test_scalars(stops, reverse):
     inputs, outputs = sums(stops, reverse=reverse)

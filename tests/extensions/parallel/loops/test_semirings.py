@@ -8,7 +8,6 @@ import pytest
 
 from loopax import explain, hmm_forward, jaxify, scan
 from tests.support.compare import primitives
-from tests.support.marking import slow_where
 
 K, T = 3, 60
 RNG = np.random.default_rng(0)
@@ -148,13 +147,12 @@ def test_values_are_those_of_the_steps_one_by_one(name, reverse):
     assert remark in str(explain(parallel))
 
 
-QUICK = ("normalised", "probabilities, normalised", "Viterbi", "the time in a queue")
 # The gradient of a logsumexp of nothing but minus infinities is nan, one by one too.
 FINITE = [name for name in PROGRAMS if name != "a chain from left to right"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, FINITE))
+@pytest.mark.parametrize("name", FINITE)
 def test_gradients_are_those_of_the_steps_one_by_one(name):
     step, init, inputs, _ = PROGRAMS[name]
     outputs, args = scan(step, init, inputs[0]), arguments(name, inputs)
