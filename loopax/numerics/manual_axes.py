@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.sharding import NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 
 Axes = frozenset[str]
 _NONE: Axes = frozenset()
@@ -26,25 +27,25 @@ def in_shard_map() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def axes_of(x: Any) -> Axes:
+def axes_of(x: ArrayLike | ShapedArray) -> Axes:
     """The mesh axes along which ``x``, an array or its type, varies between devices."""
     aval = x if isinstance(x, ShapedArray) else jax.typeof(x)
     declared = getattr(aval, "manual_axis_type", None)
     return _NONE if declared is None else declared.varying
 
 
-def all_axes(tree: Any) -> Axes:
+def all_axes(tree: object) -> Axes:
     """The union of the mesh axes of all leaves of ``tree``."""
     return _NONE.union(*(axes_of(x) for x in jax.tree.leaves(tree)))
 
 
-def varying(x: Any, axes: Axes) -> Any:
+def varying(x: ArrayLike, axes: Axes) -> Any:
     """Cast ``x`` to a type that also varies along ``axes``."""
     missing = axes - axes_of(x)
     return jax.lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else x
 
 
-def zeros_like(x: Any) -> Any:
+def zeros_like(x: ArrayLike) -> Any:
     """Zeros of the shape, the dtype and the axes of ``x``."""
     return varying(jnp.zeros(jnp.shape(x), jnp.asarray(x).dtype), axes_of(x))
 
@@ -69,7 +70,7 @@ def all_vary(function: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> b
     leaves, tree = jax.tree.flatten(args)
     places = [k for k, x in enumerate(leaves) if isinstance(x, jax.Array)]
 
-    def at_arrays(*arrays: Any) -> Any:
+    def at_arrays(*arrays: jax.Array) -> Any:
         all_leaves = dict(enumerate(leaves)) | dict(zip(places, arrays, strict=True))
         return function(jax.tree.unflatten(tree, all_leaves.values()))
 
@@ -100,14 +101,16 @@ def results_like(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
 
 def scan(
     body: Callable[[Any, Any], Any],
-    init: Any,
-    xs: Any = None,
+    init: object,
+    xs: object = None,
     length: int | None = None,
-    **options: Any,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
 ) -> Any:
     """Run ``jax.lax.scan`` with a carry that varies as its body requires."""
     if not in_shard_map():
-        return jax.lax.scan(body, init, xs, length=length, **options)
+        return jax.lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
     if any(jnp.shape(x)[0] == 0 for x in jax.tree.leaves(xs)):  # no row to trace a step with
         axes = all_axes((init, xs))
         carry_axes = [axes for _ in jax.tree.leaves(init)]
@@ -116,19 +119,20 @@ def scan(
             lambda carry: body(carry, jax.tree.map(lambda x: jnp.asarray(x)[0], xs))[0], init
         )
 
-    def step(carry: Any, row: Any) -> Any:
+    def step(carry: object, row: object) -> Any:
         new, y = body(carry, row)
         return _cast_leaves(new, carry_axes), y
 
-    return jax.lax.scan(step, _cast_leaves(init, carry_axes), xs, length=length, **options)
+    start = _cast_leaves(init, carry_axes)
+    return jax.lax.scan(step, start, xs, length=length, reverse=reverse, unroll=unroll)
 
 
-def while_loop(going: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+def while_loop(going: Callable[[Any], Any], body: Callable[[Any], Any], init: object) -> Any:
     """Run ``jax.lax.while_loop``; the result varies where the number of steps does."""
     if not in_shard_map():
         return jax.lax.while_loop(going, body, init)
 
-    def step(carry: Any) -> Any:
+    def step(carry: object) -> Any:
         return _cast(body(carry), all_axes(jax.make_jaxpr(going)(carry).out_avals))
 
     carry_axes = _axes_of_carry(step, init)
@@ -137,7 +141,7 @@ def while_loop(going: Callable[[Any], Any], body: Callable[[Any], Any], init: An
     )
 
 
-def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
+def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: object) -> Any:
     """Run ``jax.lax.fori_loop`` with a carry that varies as its body requires."""
     if not in_shard_map():
         return jax.lax.fori_loop(lower, upper, body, init)
@@ -151,7 +155,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Any
 
 
 def cond(
-    condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
+    condition: ArrayLike, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: object
 ) -> Any:
     """Run ``jax.lax.cond``; the result varies where the condition or a branch does."""
     if not in_shard_map():
@@ -168,13 +172,15 @@ def cond(
     return jax.lax.cond(condition, *cast, *operands)
 
 
-def pure_callback(function: Callable[..., Any], shapes: Any, *args: Any, **options: Any) -> Any:
+def pure_callback(
+    function: Callable[..., Any], shapes: object, *args: object, vmap_method: str | None = None
+) -> Any:
     """Run ``jax.pure_callback``; its results vary with the arguments, which JAX's types omit."""
-    results = jax.pure_callback(function, shapes, *args, **options)
+    results = jax.pure_callback(function, shapes, *args, vmap_method=vmap_method)
     return _cast(results, all_axes(args)) if in_shard_map() else results
 
 
-def _axes_of_carry(step: Callable[[Any], Any], carry: Any) -> list[Axes]:
+def _axes_of_carry(step: Callable[[Any], Any], carry: object) -> list[Axes]:
     """The axes along which each leaf of ``carry`` varies after any number of steps.
 
     The sets of axes only grow, so that the iteration ends.
@@ -189,11 +195,11 @@ def _axes_of_carry(step: Callable[[Any], Any], carry: Any) -> list[Axes]:
         axes = joined
 
 
-def _cast(tree: Any, axes: Axes) -> Any:
+def _cast(tree: object, axes: Axes) -> Any:
     return jax.tree.map(lambda x: varying(x, axes), tree)
 
 
-def _cast_leaves(tree: Any, leaf_axes: Sequence[Axes]) -> Any:
+def _cast_leaves(tree: object, leaf_axes: Sequence[Axes]) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     cast = [varying(x, a) for x, a in zip(leaves, leaf_axes, strict=True)]
     return jax.tree.unflatten(structure, cast)

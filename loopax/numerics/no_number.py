@@ -7,9 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+
+from loopax.numerics.arrays import Array
 
 
-def no_number(dtype: Any) -> Any:
+def no_number(dtype: np.dtype) -> np.ndarray:
     """The value in place of an error that cannot be raised while a program runs.
 
     NaN; the least integer; the largest integer of an unsigned type, where the least is a plausible 0.
@@ -30,6 +33,6 @@ def is_no_number(x: Any) -> Any:
     return jnp.isnan(x) if jnp.issubdtype(dtype, jnp.inexact) else x == no_number(np.dtype(dtype))
 
 
-def or_no_number(ok: Any, x: Any) -> Any:
+def or_no_number(ok: ArrayLike, x: Array) -> jax.Array:
     """``x`` where ``ok``, and `no_number` elsewhere."""
     return jnp.where(ok, x, no_number(x.dtype))

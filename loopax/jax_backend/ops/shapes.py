@@ -200,7 +200,9 @@ def unravel_index(site: Site, flat: Any, dims: Any) -> Any:
 @rule(RavelMultiIndex)
 def ravel_multi_index(site: Site, *values: Any) -> Any:
     *indices, _ = values
-    shape, inside, flat = _lengths(site, len(indices)), True, 0
+    shape = _lengths(site, len(indices))
+    inside: Any = True
+    flat: Any = 0
     pairs = list(zip(indices, shape, strict=True))
     for k, n in pairs if site.op.order == "C" else reversed(pairs):
         if site.op.mode == "raise":

@@ -33,11 +33,19 @@ _CUSTOM_JVP = "custom_jvp_call"
 _WHOLE = {"custom_vjp_call", "custom_vjp_call_jaxpr", function_with_rule.name}
 
 
-def scan(body: Callable[[Any, Any], Any], *args: Any, **options: Any) -> Any:
+def scan(
+    body: Callable[[Any, Any], Any],
+    init: object,
+    xs: object,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> Any:
     """Run `manual_axes.scan` with a step whose custom derivatives are kept."""
     if _scan_forgets_rules():
         body = with_kept_rules(body)
-    return manual_axes.scan(body, *args, **options)
+    return manual_axes.scan(body, init, xs, length, reverse=reverse, unroll=unroll)
 
 
 @cache

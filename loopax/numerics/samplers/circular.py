@@ -16,8 +16,6 @@ distribution function ``F`` as ``-(dF / dkappa) / f``, where
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,18 +23,18 @@ import numpy as np
 from loopax.numerics.samplers.rejection import by_rejection, split
 
 
-def von_mises(key: Any, kappa: Any) -> Any:
+def von_mises(key: jax.Array, kappa: jax.Array) -> jax.Array:
     """One angle in [-pi, pi] for each element of ``kappa``; NaN for a NaN or negative one."""
     return _angle(kappa, key)
 
 
 @jax.custom_jvp
-def _angle(kappa: Any, key: Any) -> Any:
+def _angle(kappa: jax.Array, key: jax.Array) -> jax.Array:
     dtype, shape = kappa.dtype, kappa.shape
     bounded = jnp.minimum(kappa, jnp.finfo(dtype).max ** 0.25)
     d = (1 + 1 / (jnp.sqrt(1 + 4 * bounded**2) + 2 * bounded)) / 2
 
-    def propose(at: Any, height: Any) -> Any:
+    def propose(at: jax.Array, height: jax.Array) -> tuple[jax.Array, jax.Array]:
         half = jnp.pi / 2 * at
         versine = 2 * jnp.sin(half) ** 2 * d / (d + bounded * 2 * jnp.cos(half) ** 2)  # 1 - cos x
         y = d + bounded * versine
@@ -50,7 +48,9 @@ def _angle(kappa: Any, key: Any) -> Any:
 
 
 @_angle.defjvp
-def _angle_jvp(primals: Any, tangents: Any) -> Any:
+def _angle_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     kappa, key = primals
     x = _angle(kappa, key)
     points, shares = np.polynomial.legendre.leggauss(40)

@@ -6,10 +6,9 @@ rounded, as in NumPy's own samplers.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from loopax.numerics.no_number import no_number
 from loopax.numerics.samplers.domains import LARGEST_MEAN
@@ -19,7 +18,7 @@ from loopax.numerics.samplers.log_masses import log_binomial, log_hypergeometric
 from loopax.numerics.samplers.rejection import split, widest_float
 
 
-def as_count(x: Any, dtype: Any) -> Any:
+def as_count(x: jax.Array, dtype: np.dtype) -> jax.Array:
     """Convert whole floats to integers: the largest one on overflow, `no_number` for NaN."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if not jnp.issubdtype(dtype, jnp.integer):
@@ -30,7 +29,7 @@ def as_count(x: Any, dtype: Any) -> Any:
     return jnp.where(jnp.isnan(x), no_number(dtype), whole)
 
 
-def poisson_draw(key: Any, mean: Any) -> Any:
+def poisson_draw(key: jax.Array, mean: jax.Array) -> jax.Array:
     """Draw from Poisson distributions, one for each element of ``mean``, as floats."""
     return draw_count(
         key,
@@ -44,7 +43,7 @@ def poisson_draw(key: Any, mean: Any) -> Any:
     )
 
 
-def binomial_draw(key: Any, n: Any, p: Any) -> Any:
+def binomial_draw(key: jax.Array, n: jax.Array, p: jax.Array) -> jax.Array:
     """Draw from binomial distributions of ``n`` and ``p`` (floats of one shape), as floats."""
     rare = jnp.minimum(p, 1 - p)  # the probability of the rarer outcome, for a short search
     common = 1 - rare
@@ -63,7 +62,9 @@ def binomial_draw(key: Any, n: Any, p: Any) -> Any:
     return jnp.where(p > 0.5, n - count, count)
 
 
-def hypergeometric_draw(key: Any, good: Any, bad: Any, sample: Any) -> Any:
+def hypergeometric_draw(
+    key: jax.Array, good: jax.Array, bad: jax.Array, sample: jax.Array
+) -> jax.Array:
     """Draw the number of good items in a ``sample``, as floats. All arguments have one shape.
 
     By symmetry, good and bad items, and drawn and remaining ones, are exchanged so that the fewer
@@ -91,45 +92,65 @@ def hypergeometric_draw(key: Any, good: Any, bad: Any, sample: Any) -> Any:
     return jnp.where(drawn < sample, good - count, count)
 
 
-def bernoulli(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+def bernoulli(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Array) -> jax.Array:
     return jax.random.uniform(key, shape, p.dtype) < p
 
 
-def integers(key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
+def integers(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, low: jax.Array, high: jax.Array
+) -> jax.Array:
     """Draw from ``[low, high)`` as int64, then converted, as in PyTensor."""
     wide = jax.dtypes.canonicalize_dtype("int64")
     return jax.random.randint(key, shape, low.astype(wide), high.astype(wide), wide)
 
 
-def poisson(key: Any, shape: Any, dtype: Any, mean: Any) -> Any:
+def poisson(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, mean: jax.Array) -> jax.Array:
     return as_count(poisson_draw(key, jnp.broadcast_to(mean, shape)), dtype)
 
 
-def binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+def binomial(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, n: jax.Array, p: jax.Array
+) -> jax.Array:
     n, p = jnp.broadcast_to(jnp.floor(n), shape), jnp.broadcast_to(p, shape)
     return as_count(binomial_draw(key, n, p), dtype)
 
 
-def beta_binomial(key: Any, shape: Any, dtype: Any, n: Any, a: Any, b: Any) -> Any:
+def beta_binomial(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    n: jax.Array,
+    a: jax.Array,
+    b: jax.Array,
+) -> jax.Array:
     first, second = split(key)
     return as_count(
         binomial_draw(second, jnp.broadcast_to(n, shape), beta_draw(first, shape, a, b)), dtype
     )
 
 
-def negative_binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+def negative_binomial(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, n: jax.Array, p: jax.Array
+) -> jax.Array:
     """Draw failures before the ``n``-th success: Poisson with a gamma distributed mean."""
     first, second = split(key)
     mean = gamma_draw(first, shape, n) * ((1 - p) / p)
     return as_count(poisson_draw(second, jnp.minimum(mean, LARGEST_MEAN)), dtype)
 
 
-def geometric(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+def geometric(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Array) -> jax.Array:
     """Draw trials up to and with the first success, at least 1: exponential, rounded up."""
     e = jax.random.exponential(key, shape, widest_float())
     return as_count(jnp.maximum(jnp.ceil(e / -jnp.log1p(-p)), 1), dtype)
 
 
-def hypergeometric(key: Any, shape: Any, dtype: Any, good: Any, bad: Any, sample: Any) -> Any:
+def hypergeometric(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    good: jax.Array,
+    bad: jax.Array,
+    sample: jax.Array,
+) -> jax.Array:
     numbers = (jnp.broadcast_to(jnp.floor(x), shape) for x in (good, bad, sample))
     return as_count(hypergeometric_draw(key, *numbers), dtype)

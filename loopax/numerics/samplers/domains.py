@@ -13,42 +13,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.numerics.arrays import Array
+
 # NumPy's bound, beyond which a draw could exceed the largest int64.
 LARGEST_MEAN = 9.223372006484771e18
 
 Conditions = Mapping[str, Any]
 
 
-def anything(*parameters: Any) -> Conditions:
+def anything(*parameters: Array) -> Conditions:
     return {}
 
 
-def scale(scale: Any) -> Conditions:
+def scale(scale: Array) -> Conditions:
     return {"scale >= 0": scale >= 0}
 
 
-def location_scale(loc: Any, scale: Any) -> Conditions:
+def location_scale(loc: Array, scale: Array) -> Conditions:
     return {"scale >= 0": scale >= 0}
 
 
-def log_normal(mean: Any, sigma: Any) -> Conditions:
+def log_normal(mean: Array, sigma: Array) -> Conditions:
     return {"sigma >= 0": sigma >= 0}
 
 
-def pareto(b: Any, scale: Any) -> Conditions:
+def pareto(b: Array, scale: Array) -> Conditions:
     return {"b > 0": b > 0, "scale >= 0": scale >= 0}
 
 
-def weibull(a: Any) -> Conditions:
+def weibull(a: Array) -> Conditions:
     return {"shape >= 0": a >= 0}
 
 
-def interval(low: Any, high: Any) -> Conditions:
+def interval(low: Array, high: Array) -> Conditions:
     width = high - low
     return {"0 <= high - low < inf": (width >= 0) & (width < float("inf"))}
 
 
-def corners(left: Any, mode: Any, right: Any) -> Conditions:
+def corners(left: Array, mode: Array, right: Array) -> Conditions:
     return {
         "left <= mode": left <= mode,
         "mode <= right": mode <= right,
@@ -56,67 +58,67 @@ def corners(left: Any, mode: Any, right: Any) -> Conditions:
     }
 
 
-def truncated_exponential(b: Any, loc: Any, scale: Any) -> Conditions:
+def truncated_exponential(b: Array, loc: Array, scale: Array) -> Conditions:
     return {"b > 0": b > 0, "scale >= 0": scale >= 0}
 
 
-def von_mises(mu: Any, kappa: Any) -> Conditions:
+def von_mises(mu: Array, kappa: Array) -> Conditions:
     return {"kappa >= 0": kappa >= 0}
 
 
-def wald(mean: Any, scale: Any) -> Conditions:
+def wald(mean: Array, scale: Array) -> Conditions:
     return {"mean > 0": mean > 0, "scale > 0": scale > 0}
 
 
-def shape_scale(a: Any, scale: Any) -> Conditions:
+def shape_scale(a: Array, scale: Array) -> Conditions:
     return {"shape >= 0": a >= 0, "scale >= 0": scale >= 0}
 
 
-def generalized_gamma(alpha: Any, p: Any, lambd: Any) -> Conditions:
+def generalized_gamma(alpha: Array, p: Array, lambd: Array) -> Conditions:
     return {"alpha / p > 0": alpha * p > 0, "lambd >= 0": lambd >= 0}
 
 
-def beta(a: Any, b: Any) -> Conditions:
+def beta(a: Array, b: Array) -> Conditions:
     return {"alpha > 0": a > 0, "beta > 0": b > 0}
 
 
-def student_t(df: Any, loc: Any, scale: Any) -> Conditions:
+def student_t(df: Array, loc: Array, scale: Array) -> Conditions:
     return {"df > 0": df > 0, "scale >= 0": scale >= 0}
 
 
-def dirichlet(a: Any) -> Conditions:
+def dirichlet(a: Array) -> Conditions:
     return {"alphas >= 0": (a >= 0).all(-1), "sum(alphas) > 0": a.sum(-1) > 0}
 
 
-def bernoulli(p: Any) -> Conditions:
+def bernoulli(p: Array) -> Conditions:
     return {"0 <= p <= 1": _is_probability(p)}
 
 
-def integers(low: Any, high: Any) -> Conditions:
+def integers(low: Array, high: Array) -> Conditions:
     return {"low < high": low < high}
 
 
-def poisson(mean: Any) -> Conditions:
+def poisson(mean: Array) -> Conditions:
     return {"0 <= lam < 9.2e18": (mean >= 0) & (mean <= LARGEST_MEAN)}
 
 
-def binomial(n: Any, p: Any) -> Conditions:
+def binomial(n: Array, p: Array) -> Conditions:
     return {"n >= 0": n >= 0, "0 <= p <= 1": _is_probability(p)}
 
 
-def beta_binomial(n: Any, a: Any, b: Any) -> Conditions:
+def beta_binomial(n: Array, a: Array, b: Array) -> Conditions:
     return {"n >= 0, whole": (n >= 0) & (n % 1 == 0), "a > 0": a > 0, "b > 0": b > 0}
 
 
-def negative_binomial(n: Any, p: Any) -> Conditions:
+def negative_binomial(n: Array, p: Array) -> Conditions:
     return {"n > 0": n > 0, "0 < p <= 1": (p > 0) & (p <= 1)}
 
 
-def geometric(p: Any) -> Conditions:
+def geometric(p: Array) -> Conditions:
     return {"0 < p <= 1": (p > 0) & (p <= 1)}
 
 
-def hypergeometric(good: Any, bad: Any, sample: Any) -> Conditions:
+def hypergeometric(good: Array, bad: Array, sample: Array) -> Conditions:
     exact = 2**53 if jax.config.jax_enable_x64 else 2**24  # type: ignore[attr-defined]
     return {
         "ngood >= 0": good >= 0,
@@ -127,11 +129,11 @@ def hypergeometric(good: Any, bad: Any, sample: Any) -> Conditions:
     }
 
 
-def categorical(p: Any) -> Conditions:
+def categorical(p: Array) -> Conditions:
     return {"p >= 0, with sum 1": _is_distribution(p)}
 
 
-def multinomial(n: Any, p: Any) -> Conditions:
+def multinomial(n: Array, p: Array) -> Conditions:
     leading = p[..., :-1]
     fits = (
         (leading.sum(-1) <= 1 + _tolerance(p)) & (p >= 0).all(-1) & (p <= 1 + _tolerance(p)).all(-1)
@@ -139,21 +141,21 @@ def multinomial(n: Any, p: Any) -> Conditions:
     return {"n >= 0": n >= 0, "p >= 0, with sum(p[:-1]) <= 1": fits}
 
 
-def choice(items: Any, *p_and_shape: Any) -> Conditions:
+def choice(items: Array, *p_and_shape: Array) -> Conditions:
     """Conditions on the probabilities, if given; ``p_and_shape`` ends with the shape of a draw."""
     return categorical(p_and_shape[0]) if len(p_and_shape) == 2 else {}
 
 
-def _is_probability(p: Any) -> Any:
+def _is_probability(p: Array) -> Array:
     return (p >= 0) & (p <= 1)
 
 
-def _is_distribution(p: Any) -> Any:
+def _is_distribution(p: Array) -> Array:
     """Whether the last axis has probabilities, within NumPy's tolerance."""
     return (p >= 0).all(-1) & (abs(p.sum(-1) - 1) <= _tolerance(p))
 
 
-def _tolerance(p: Any) -> float:
+def _tolerance(p: Array) -> float:
     """NumPy's tolerance of a sum of probabilities in ``choice``: the root of the precision of ``p``."""
     dtype = p.dtype if jnp.issubdtype(p.dtype, jnp.floating) else np.float64
     return float(jnp.finfo(dtype).eps) ** 0.5

@@ -18,21 +18,19 @@ so ``mu dx/dmu + lam dx/dlam = x`` gives the other one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from loopax.numerics.samplers.rejection import split
 
 
-def inverse_gaussian(key: Any, mu: Any, lam: Any) -> Any:
+def inverse_gaussian(key: jax.Array, mu: jax.Array, lam: jax.Array) -> jax.Array:
     """Draw once for each element of ``mu`` and ``lam``, of one shape and float dtype."""
     return _draw(mu, lam, key)
 
 
 @jax.custom_jvp
-def _draw(mu: Any, lam: Any, key: Any) -> Any:
+def _draw(mu: jax.Array, lam: jax.Array, key: jax.Array) -> jax.Array:
     normal, choice = split(key)
     w = mu * jax.random.normal(normal, mu.shape, mu.dtype) ** 2 / (2 * lam)
     t = 1 / (1 + w + jnp.sqrt(w * (w + 2)))
@@ -41,7 +39,9 @@ def _draw(mu: Any, lam: Any, key: Any) -> Any:
 
 
 @_draw.defjvp
-def _draw_jvp(primals: Any, tangents: Any) -> Any:
+def _draw_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     mu, lam, key = primals
     x = _draw(mu, lam, key)
     b = jnp.sqrt(lam / x) * (x / mu + 1)

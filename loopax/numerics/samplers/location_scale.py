@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
-def half_normal(key: Any, shape: Any, dtype: Any, loc: Any, scale: Any) -> Any:
+def half_normal(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, loc: jax.Array, scale: jax.Array
+) -> jax.Array:
     return loc + scale * abs(jax.random.normal(key, shape, loc.dtype))
 
 
-def half_cauchy(key: Any, shape: Any, dtype: Any, loc: Any, scale: Any) -> Any:
+def half_cauchy(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, loc: jax.Array, scale: jax.Array
+) -> jax.Array:
     return loc + scale * abs(jax.random.cauchy(key, shape, loc.dtype))
 
 
-def log_normal(key: Any, shape: Any, dtype: Any, mean: Any, sigma: Any) -> Any:
+def log_normal(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, mean: jax.Array, sigma: jax.Array
+) -> jax.Array:
     return jnp.exp(mean + sigma * jax.random.normal(key, shape, mean.dtype))
 
 
-def weibull(key: Any, shape: Any, dtype: Any, a: Any) -> Any:
+def weibull(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, a: jax.Array) -> jax.Array:
     """Draw ``E^(1 / a)`` for an exponential ``E``; 0 for the shape 0, as in NumPy."""
     # E = 0 has the power 0 but, through its logarithm, the derivative NaN.
     e = jnp.maximum(jax.random.exponential(key, shape, a.dtype), jnp.finfo(a.dtype).tiny)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from loopax.numerics import manual_axes
@@ -22,21 +23,21 @@ SMALL = 10
 _STEPS = 150  # the mass beyond, at a mean below 10, is less than 1e-100
 
 
-def hat_width(variance: Any) -> Any:
+def hat_width(variance: jax.Array) -> jax.Array:
     """Stadlober's width of the hat: ``2 sqrt(2 (variance + 1/2) / e) + 3 - 2 sqrt(3 / e)``."""
     return 1.7155277699214135 * jnp.sqrt(variance + 0.5) + 0.8989161620588988
 
 
 def draw_count(
-    key: Any,
-    mean: Any,
-    variance: Any,
-    mode: Any,
-    largest: Any,
-    first: Any,
+    key: jax.Array,
+    mean: jax.Array,
+    variance: jax.Array,
+    mode: jax.Array,
+    largest: jax.Array,
+    first: jax.Array,
     ratio: Callable[[Any], Any],
     log_mass: Callable[[Any], Any],
-) -> Any:
+) -> jax.Array:
     """Draw whole numbers from 0 to ``largest``, as floats; NaN where a parameter is NaN.
 
     Parameters
@@ -57,22 +58,28 @@ def draw_count(
     return jnp.where(small, by_search, by_ratio)
 
 
-def _search(key: Any, active: Any, mean: Any, first: Any, ratio: Callable[[Any], Any]) -> Any:
+def _search(
+    key: jax.Array,
+    active: jax.Array,
+    mean: jax.Array,
+    first: jax.Array,
+    ratio: Callable[[Any], Any],
+) -> jax.Array:
     """The least ``k`` where the distribution function reaches a uniform number."""
     dtype = mean.dtype
     # Past the mean, the search reaches so small a mass only if the remainder is a rounding error.
     least = 1e-3 * jnp.finfo(dtype).eps
 
-    def goes_on(remainder: Any, mass: Any, k: Any) -> Any:
+    def goes_on(remainder: jax.Array, mass: jax.Array, k: jax.Array) -> jax.Array:
         return active & (remainder > mass) & ((mass > least) | (k < mean))
 
-    def step(carry: Any) -> Any:
+    def step(carry: Any) -> tuple[jax.Array, ...]:
         k, result, remainder, mass, open_ = carry
         remainder, k = remainder - mass, k + 1
         mass = mass * ratio(k)
         return k, jnp.where(open_, k, result), remainder, mass, open_ & goes_on(remainder, mass, k)
 
-    def unfinished(carry: Any) -> Any:
+    def unfinished(carry: Any) -> jax.Array:
         return carry[4].any() & (carry[0] < _STEPS)
 
     zero = jnp.zeros((), dtype)
@@ -82,17 +89,17 @@ def _search(key: Any, active: Any, mean: Any, first: Any, ratio: Callable[[Any],
 
 
 def _ratio_of_uniforms(
-    key: Any,
-    active: Any,
-    mean: Any,
-    variance: Any,
-    mode: Any,
-    largest: Any,
+    key: jax.Array,
+    active: jax.Array,
+    mean: jax.Array,
+    variance: jax.Array,
+    mode: jax.Array,
+    largest: jax.Array,
     log_mass: Callable[[Any], Any],
-) -> Any:
+) -> jax.Array:
     centre, width, peak = mean + 0.5, hat_width(variance), log_mass(mode)
 
-    def propose(u: Any, v: Any) -> Any:
+    def propose(u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
         k = jnp.floor(centre + width * (v - 0.5) / u)
         inside = (k >= 0) & (k <= largest)
         k = jnp.where(inside, k, mode)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,7 +20,7 @@ _TABLE = np.array(
 )
 
 
-def excess(k: Any) -> Any:
+def excess(k: jax.Array) -> jax.Array:
     """``log k! - k log k + k`` for whole ``k >= 0``: a table, and Stirling's series from 16 on."""
     small = jnp.asarray(_TABLE, dtype=k.dtype)[jnp.clip(k, 0, 15).astype(jnp.int32)]
     n = jnp.maximum(k, 16)
@@ -28,7 +29,7 @@ def excess(k: Any) -> Any:
     return jnp.where(k < 16, small, 0.5 * jnp.log(2 * jnp.pi * n) + series)
 
 
-def deviance(x: Any, mean: Any) -> Any:
+def deviance(x: jax.Array, mean: jax.Array) -> jax.Array:
     """``x log(x / mean) + mean - x`` for ``x, mean >= 0``, by a series where they are close."""
     total = x + mean
     v = (x - mean) / jnp.where(total == 0, 1, total)
@@ -41,17 +42,19 @@ def deviance(x: Any, mean: Any) -> Any:
     return jnp.where(abs(v) < 0.1, near, x * jnp.log(safe) + mean - x)
 
 
-def log_poisson(k: Any, mean: Any) -> Any:
+def log_poisson(k: jax.Array, mean: jax.Array) -> jax.Array:
     return -excess(k) - deviance(k, mean)
 
 
-def log_binomial(k: Any, n: Any, p: Any, q: Any) -> Any:
+def log_binomial(k: jax.Array, n: jax.Array, p: jax.Array, q: jax.Array) -> jax.Array:
     """The log-mass of ``k`` successes in ``n`` trials, with ``q = 1 - p``."""
     shared = excess(n) - excess(k) - excess(n - k)
     return shared - deviance(k, n * p) - deviance(n - k, n * q)
 
 
-def log_hypergeometric(k: Any, good: Any, bad: Any, sample: Any) -> Any:
+def log_hypergeometric(
+    k: jax.Array, good: jax.Array, bad: jax.Array, sample: jax.Array
+) -> jax.Array:
     """The log-mass of ``k`` good items: two binomials of one ``p``, given their sum (Loader, 5)."""
     total = good + bad
     p = sample / total

@@ -7,16 +7,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from loopax.numerics import manual_axes
 
 
-def widest_float() -> Any:
+def widest_float() -> np.dtype:
     """float64, or float32 in JAX's 32-bit mode."""
     return jnp.result_type(float)
 
 
-def uniform(key: Any, shape: Any, dtype: Any) -> Any:
+def uniform(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
     """Draw uniform numbers on (0, 1], with finite logarithms."""
     return 1 - jax.random.uniform(key, shape, dtype)
 
@@ -25,26 +26,29 @@ _ROUNDS = 200  # a bound that an acceptance above one half never reaches
 
 
 def by_rejection(
-    key: Any, active: Any, dtype: Any, propose: Callable[[Any, Any], tuple[Any, Any]]
-) -> Any:
+    key: jax.Array,
+    active: jax.Array,
+    dtype: np.dtype,
+    propose: Callable[[Any, Any], tuple[Any, Any]],
+) -> jax.Array:
     """Draw the first accepted proposal where ``active``, else NaN.
 
     ``propose`` maps two uniform numbers to a proposal and whether it is accepted.
     """
 
-    def step(carry: Any) -> Any:
+    def step(carry: Any) -> tuple[jax.Array, ...]:
         draws, open_, key, rounds = carry
         key, pair = split(key)
         x, accepted = propose(*uniform(pair, (2, *active.shape), dtype))
         return jnp.where(open_ & accepted, x, draws), open_ & ~accepted, key, rounds + 1
 
-    def unfinished(carry: Any) -> Any:
+    def unfinished(carry: Any) -> jax.Array:
         return carry[1].any() & (carry[3] < _ROUNDS)
 
     start = (jnp.full(active.shape, jnp.nan, dtype), active, key, 0)
     return manual_axes.while_loop(unfinished, step, start)[0]
 
 
-def split(key: Any, count: int = 2) -> list[Any]:
+def split(key: jax.Array, count: int = 2) -> list[Any]:
     """Split ``key`` into ``count`` keys."""
     return list(jax.random.split(key, count))

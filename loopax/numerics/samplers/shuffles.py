@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import or_no_number
 from loopax.numerics.samplers.rejection import widest_float
 
 
-def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
+def _rows(shape: tuple[int, ...], x: Array, core_ndim: int) -> jax.Array:
     """Broadcast the batch dimensions of ``x`` to ``shape``, and flatten them."""
     core = x.shape[x.ndim - core_ndim :]
     return jnp.broadcast_to(x, (*shape, *core)).reshape(-1, *core)
 
 
 def permutation(
-    key: Any, shape: Any, dtype: Any, x: Any, *, core_ndim: int, name: str = "permutation"
-) -> Any:
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    x: Array,
+    *,
+    core_ndim: int,
+    name: str = "permutation",
+) -> jax.Array:
     """Permute the rows of ``x``, along the first of its last ``core_ndim`` axes, independently for each
     draw.
 
@@ -44,14 +49,14 @@ def permutation(
 
 
 def choice(
-    key: Any,
-    shape: Any,
-    dtype: Any,
-    a: Any,
-    *p_and_shape: Any,
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    a: Array,
+    *p_and_shape: Array,
     core_ndim: int,
     name: str = "choice",
-) -> Any:
+) -> jax.Array:
     """Choose rows of ``a`` without replacement: the first of a random order; ``a`` is as in
     `permutation`.
 

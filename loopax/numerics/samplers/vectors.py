@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from loopax.numerics import manual_axes
 from loopax.numerics.samplers.counts import as_count, binomial_draw
 from loopax.numerics.samplers.rejection import uniform
 
 
-def categorical(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+def categorical(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Array) -> jax.Array:
     """Draw the position of a uniform number among the cumulated probabilities.
 
     An outcome of probability 0 does not occur: the number is above 0, and no larger than the sum.
@@ -24,7 +23,9 @@ def categorical(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
     return (steps < u[..., None]).sum(-1)  # one pass without the array: XLA fuses it
 
 
-def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+def multinomial(
+    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, n: jax.Array, p: jax.Array
+) -> jax.Array:
     """Draw outcome by outcome, each binomial among the remaining trials.
 
     The last outcome has the remaining probability, as in NumPy.
@@ -38,7 +39,9 @@ def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
     # The last outcome takes all remaining trials, free of rounding.
     share = jnp.clip(share, 0, 1).at[-1].set(1)
 
-    def outcome(trials: Any, key_and_share: Any) -> Any:
+    def outcome(
+        trials: jax.Array, key_and_share: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
         key, share = key_and_share
         count = binomial_draw(key, trials, jnp.broadcast_to(share, shape))
         return trials - count, count
@@ -50,8 +53,14 @@ def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
 
 
 def multivariate_normal(
-    key: Any, shape: Any, dtype: Any, mean: Any, cov: Any, *, method: str
-) -> Any:
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    mean: jax.Array,
+    cov: jax.Array,
+    *,
+    method: str,
+) -> jax.Array:
     """Draw by a factor of the covariance; ``method`` is "cholesky", "svd" or "eigh".
 
     NaN where the covariance is not positive definite, or with "eigh" not semidefinite.
@@ -66,7 +75,7 @@ def multivariate_normal(
     return mean + (factor @ z[..., None])[..., 0]
 
 
-def _factor(method: str, cov: Any) -> Any:
+def _factor(method: str, cov: jax.Array) -> jax.Array:
     if method == "cholesky":
         return jnp.linalg.cholesky(cov)
     if method == "svd":

@@ -7,11 +7,11 @@ run on the host.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from loopax.numerics.arrays import Array
 
 _FAR = 25.0
 _SINES = np.sin((np.arange(64) + 0.5) * np.pi / 64)
@@ -19,12 +19,12 @@ _TERMS = 20
 
 
 @jax.custom_jvp
-def j0(x: Any) -> Any:
+def j0(x: Array) -> jax.Array:
     return _bessel(0, x)
 
 
 @jax.custom_jvp
-def j1(x: Any) -> Any:
+def j1(x: Array) -> jax.Array:
     return jnp.sign(x) * _bessel(1, x)
 
 
@@ -32,13 +32,13 @@ j0.defjvps(lambda t, out, x: -t * j1(x))
 j1.defjvps(lambda t, out, x: t * (j0(x) - _over(out, x)))
 
 
-def _over(out: Any, x: Any) -> Any:
+def _over(out: Array, x: Array) -> jax.Array:
     """``j1(x) / x``, with its limit at 0."""
     at_zero = x == 0
     return jnp.where(at_zero, 0.5, out / jnp.where(at_zero, 1, x))
 
 
-def _bessel(order: int, x: Any) -> Any:
+def _bessel(order: int, x: Array) -> jax.Array:
     """The Bessel function of ``order`` at the absolute value of ``x``."""
     dtype = x.dtype
     x = jnp.abs(x.astype(jax.dtypes.canonicalize_dtype(jnp.float64)))
@@ -49,7 +49,7 @@ def _bessel(order: int, x: Any) -> Any:
     return value.astype(dtype)
 
 
-def _expansion(order: int, x: Any) -> Any:
+def _expansion(order: int, x: Array) -> jax.Array:
     sums, term = [jnp.ones_like(x), jnp.zeros_like(x)], jnp.ones_like(x)
     for k in range(1, _TERMS):
         term = term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)

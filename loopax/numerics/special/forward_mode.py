@@ -15,12 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from loopax.numerics.arrays import Array
+
 
 def with_slopes(f: Callable[..., Any], *slopes: Callable[..., Any]) -> Callable[..., Any]:
     """Attach to the elementwise ``f`` its derivative along each argument, computed on demand."""
     function = jax.custom_jvp(f)
 
-    def jvp(xs: Any, tangents: Any) -> Any:
+    def jvp(
+        xs: tuple[Array, ...], tangents: tuple[jax.Array | SymbolicZero, ...]
+    ) -> tuple[jax.Array, jax.Array]:
         out = function(*xs)
         total = jnp.zeros_like(out)
         for along, t in zip(slopes, tangents, strict=True):
@@ -36,10 +40,12 @@ def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
     """Make ``f``, elementwise on arrays of one shape, with one output or several, differentiable."""
 
     @jax.custom_jvp
-    def function(*xs: Any) -> Any:
+    def function(*xs: Array) -> Any:
         return f(*xs)
 
-    def jvp(xs: Any, tangents: Any) -> Any:
+    def jvp(
+        xs: tuple[Array, ...], tangents: tuple[jax.Array | SymbolicZero, ...]
+    ) -> tuple[Any, Any]:
         out = function(*xs)
         leaves, tree = jax.tree.flatten(out)
         totals = [jnp.zeros_like(y) for y in leaves]
@@ -61,8 +67,8 @@ def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
 def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
     """The derivative of ``f`` along its argument ``k``, which is `differentiable` again."""
 
-    def along(*xs: Any) -> Any:
-        def at_argument(x: Any) -> Any:
+    def along(*xs: Array) -> Any:
+        def at_argument(x: Array) -> Any:
             return f(*xs[:k], x, *xs[k + 1 :])
 
         derivative = jax.jvp(at_argument, (xs[k],), (jnp.ones_like(xs[k]),))[1]
@@ -73,7 +79,7 @@ def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
     return differentiable(along)
 
 
-def _tangent(x: Any, total: Any) -> Any:
+def _tangent(x: jax.Array, total: jax.Array) -> Array:
     """``total``, or JAX's float0 zeros for an integer ``x``."""
     is_float = jnp.issubdtype(x.dtype, jnp.inexact)
     return total if is_float else np.zeros(x.shape, jax.dtypes.float0)

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.special
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import slope, with_slopes
 
 _RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
@@ -23,12 +24,12 @@ _PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
 _LOST = 1e4  # the largest ratio of the sum of absolute terms to the sum
 
 
-def hyp2f1(a: Any, b: Any, c: Any, z: Any) -> Any:
+def hyp2f1(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
     """``2F1(a, b; c; z)``, elementwise."""
     return _hyp2f1(a, b, c, z)
 
 
-def _value(a: Any, b: Any, c: Any, z: Any) -> Any:
+def _value(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
     """The function by its series; on the host where that fails for an element."""
     value, summed = _by_series(a, b, c, z)
     return manual_axes.cond(
@@ -39,7 +40,7 @@ def _value(a: Any, b: Any, c: Any, z: Any) -> Any:
 def _slope(k: int) -> Callable[..., Any]:
     """The derivative with respect to parameter ``k``."""
 
-    def along(*xs: Any) -> Any:
+    def along(*xs: Array) -> jax.Array:
         # Elsewhere the derivative is unknown: NaN is better than a wrong number.
         derivative = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
         return jnp.where(_by_series(*xs)[1], derivative, jnp.nan)
@@ -47,7 +48,7 @@ def _slope(k: int) -> Callable[..., Any]:
     return along
 
 
-def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
+def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
     """The sum of the series, and flags of the entries where it is the function's value."""
     # Pfaff's transformation maps all negative z to the unit interval (DLMF 15.8.1).
     negative = z < 0
@@ -62,7 +63,7 @@ def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
     lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(at, 1e-30, _RADIUS))
     length = jnp.max(jax.lax.stop_gradient(lengths), initial=0).astype(jnp.int32) + 40
 
-    def add(state: Any) -> Any:
+    def add(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         n, term, total, size = state
         k = n.astype(term.dtype)
         term = term * ((first + k) * (second + k) / ((third + k) * (k + 1)) * at)
@@ -76,8 +77,8 @@ def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
     return total * power, easy & sound
 
 
-def _on_host(dtype: Any, *arguments: Any) -> Any:
-    def by_scipy(*xs: Any) -> Any:
+def _on_host(dtype: np.dtype, *arguments: Array) -> jax.Array:
+    def by_scipy(*xs: Array) -> np.ndarray:
         with np.errstate(all="ignore"):
             return np.asarray(scipy.special.hyp2f1(*map(np.asarray, xs)), dtype=dtype)
 

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 from jax.scipy.special import xlog1py, xlogy
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gammaln
 
 _MOST_STEPS = 2000  # a bound; the steps are some ten times the root of the larger parameter
 
 
-def betainc(a: Any, b: Any, x: Any) -> Any:
+def betainc(a: Array, b: Array, x: Array) -> jax.Array:
     """``I_x(a, b)``, elementwise."""
     return _betainc(a, b, x)
 
@@ -29,28 +30,28 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
 def _slope(k: int) -> Callable[..., Any]:
     """The derivative with respect to parameter ``k``."""
 
-    def along(a: Any, b: Any, x: Any) -> Any:
+    def along(a: Array, b: Array, x: Array) -> jax.Array:
         at_an_end = (x == 0) | (x == 1)  # the function is 0 or 1 for all parameters
         return jnp.where(at_an_end, 0, slope(_by_fraction, k)(a, b, x))
 
     return along
 
 
-def density(a: Any, b: Any, x: Any) -> Any:
+def density(a: Array, b: Array, x: Array) -> jax.Array:
     """The derivative with respect to ``x``."""
     return jnp.exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - _betaln(a, b))
 
 
-def density_of(a: Any, b: Any, logit: Any) -> Any:
+def density_of(a: Array, b: Array, logit: Array) -> jax.Array:
     """The density of the logit of a beta variable."""
     return jnp.exp(-a * jax.nn.softplus(-logit) - b * jax.nn.softplus(logit) - _betaln(a, b))
 
 
-def _betaln(a: Any, b: Any) -> Any:
+def _betaln(a: Array, b: Array) -> jax.Array:
     return gammaln(a) + gammaln(b) - gammaln(a + b)
 
 
-def _by_fraction(a: Any, b: Any, x: Any) -> Any:
+def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     """The function by its continued fraction (DLMF 8.17.22), which forward mode can differentiate.
 
     Lentz's method, on the side of the mean on which it converges; the tangents converge as fast, a few
@@ -63,10 +64,10 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
     eps = jnp.finfo(z.dtype).eps
     tiny = jnp.finfo(z.dtype).tiny / eps
 
-    def away_from_zero(y: Any) -> Any:
+    def away_from_zero(y: Array) -> jax.Array:
         return jnp.where(jnp.abs(y) < tiny, tiny, y)
 
-    def two_terms(state: Any) -> Any:
+    def two_terms(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         m, c, d, fraction, _, more = state
         even = m * (q - m) * z / ((p + 2 * m - 1) * (p + 2 * m))
         odd = -(p + m) * (p + q + m) * z / ((p + 2 * m) * (p + 2 * m + 1))
@@ -87,7 +88,7 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
     return jnp.where(mirrored, 1 - value, value)
 
 
-def _value(a: Any, b: Any, x: Any) -> Any:
+def _value(a: Array, b: Array, x: Array) -> jax.Array:
     """JAX's value, but 0 and 1 at the ends, where its normalization may overflow (0.7, 1e38)."""
     at_an_end = ((x == 0) | (x == 1)) & (a > 0) & (b > 0)
     return jnp.where(at_an_end, x, jax.scipy.special.betainc(a, b, jnp.where(at_an_end, 0.5, x)))

@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
+from jax.typing import ArrayLike
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gamma, gammaln
 
@@ -37,25 +39,27 @@ _ZETAS = (
 )
 
 
-def gammainc(k: Any, x: Any) -> Any:
+def gammainc(k: Array, x: Array) -> jax.Array:
     """The regularized lower incomplete gamma function of shape ``k``."""
     return _lower(k, x)
 
 
-def gammaincc(k: Any, x: Any) -> Any:
+def gammaincc(k: Array, x: Array) -> jax.Array:
     """The regularized upper incomplete gamma function, ``1 - gammainc(k, x)`` with all digits."""
     return _upper(k, x)
 
 
-def gammal(k: Any, x: Any) -> Any:
+def gammal(k: Array, x: Array) -> jax.Array:
     return gammainc(k, x) * gamma(k)
 
 
-def gammau(k: Any, x: Any) -> Any:
+def gammau(k: Array, x: Array) -> jax.Array:
     return gammaincc(k, x) * gamma(k)
 
 
-def _incomplete(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None = None) -> Any:
+def _incomplete(
+    k: Array, x: Array, upper: bool, plain_sum: Callable[..., Any] | None = None
+) -> jax.Array:
     """The function, with ``plain_sum`` for JAX's, which has no second derivative by ``k``."""
     inside = (k > 0) & (x > 0) & jnp.isfinite(k) & jnp.isfinite(x)
     large = inside & (k > _large(k.dtype))
@@ -72,19 +76,19 @@ def _incomplete(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | Non
     return jnp.where(inside, value, jnp.where(undefined, jnp.nan, jnp.where(all_below, 1, 0)))
 
 
-def _large(dtype: Any) -> float:
+def _large(dtype: np.dtype) -> float:
     # In float32 the logarithms in JAX's sums cancel: an error of 1e-4 for a shape of 1,000.
     return _LARGE if dtype == jnp.float64 else 200.0
 
 
-def _polynomial(coefficients: Sequence[float], x: Any) -> Any:
+def _polynomial(coefficients: Sequence[float], x: Array) -> jax.Array:
     total = jnp.full_like(x, coefficients[-1])
     for c in coefficients[-2::-1]:
         total = total * x + c
     return total
 
 
-def _excess(mu: Any) -> Any:
+def _excess(mu: Array) -> jax.Array:
     """``(mu - log1p(mu)) / mu**2``, by its series near 0, where the difference has no digits left."""
     near = jnp.abs(mu) < 0.2
     small = jnp.where(near, mu, 0)
@@ -93,7 +97,7 @@ def _excess(mu: Any) -> Any:
     return jnp.where(near, series, (other - jnp.log1p(other)) / other**2)
 
 
-def _by_expansion(k: Any, x: Any, upper: bool) -> Any:
+def _by_expansion(k: Array, x: Array, upper: bool) -> jax.Array:
     dtype = k.dtype
     wide = jax.dtypes.canonicalize_dtype(jnp.float64)
     k, x = k.astype(wide), x.astype(wide)
@@ -110,7 +114,7 @@ def _by_expansion(k: Any, x: Any, upper: bool) -> Any:
     return (tail + sign * correction).astype(dtype)
 
 
-def _series(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None) -> Any:
+def _series(k: Array, x: Array, upper: bool, plain_sum: Callable[..., Any] | None) -> jax.Array:
     jax_function = jax.scipy.special.gammaincc if upper else jax.scipy.special.gammainc
     plain_sum = plain_sum or jax_function
     small = (k < _SMALL) & (x <= 1.1)
@@ -121,7 +125,7 @@ def _series(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None) -
     )
 
 
-def _summed(k: Any, x: Any, upper: bool) -> Any:
+def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
     """JAX's sums, in loops that forward mode differentiates to any order.
 
     The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method
@@ -132,7 +136,7 @@ def _summed(k: Any, x: Any, upper: bool) -> Any:
     eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
     ones = jnp.ones_like(x)
 
-    def add(state: Any) -> Any:
+    def add(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         n, term, total = state
         term = term * near / (k + n)
         return n + 1, term, total + term
@@ -143,7 +147,7 @@ def _summed(k: Any, x: Any, upper: bool) -> Any:
         (jnp.ones((), x.dtype), ones, ones),
     )
 
-    def another(state: Any) -> Any:
+    def another(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         n, c, d, fraction, more = state
         term, b = -n * (n - k), far + 1 - k + 2 * n
         d = 1 / _away_from(tiny, term * d + b)
@@ -161,11 +165,11 @@ def _summed(k: Any, x: Any, upper: bool) -> Any:
     return jnp.where(is_left, 1 - lower, above) if upper else jnp.where(is_left, lower, 1 - above)
 
 
-def _away_from(tiny: Any, y: Any) -> Any:
+def _away_from(tiny: ArrayLike, y: Array) -> jax.Array:
     return jnp.where(jnp.abs(y) < tiny, tiny, y)
 
 
-def _small_shape_series(k: Any, x: Any, upper: bool) -> Any:
+def _small_shape_series(k: Array, x: Array, upper: bool) -> jax.Array:
     """``x**k / gamma(k + 1) * (1 + sum of k (-x)**n / (n! (k + n)))``, or 1 minus that."""
     # log(gamma(1 + k)) by its series, with a relative error in k, not in 1.
     coefficients = [-np.euler_gamma, *((-1) ** n * z / n for n, z in enumerate(_ZETAS, 2))]
@@ -180,7 +184,7 @@ def _small_shape_series(k: Any, x: Any, upper: bool) -> Any:
     return jnp.exp(exponent) * (1 + k * total)
 
 
-def density(k: Any, x: Any) -> Any:
+def density(k: Array, x: Array) -> jax.Array:
     """The derivative with respect to ``x``."""
     large = (k > _large(k.dtype)) & (x > 0)
     wide = jax.dtypes.canonicalize_dtype(jnp.float64)
@@ -197,7 +201,7 @@ def density(k: Any, x: Any) -> Any:
 
 
 def _with_derivatives(upper: bool) -> Callable[..., Any]:
-    def value(k: Any, x: Any) -> Any:
+    def value(k: Array, x: Array) -> jax.Array:
         return _incomplete(k, x, upper)
 
     by_shape = slope(lambda k, x: _incomplete(k, x, upper, partial(_summed, upper=upper)), 0)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 from loopax.numerics.special import incomplete_beta
 from loopax.numerics.special.forward_mode import slope
 from loopax.numerics.special.incomplete_gammas import density, gammainc, gammaincc
@@ -24,14 +25,14 @@ _END, _TINY = 750.0, 700.0  # bounds of logarithms of all numbers, and of normal
 
 
 def _solved(
-    lower: Any, upper: Any, tails: Callable[[Any], tuple[Any, Any, Any]], start: Any
-) -> Any:
+    lower: Array, upper: Array, tails: Callable[[Any], tuple[Any, Any, Any]], start: Array
+) -> jax.Array:
     """Solve for ``t`` with tails ``lower`` and ``upper``; ``tails(t)`` are both, and the density."""
     by_lower = lower <= upper
     eps = jnp.finfo(start.dtype).eps
     goal = jnp.where(by_lower, lower, upper)
 
-    def step(state: Any) -> Any:
+    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         i, t, left, right, _ = state
         below, above, height = tails(t)
         at = jnp.where(by_lower, below, above)
@@ -55,7 +56,7 @@ def _solved(
     return jnp.where(lost, jnp.nan, t)
 
 
-def _inverse_gamma(k: Any, p: Any, upper: bool) -> Any:
+def _inverse_gamma(k: Array, p: Array, upper: bool) -> jax.Array:
     dtype = k.dtype
     wide = jax.dtypes.canonicalize_dtype(jnp.float64)
     k, p = k.astype(wide), p.astype(wide)
@@ -63,7 +64,7 @@ def _inverse_gamma(k: Any, p: Any, upper: bool) -> Any:
     shape, mass = jnp.where(inside, k, 1), jnp.where(inside, p, 0.5)
     low, high = (1 - mass, mass) if upper else (mass, 1 - mass)
 
-    def tails(t: Any) -> tuple[Any, Any, Any]:
+    def tails(t: Array) -> tuple[Any, Any, Any]:
         x = jnp.exp(t)
         return gammainc(shape, x), gammaincc(shape, x), x * density(shape, x)
 
@@ -79,7 +80,7 @@ def _inverse_gamma(k: Any, p: Any, upper: bool) -> Any:
     return jnp.where(inside, x, jnp.where(undefined, jnp.nan, ends)).astype(dtype)
 
 
-def _normal(low: Any, high: Any) -> Any:
+def _normal(low: Array, high: Array) -> jax.Array:
     """The normal quantile, from the smaller tail."""
     least = jnp.finfo(low.dtype).tiny
     ndtri = jax.scipy.special.ndtri
@@ -91,11 +92,13 @@ def _gamma_inverse(upper: bool) -> Callable[..., Any]:
     tail = gammaincc if upper else gammainc
 
     @jax.custom_jvp
-    def function(k: Any, p: Any) -> Any:
+    def function(k: Array, p: Array) -> jax.Array:
         return _inverse_gamma(k, p, upper)
 
     @function.defjvp
-    def _jvp(primals: Any, tangents: Any) -> Any:
+    def _jvp(
+        primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, jax.Array]:
         k, p = primals
         x = function(k, p)
         height = density(k, x)
@@ -109,30 +112,30 @@ def _gamma_inverse(upper: bool) -> Callable[..., Any]:
 _lower_inverse, _upper_inverse = _gamma_inverse(False), _gamma_inverse(True)
 
 
-def gammaincinv(k: Any, p: Any) -> Any:
+def gammaincinv(k: Array, p: Array) -> jax.Array:
     """The ``x`` with ``gammainc(k, x) == p``."""
     return _lower_inverse(*jnp.broadcast_arrays(k, p))
 
 
-def gammainccinv(k: Any, p: Any) -> Any:
+def gammainccinv(k: Array, p: Array) -> jax.Array:
     """The ``x`` with ``gammaincc(k, x) == p``."""
     return _upper_inverse(*jnp.broadcast_arrays(k, p))
 
 
-def betaincinv(a: Any, b: Any, p: Any) -> Any:
+def betaincinv(a: Array, b: Array, p: Array) -> jax.Array:
     """The ``x`` with ``betainc(a, b, x) == p``."""
     return _beta(*jnp.broadcast_arrays(a, b, p))
 
 
 @jax.custom_jvp
-def _beta(a: Any, b: Any, p: Any) -> Any:
+def _beta(a: Array, b: Array, p: Array) -> jax.Array:
     dtype = a.dtype
     wide = jax.dtypes.canonicalize_dtype(jnp.float64)
     a, b, p = (x.astype(wide) for x in (a, b, p))
     inside = (a > 0) & (b > 0) & jnp.isfinite(a) & jnp.isfinite(b) & (p > 0) & (p < 1)
     first, second, mass = (jnp.where(inside, x, o) for x, o in ((a, 1), (b, 1), (p, 0.5)))
 
-    def tails(t: Any) -> tuple[Any, Any, Any]:
+    def tails(t: Array) -> tuple[Any, Any, Any]:
         x, complement = jax.nn.sigmoid(t), jax.nn.sigmoid(-t)
         below = incomplete_beta.betainc(first, second, x)
         above = incomplete_beta.betainc(second, first, complement)
@@ -150,7 +153,9 @@ def _beta(a: Any, b: Any, p: Any) -> Any:
 
 
 @_beta.defjvp
-def _beta_jvp(primals: Any, tangents: Any) -> Any:
+def _beta_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     a, b, p = primals
     x = _beta(a, b, p)
     height = incomplete_beta.density(a, b, x)

@@ -6,11 +6,11 @@ underflows, and infinity above -1e-17, where it is 1.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from loopax.numerics.arrays import Array
 
 _ROOT_2 = float(np.sqrt(2))
 _ROOT_2_PI = float(np.sqrt(2 * np.pi))
@@ -19,7 +19,7 @@ _STEPS = 5  # Newton steps, from a start within a tenth
 
 
 @jax.custom_jvp
-def ndtri_exp(x: Any) -> Any:
+def ndtri_exp(x: Array) -> jax.Array:
     """The inverse of ``log_ndtr``: nan above 0."""
     dtype = x.dtype
     x = x.astype(jax.dtypes.canonicalize_dtype(jnp.float64))
@@ -34,12 +34,14 @@ def ndtri_exp(x: Any) -> Any:
 
 
 @ndtri_exp.defjvp
-def _ndtri_exp_jvp(primals: Any, tangents: Any) -> Any:
+def _ndtri_exp_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     out = ndtri_exp(*primals)
     return out, tangents[0] * _ratio(out)
 
 
-def erfcinv(x: Any) -> Any:
+def erfcinv(x: Array) -> jax.Array:
     """The inverse of ``erfc``, also near 0, where JAX and PyTensor divide by 2 first and underflow."""
     tiny = (x > 0) & (x < 1e-30)
     tail = -ndtri_exp(jnp.log(jnp.where(tiny, x, 0.5)) - np.log(2.0).astype(x.dtype)) / _ROOT_2
@@ -48,7 +50,7 @@ def erfcinv(x: Any) -> Any:
 
 
 @jax.custom_jvp
-def erfcx(x: Any) -> Any:
+def erfcx(x: Array) -> jax.Array:
     """``exp(x**2) erfc(x)``. JAX's has no second derivative, and before 0.11 no derivative."""
     far = x > _FAR / _ROOT_2
     t = jnp.where(far, x, _FAR) * _ROOT_2
@@ -58,7 +60,9 @@ def erfcx(x: Any) -> Any:
 
 
 @erfcx.defjvp
-def _erfcx_jvp(primals: Any, tangents: Any) -> Any:
+def _erfcx_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     (x,) = primals
     out = erfcx(x)
     # Far out the two terms cancel, and the difference is the remainder of the series.
@@ -69,7 +73,7 @@ def _erfcx_jvp(primals: Any, tangents: Any) -> Any:
     return out, tangents[0] * slope
 
 
-def owens_t(h: Any, a: Any) -> Any:
+def owens_t(h: Array, a: Array) -> jax.Array:
     """Owen's T function; JAX's is nan for ``h = 0`` with infinite ``a``, where it is a normal tail."""
     h, a = jnp.broadcast_arrays(h, a)
     endless = jnp.isinf(a)
@@ -79,17 +83,17 @@ def owens_t(h: Any, a: Any) -> Any:
     )
 
 
-def _series(t: Any) -> Any:
+def _series(t: Array) -> Array:
     """``t exp(t**2 / 2)`` times the integral of ``exp(-u**2 / 2)`` over ``u > t``, for large ``t``."""
     # (2n - 1)!! / t**2n with alternating signs: DLMF 7.12.1.
     y = 1 / t**2
-    total = jnp.ones_like(t)
+    total: Array = jnp.ones_like(t)
     for n in range(17, 0, -2):
         total = 1 - n * y * total
     return total
 
 
-def _ratio(z: Any) -> Any:
+def _ratio(z: Array) -> jax.Array:
     """The distribution function over the density, at ``z``."""
     far = z < -_FAR
     t = jnp.where(far, -z, _FAR)
@@ -98,7 +102,7 @@ def _ratio(z: Any) -> Any:
     return jnp.where(far, _series(t) / t, body)
 
 
-def _tail(x: Any) -> Any:
+def _tail(x: Array) -> jax.Array:
     """The positive ``t`` with ``log_ndtr(-t) == x``, for ``x < -2``."""
     huge = x < -1e20  # the density's logarithm dominates, and its square overflows
     y = jnp.where(huge, -3, x)

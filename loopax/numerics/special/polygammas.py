@@ -8,33 +8,33 @@ before, to any order. Remove this file when JAX's `polygamma(1, -30.25)` is 19.7
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+
+from loopax.numerics.arrays import Array
 
 _MAX_ORDER = 10_000  # beyond, the factorial is infinite, and only the parity of the order matters
 
 
 @jax.custom_jvp
-def gamma(x: Any) -> Any:
+def gamma(x: Array) -> jax.Array:
     return jax.scipy.special.gamma(x)
 
 
 @jax.custom_jvp
-def gammaln(x: Any) -> Any:
+def gammaln(x: Array) -> jax.Array:
     """The logarithm of the gamma function; minus infinity maps to itself, as in SciPy."""
     return jnp.where(x == -jnp.inf, x, jax.scipy.special.gammaln(x))
 
 
 @jax.custom_jvp
-def psi(x: Any) -> Any:
+def psi(x: Array) -> jax.Array:
     """The derivative of `gammaln`; at 0.0 and -0.0 the limit from the side of the sign."""
     return jnp.where(x == 0, -jnp.copysign(jnp.inf, x), jax.scipy.special.digamma(x))
 
 
 @jax.custom_jvp
-def polygamma(n: Any, x: Any) -> Any:
+def polygamma(n: Array, x: Array) -> jax.Array:
     """The derivative of order ``n``, an integer, of `psi`; nan for a negative order."""
     n = _small_order(n)
     odd = n % 2 == 1
@@ -50,19 +50,19 @@ def polygamma(n: Any, x: Any) -> Any:
     return value.astype(x.dtype)
 
 
-def _small_order(n: Any) -> Any:
+def _small_order(n: Array) -> jax.Array:
     """Clip an order, and keep its kind: negative, even or odd."""
     n = jnp.asarray(n)
     n = n.astype(jnp.int32) if n.dtype.itemsize < 4 else n  # in a byte the largest order would wrap
     return jnp.where(n < 0, -1, jnp.minimum(n, _MAX_ORDER + n % 2)).astype(jnp.int32)
 
 
-def tri_gamma(x: Any) -> Any:
+def tri_gamma(x: Array) -> jax.Array:
     """The derivative of `psi`."""
     return polygamma(jnp.asarray(1, jnp.int32), x)
 
 
-def _hurwitz_zeta(s: Any, even: Any, q: Any) -> Any:
+def _hurwitz_zeta(s: Array, even: Array, q: Array) -> jax.Array:
     """The sum of ``(q + k)**-s`` over all ``k >= 0``, for integers ``s > 1``; ``even``: whether ``s``
     is.
 
@@ -83,7 +83,7 @@ def _hurwitz_zeta(s: Any, even: Any, q: Any) -> Any:
     return jnp.where(pole, jnp.inf, total)
 
 
-def _zeta(s: Any, q: Any) -> Any:
+def _zeta(s: Array, q: Array) -> jax.Array:
     """``zeta(s, q)``, ``q > 0``. JAX's is 0 where ``q**-s`` underflows, and nan for infinite ``q``."""
     s = s.astype(q.dtype)
     large = q > 1e8
@@ -97,7 +97,9 @@ psi.defjvps(lambda t, out, x: t * tri_gamma(x))
 
 
 @polygamma.defjvp
-def _polygamma_jvp(primals: Any, tangents: Any) -> Any:
+def _polygamma_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     n, x = primals
     n = _small_order(n)
     return polygamma(n, x), tangents[1] * polygamma(n + 1, x)

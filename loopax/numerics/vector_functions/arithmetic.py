@@ -28,46 +28,56 @@ SIGN_BIT = -(2**63)
 
 
 @intrinsic
-def bits(typing_context: Any, x: Any) -> Any:
-    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def bits(typing_context: object, x: types.Type) -> Any:
+    def write(
+        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+    ) -> Any:
         return builder.bitcast(args[0], ir.IntType(64))
 
     return types.int64(types.float64), write
 
 
 @intrinsic
-def from_bits(typing_context: Any, n: Any) -> Any:
-    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def from_bits(typing_context: object, n: types.Type) -> Any:
+    def write(
+        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+    ) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
 
     return types.float64(types.int64), write
 
 
 @intrinsic
-def fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+def fused(typing_context: object, a: types.Type, b: types.Type, c: types.Type) -> Any:
     """``a * b + c``, rounded once."""
 
-    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def write(
+        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+    ) -> Any:
         return builder.fma(*args)
 
     return types.float64(types.float64, types.float64, types.float64), write
 
 
 @intrinsic
-def where(typing_context: Any, condition: Any, x: Any, y: Any) -> Any:
+def where(typing_context: object, condition: types.Type, x: types.Type, y: types.Type) -> Any:
     """``x if condition else y`` without branches, which take five times as long to compile."""
 
-    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def write(
+        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+    ) -> Any:
         return builder.select(*args)
 
     return types.float64(types.boolean, types.float64, types.float64), write
 
 
 @intrinsic
-def nearest_integer(typing_context: Any, x: Any) -> Any:
+def nearest_integer(typing_context: object, x: types.Type) -> Any:
     """`numpy.rint`, without the third of a second that Numba takes to resolve it."""
 
-    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def write(
+        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+    ) -> ir.Value:
         rint = builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()])
         return builder.call(rint, args)
 
@@ -81,8 +91,10 @@ def polynomial(*coefficients: float) -> Any:
     """
 
     @intrinsic
-    def value(typing_context: Any, x: Any) -> Any:
-        def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def value(typing_context: object, x: types.Type) -> Any:
+        def write(
+            context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+        ) -> ir.Value:
             power = args[0]
             terms = [ir.Constant(ir.DoubleType(), float(c)) for c in coefficients]
             while len(terms) > 1:
@@ -101,7 +113,7 @@ def polynomial(*coefficients: float) -> Any:
     return value
 
 
-def _product(builder: Any, a: Any, b: Any) -> Any:
+def _product(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return builder.fmul(a, b, flags=("contract",))
 
 
@@ -109,8 +121,10 @@ def table(name: str, numbers: Sequence[float]) -> Any:
     """A function for ``numbers[n]``, which LLVM vectorizes to gathers."""
 
     @intrinsic
-    def entry(typing_context: Any, n: Any) -> Any:
-        def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def entry(typing_context: object, n: types.Type) -> Any:
+        def write(
+            context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+        ) -> Any:
             kind = ir.ArrayType(ir.DoubleType(), len(numbers))
             array = builder.module.globals.get(name)
             if array is None:
