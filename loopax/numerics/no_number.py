@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from loopax.numerics.arrays import Array
 
 
-def no_number(dtype: np.dtype) -> np.ndarray:
+def no_number(dtype: np.dtype) -> Any:
     """The value in place of an error that cannot be raised while a program runs.
 
     NaN; the least integer; the largest integer of an unsigned type, where the least is a plausible 0.

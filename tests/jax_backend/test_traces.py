@@ -521,6 +521,15 @@ def test_lengths_that_differ_give_no_number():
     assert all(np.isnan(np.asarray(x)).all() for x in f(XS, 2.5))
 
 
+@pytest.mark.parametrize("write", [pt.set_subtensor, pt.inc_subtensor])
+def test_a_trace_is_written_into_a_row_of_known_length(write):
+    written = write(pt.ones((3, 4))[1], until(ROWS[1][0]))
+    f = jax.jit(jaxify([X, LIMIT], written))
+    expected = pytensor.function([X, LIMIT], written, mode=FAST_COMPILE)(XS, 2.5)
+    np.testing.assert_allclose(f(XS, 2.5), expected)  # four rows
+    assert np.isnan(np.asarray(f(XS, 1e9))).any()  # six
+
+
 def test_one_row_is_not_broadcast_where_its_length_is_known_without_tracing():
     """A flag that no step changes, one operation after the other: there is one row, as the graph shows."""
     ended = pt.bscalar("ended")

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.raise_op import CheckAndRaise
 
@@ -18,10 +19,11 @@ from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.arrays import Array
 
 
 @rule(CheckAndRaise)
-def check_and_raise(site: Site, x: Any, *conditions: Any) -> Any:
+def check_and_raise(site: Site, x: Array, *conditions: ArrayLike) -> Any:
     failure = Failure(site.op.exc_type, site.op.msg)
     traced = [c for c in conditions if is_traced(c)]
     for condition in conditions:
@@ -35,5 +37,5 @@ def check_and_raise(site: Site, x: Any, *conditions: Any) -> Any:
 
 
 @rule(DeepCopyOp)
-def deep_copy(site: Site, x: Any) -> Any:
+def deep_copy(site: Site, x: Array) -> Any:
     return x if isinstance(x, jax.Array) else x.copy()

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from loopax.numerics.arrays import Array
 
-def floor_divide(x: Any, y: Any) -> Any:
+
+def floor_divide(x: Array, y: Array) -> Any:
     if jnp.result_type(x, y).kind in "biu":
         # NumPy, and so PyTensor, defines integer division by 0 as 0; XLA gives -1.
         return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
@@ -20,7 +22,7 @@ def floor_divide(x: Any, y: Any) -> Any:
     return _float_divmod(jax.lax.stop_gradient(x), jax.lax.stop_gradient(y))[0]
 
 
-def remainder(x: Any, y: Any) -> Any:
+def remainder(x: Array, y: Array) -> Any:
     dtype = jnp.result_type(x, y)
     if dtype.kind in "biu":
         return jnp.where(y == 0, 0, jnp.mod(x, jnp.where(y == 0, 1, y)))
@@ -29,14 +31,14 @@ def remainder(x: Any, y: Any) -> Any:
 
 
 @jax.custom_jvp
-def _float_remainder(x: Any, y: Any) -> Any:
+def _float_remainder(x: Array, y: Array) -> Any:
     return _float_divmod(x, y)[1]
 
 
 _float_remainder.defjvps(lambda t, out, x, y: t, lambda t, out, x, y: -t * floor_divide(x, y))
 
 
-def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
+def _float_divmod(x: Array, y: Array) -> tuple[Any, Any]:
     """`numpy.divmod`: the remainder is exact, the quotient made from it is all but integral."""
     x, y = jnp.broadcast_arrays(x, y)
     remainder_of = jax.lax.rem(x, y)  # exact, with the sign of x

@@ -6,12 +6,14 @@ arithmetic around them: its dtypes and its broadcasting rules, which differ from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
+from jax.typing import ArrayLike
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.scalar.loop import ScalarLoop
@@ -30,7 +32,7 @@ from loopax.jax_backend.staging.registry import rule
 
 
 @rule(Elemwise)
-def elemwise(site: Site, *values: Any) -> Any:
+def elemwise(site: Site, *values: ArrayLike) -> Any:
     _check_broadcast(site, values)
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
     operands = tuple(map(_as_number, values))
@@ -47,12 +49,12 @@ def elemwise(site: Site, *values: Any) -> Any:
 
 
 @rule(ScalarOp)
-def scalar(site: Site, *values: Any) -> Any:
+def scalar(site: Site, *values: ArrayLike) -> Any:
     """A scalar op outside of an Elemwise: on the scalars that ``ScalarFromTensor`` makes."""
     return tuple(apply_scalar(site, site.op, site.node, values))
 
 
-def apply_scalar(site: Site, op: Any, node: Apply, values: Any) -> list[Any]:
+def apply_scalar(site: Site, op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> list[Any]:
     """``op`` elementwise on arrays; ``node`` has its types."""
     if isinstance(op, Composite):
         return _composite(site, op, values)
@@ -64,10 +66,10 @@ def apply_scalar(site: Site, op: Any, node: Apply, values: Any) -> list[Any]:
     return list(out) if isinstance(out, tuple | list) else [out]
 
 
-def _composite(site: Site, op: Composite, values: Any) -> list[Any]:
+def _composite(site: Site, op: Composite, values: Sequence[ArrayLike]) -> list[Any]:
     env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, values, strict=True))
 
-    def read(v: Any) -> Any:
+    def read(v: Variable) -> Any:
         return np.asarray(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
 
     for node in op.fgraph.toposort():
@@ -77,7 +79,7 @@ def _composite(site: Site, op: Composite, values: Any) -> list[Any]:
     return [read(v) for v in op.fgraph.outputs]
 
 
-def _promoted(op: Any, node: Apply, values: Any) -> Any:
+def _promoted(op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> Any:
     """The inputs in the dtype that PyTensor computes in, where JAX would choose a narrower one.
 
     JAX keeps ``float32 * int64`` at float32; PyTensor and NumPy compute it in float64. Likewise
@@ -101,18 +103,18 @@ def _promoted(op: Any, node: Apply, values: Any) -> Any:
     return [*values[:first], *(_cast(x, common) for x in values[first:])]
 
 
-def _as_number(x: Any) -> Any:
+def _as_number(x: ArrayLike) -> Any:
     """A static array of one element as a number: a literal in the program, not a constant array."""
     return x.reshape(()) if isinstance(x, np.ndarray) and x.size == 1 else x
 
 
-def _cast(x: Any, dtype: str) -> Any:
+def _cast(x: ArrayLike, dtype: str) -> Any:
     if not isinstance(x, jax.Array):
         return np.asarray(x, dtype=dtype)
     return x if x.dtype == dtype else convert(x, dtype)
 
 
-def _check_broadcast(site: Site, values: Any) -> None:
+def _check_broadcast(site: Site, values: Sequence[ArrayLike]) -> None:
     """PyTensor broadcasts an axis only where its *type* says that it has length 1."""
     shapes = {jnp.shape(x) for x in values}
     if len(shapes) <= 1:

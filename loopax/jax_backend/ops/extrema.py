@@ -23,6 +23,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.numerics.arrays import Array
 
 _DEPTH = 4  # of what lies between a maximum and where derivatives end
 
@@ -43,23 +44,28 @@ def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
     )
 
 
-def largest(x: Any, axis: tuple[int, ...] | None) -> Any:
+def largest(x: Array, axis: tuple[int, ...] | None) -> Any:
     """``x.max(axis)``."""
     return _extreme(x, axis, True) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.max(x, axis)
 
 
-def smallest(x: Any, axis: tuple[int, ...] | None) -> Any:
+def smallest(x: Array, axis: tuple[int, ...] | None) -> Any:
     """``x.min(axis)``."""
     return _extreme(x, axis, False) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.min(x, axis)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _extreme(x: Any, axis: tuple[int, ...] | None, is_largest: bool) -> Any:
+def _extreme(x: Array, axis: tuple[int, ...] | None, is_largest: bool) -> Any:
     return (jnp.max if is_largest else jnp.min)(x, axis=axis)
 
 
 @_extreme.defjvp
-def _extreme_jvp(axis: Any, is_largest: bool, primals: Any, tangents: Any) -> Any:
+def _extreme_jvp(
+    axis: tuple[int, ...] | None,
+    is_largest: bool,
+    primals: tuple[jax.Array, ...],
+    tangents: tuple[jax.Array, ...],
+) -> Any:
     x = jax.lax.optimization_barrier(primals[0])
     extreme = _extreme(x, axis, is_largest)
     along = tuple(range(x.ndim)) if axis is None else axis
@@ -71,7 +77,7 @@ def _extreme_jvp(axis: Any, is_largest: bool, primals: Any, tangents: Any) -> An
     return extreme, (tangents[0] * share).sum(axis=along)
 
 
-def _is_first_extreme(x: Any, along: tuple[int, ...], is_largest: bool) -> Any:
+def _is_first_extreme(x: Array, along: tuple[int, ...], is_largest: bool) -> Any:
     """Whether an element is the first extreme one along the axes, in their order."""
     order = [*(k for k in range(x.ndim) if k not in along), *along]
     moved = x.transpose(order)

@@ -16,15 +16,16 @@ from loopax.base.errors import describe
 from loopax.jax_backend.staging.callback import without_derivative
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 
 @rule(DisconnectedGrad, ZeroGrad)
-def stop(site: Site, x: Any) -> Any:
+def stop(site: Site, x: object) -> Any:
     return jax.lax.stop_gradient(x)
 
 
 @rule(UndefinedGrad)
-def undefined(site: Site, x: Any) -> Any:
+def undefined(site: Site, x: Array) -> Any:
     """The value; an error where it is differentiated, as in PyTensor."""
     message = (
         f"The gradient of {describe(site.out)} is declared undefined, by undefined_grad. Keep it out of "
@@ -34,7 +35,7 @@ def undefined(site: Site, x: Any) -> Any:
 
 
 @rule(GradClip)
-def clip(site: Site, x: Any) -> Any:
+def clip(site: Site, x: Array) -> Any:
     """Clipping a cotangent is not linear, so that there is no forward mode."""
     low, high = site.op.clip_lower_bound, site.op.clip_upper_bound
     function = jax.custom_vjp(lambda x: x)
@@ -43,7 +44,7 @@ def clip(site: Site, x: Any) -> Any:
 
 
 @rule(GradScale)
-def scale(site: Site, x: Any) -> Any:
+def scale(site: Site, x: Array) -> Any:
     function = jax.custom_jvp(lambda x: x)
     function.defjvps(lambda t, out, x: site.op.multiplier * t)
     return function(x)

@@ -13,14 +13,16 @@ matrices ends the search (docs/native_loops_in_jax.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
+from jax.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.math import GammaLn, Log1mexp
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
@@ -31,7 +33,7 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.facts.elementwise import scalar_op_of
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
 
 _DEPTH = 6  # of the chain of ops that is searched for a singular function
 _HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
@@ -60,7 +62,11 @@ _MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
 
 
 def guarded(
-    site: Site, apply_scalar: Any, condition: Any, then: Any, otherwise: Any
+    site: Site,
+    apply_scalar: Callable[..., list[Any]],
+    condition: jax.Array,
+    then: ArrayLike,
+    otherwise: ArrayLike,
 ) -> tuple[Any, Any, Any]:
     """The inputs of a switch, its branches replaced where they could spoil a derivative."""
     if not is_traced(condition):
@@ -78,7 +84,9 @@ def guarded(
     )
 
 
-def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) -> Any:
+def _guard(
+    site: Site, apply_scalar: Callable[..., list[Any]], v: Variable, mask: jax.Array, depth: int
+) -> Any:
     """``v`` computed again with harmless arguments outside ``mask``; None where there is no need."""
     node = v.owner
     if node is None or depth == 0:
@@ -102,7 +110,7 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
 
 
-def _singular_argument(op: Any, values: Sequence[Any]) -> tuple[int | None, float]:
+def _singular_argument(op: ScalarOp, values: Sequence[Any]) -> tuple[int | None, float]:
     """The argument by which the derivative of ``op`` may be infinite, and a value where it is not."""
     if isinstance(op, _SINGULAR):
         return 0, _OTHER_HARMLESS.get(type(op), _HARMLESS)
@@ -111,11 +119,13 @@ def _singular_argument(op: Any, values: Sequence[Any]) -> tuple[int | None, floa
     return (0, _HARMLESS) if isinstance(op, ps.Pow) else (None, _HARMLESS)
 
 
-def _is_floating(v: Any) -> bool:
+def _is_floating(v: Variable) -> bool:
     return bool(np.dtype(v.type.dtype).kind == "f")
 
 
-def _guard_moved(site: Site, apply_scalar: Any, node: Apply, mask: Any, depth: int) -> Any:
+def _guard_moved(
+    site: Site, apply_scalar: Callable[..., list[Any]], node: Apply, mask: jax.Array, depth: int
+) -> Any:
     """`_guard` of the output of a linear op: an element is needed where one that reads it is."""
     values = [site.frame.read(u) for u in node.inputs]
     inner = Site(node, (True,), site.frame)
@@ -127,7 +137,7 @@ def _guard_moved(site: Site, apply_scalar: Any, node: Apply, mask: Any, depth: i
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return None
 
-    def moved(x: Any) -> Any:
+    def moved(x: jax.Array) -> Any:
         return convert_arrays(inner, [x, *values[1:]])[0]
 
     out, pull = jax.vjp(moved, x)
@@ -138,7 +148,7 @@ def _guard_moved(site: Site, apply_scalar: Any, node: Apply, mask: Any, depth: i
     return None if safe is None else moved(safe)
 
 
-def _of_shape(mask: Any, shape: tuple[int, ...]) -> Any:
+def _of_shape(mask: jax.Array, shape: tuple[int, ...]) -> Any:
     """Where elements are needed of an array that is broadcast to the shape of ``mask``; None of a trace."""
     if mask.ndim < len(shape):
         return None
@@ -148,10 +158,10 @@ def _of_shape(mask: Any, shape: tuple[int, ...]) -> Any:
     return mask if mask.shape == shape else None
 
 
-def _rows(x: Any, mask: Any) -> Any:
+def _rows(x: AnyArray, mask: jax.Array) -> Any:
     """The array of a trace, with as many rows as the mask has."""
     return x.fitted(mask.shape[x.axis]).data if isinstance(x, PaddedArray) else x
 
 
-def _harmless(mask: Any, x: Any, value: float) -> Any:
+def _harmless(mask: jax.Array, x: jax.Array, value: float) -> Any:
     return jnp.where(mask, x, jnp.asarray(value, dtype=jnp.asarray(x).dtype))

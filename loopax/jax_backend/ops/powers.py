@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import with_slopes
 
 
-def power(x: Any, y: Any) -> Any:
+def power(x: Array, y: Array) -> Any:
     """``x**y``; integers wrap, and their negative powers are cut to integers, as C has them."""
     kind = jnp.result_type(x, y).kind
     is_traced = isinstance(y, jax.core.Tracer | jax.Array)
@@ -27,7 +28,7 @@ def power(x: Any, y: Any) -> Any:
     return jnp.power(x, y)  # whose derivative is right with an exponent of integers
 
 
-def _of_floats(x: Any, y: Any, is_traced: bool) -> Any:
+def _of_floats(x: Array, y: Array, is_traced: bool) -> Any:
     if is_traced:
         return with_slopes(_with_slope_at_zero, _slope_of_base, _slope_of_exponent)(x, y)
     whole = np.equal(y, np.floor(y)) & np.greater_equal(y, 0)
@@ -36,7 +37,7 @@ def _of_floats(x: Any, y: Any, is_traced: bool) -> Any:
     return with_slopes(lambda x: _with_slope_at_zero(x, y), lambda x: _slope_of_base(x, y))(x)
 
 
-def _with_slope_at_zero(x: Any, y: Any) -> Any:
+def _with_slope_at_zero(x: Array, y: Array) -> Any:
     """``x**y``, of which JAX's derivative by x is 0, not nan, where both are 0.
 
     JAX 0.10 forgets a custom derivative in forward over reverse mode through a ``lax.scan``, and
@@ -45,7 +46,7 @@ def _with_slope_at_zero(x: Any, y: Any) -> Any:
     return jnp.power(jnp.where((x == 0) & (y == 0), 1, x), y)
 
 
-def _slope_of_base(x: Any, y: Any) -> Any:
+def _slope_of_base(x: Array, y: Array) -> Any:
     """``y * x**(y - 1)``: 0 for the exponent 0, also where x is 0 or infinite.
 
     Of an exponent that is traced only the base 0 is an exception: the derivative of this in the exponent 0
@@ -58,17 +59,17 @@ def _slope_of_base(x: Any, y: Any) -> Any:
     return y * power(x, reduced.astype(jnp.result_type(y)))
 
 
-def _slope_of_exponent(x: Any, y: Any) -> Any:
+def _slope_of_exponent(x: Array, y: Array) -> Any:
     """0 where x is 0, the limit where y is positive."""
     is_zero = x == 0
     return jnp.where(is_zero, 0, power(x, y) * jnp.log(jnp.where(is_zero, 1, x)))
 
 
-def _of_integers(x: Any, y: Any) -> Any:
+def _of_integers(x: Array, y: Array) -> Any:
     dtype = jnp.result_type(x, y)
     x, y = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
 
-    def square(_: Any, state: Any) -> Any:
+    def square(_: object, state: tuple[jax.Array, ...]) -> Any:
         product, base, bits = state
         product = jnp.where(bits & 1 == 1, product * base, product)
         return product, base * base, bits >> 1

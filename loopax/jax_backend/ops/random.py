@@ -25,11 +25,12 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_lengths
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
 
 @rule(RandomVariable)
-def random_variable(site: Site, key: Any, size: Any, *parameters: Any) -> Any:
+def random_variable(site: Site, key: jax.Array, size: Array | None, *parameters: Array) -> Any:
     """The next key and the draw: the two halves of the key that was given.
 
     Nodes that read one generator variable split one key, so they draw the same, as in PyTensor.
@@ -37,12 +38,14 @@ def random_variable(site: Site, key: Any, size: Any, *parameters: Any) -> Any:
     next_key, draw_key = jax.random.split(key)
     if not site.used[1]:
         return next_key, None
-    size = site.static(1)
-    size = None if size is None else as_lengths(np.asarray(size))
-    return next_key, _draw(site, draw_key, size, parameters)
+    known = site.static(1)
+    lengths = None if known is None else as_lengths(np.asarray(known))
+    return next_key, _draw(site, draw_key, lengths, parameters)
 
 
-def _draw(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
+def _draw(
+    site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Any]
+) -> Any:
     op, dtype = site.op, jax.dtypes.canonicalize_dtype(site.node.outputs[1].type.dtype)
     shape = _batch_shape(site, size, parameters)
     if not jnp.issubdtype(dtype, jnp.inexact):
@@ -71,7 +74,9 @@ def _draw(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
     return jnp.where(invalid, no_number(dtype), draw)
 
 
-def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int, ...]:
+def _batch_shape(
+    site: Site, size: tuple[int, ...] | None, parameters: Sequence[Any]
+) -> tuple[int, ...]:
     """``size``; the shape that the parameters' batch dimensions broadcast to, where that is None."""
     node, op = site.node, site.op
     shapes = [
@@ -153,7 +158,7 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
     return invalid
 
 
-def _of_shape(site: Site, drawn: Any, shape: tuple[int, ...]) -> Any:
+def _of_shape(site: Site, drawn: jax.Array, shape: tuple[int, ...]) -> Any:
     """``drawn``, which a sampler made: a user's own could have another shape."""
     draw = site.node.outputs[1]
     if drawn.shape[: len(shape)] == shape and drawn.ndim == draw.type.ndim:

@@ -15,9 +15,10 @@ from loopax.jax_backend.ops.extrema import has_no_derivative, largest, smallest
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 
-def _product_of_nonzero(x: Any, axis: Any) -> Any:
+def _product_of_nonzero(x: Array, axis: tuple[int, ...] | None) -> Any:
     """The product of the elements that are not 0: 1 where all are, the derivative of a product of one 0."""
     return jnp.prod(jnp.where(x != 0, x, 1), axis=axis)
 
@@ -34,7 +35,7 @@ _REDUCERS: dict[type, Any] = {
 
 
 @rule(CAReduce)
-def reduce(site: Site, x: Any) -> Any:
+def reduce(site: Site, x: Array) -> Any:
     """In the accumulator's dtype from the start: ``int8`` sums do not wrap in PyTensor."""
     op = site.op
     x = jnp.asarray(x)
@@ -66,7 +67,7 @@ _BITWISE: dict[type, tuple[Any, int]] = {
 }
 
 
-def _bitwise(op: Any, x: Any) -> Any:
+def _bitwise(op: CAReduce, x: Array) -> Any:
     function, start = _BITWISE[type(op.scalar_op)]
     axes = tuple(range(x.ndim)) if op.axis is None else tuple(int(a) for a in op.axis)
     return jax.lax.reduce(x, jnp.asarray(start).astype(x.dtype), function, axes)

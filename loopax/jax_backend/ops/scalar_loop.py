@@ -6,21 +6,27 @@ one scalar op. Here every element keeps its own state, and stops on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.loop import ScalarLoop
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import differentiable
+
+# The steps taken, the states, and which elements are done.
+State: TypeAlias = tuple[jax.Array, Sequence[jax.Array], jax.Array]
 
 
 def scalar_loop(
-    site: Site, op: ScalarLoop, values: Any, apply_scalar: Callable[..., Any]
+    site: Site, op: ScalarLoop, values: Sequence[ArrayLike], apply_scalar: Callable[..., Any]
 ) -> list[Any]:
     """The final states, and whether each element's ``until`` came true if the loop has one."""
     n_updates = len(op.outputs) - int(op.is_while)
@@ -28,7 +34,7 @@ def scalar_loop(
     n_steps, *operands = jnp.broadcast_arrays(*values)
     arrays = [jnp.asarray(x, dtype=d) for x, d in zip(operands, dtypes, strict=True)]
 
-    def update(states: Any, constants: Any) -> list[Any]:
+    def update(states: Sequence[Array], constants: Sequence[Array]) -> list[Any]:
         env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, [*states, *constants], strict=True))
         for node in op.fgraph.toposort():
             inputs = [
@@ -43,14 +49,14 @@ def scalar_loop(
             for v in op.fgraph.outputs
         ]
 
-    def loop(n_steps: Any, *inputs: Any) -> list[Any]:
+    def loop(n_steps: jax.Array, *inputs: jax.Array) -> list[Any]:
         carry, constants = inputs[:n_updates], inputs[n_updates:]
 
-        def going(state: Any) -> Any:
+        def going(state: State) -> Any:
             i, _, done = state
             return jnp.any(~done & (i < n_steps))
 
-        def step(state: Any) -> Any:
+        def step(state: State) -> Any:
             i, states, done = state
             outs = update(states, constants)
             live = ~done & (i < n_steps)

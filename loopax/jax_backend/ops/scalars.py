@@ -12,6 +12,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.math import Erf, Log1mexp, Softplus
 from pytensor.tensor.math import MulWithoutZeros
 
@@ -19,10 +20,11 @@ from loopax.jax_backend.ops.division import floor_divide, remainder
 from loopax.jax_backend.ops.powers import power
 from loopax.jax_backend.ops.special_functions import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import with_slopes
 
 
-def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
+def scalar_function(site: Site, op: ScalarOp, node: Apply) -> Callable[..., Any]:
     """The elementwise function of ``op`` on arrays; ``node`` has its types.
 
     Raises
@@ -45,15 +47,15 @@ def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
         raise NotImplementedError(f"JAX has no {op}") from error
 
 
-def compares_exactly(op: Any, node: Apply) -> bool:
+def compares_exactly(op: ScalarOp, node: Apply) -> bool:
     """Whether ``op`` compares uint64 with signed integers: by value in NumPy; JAX rounds both to floats."""
     dtypes = {v.type.dtype for v in node.inputs}
     return type(op) in _COMPARISONS and "uint64" in dtypes and not dtypes.isdisjoint(_SIGNED)
 
 
-def _exact_comparison(op: Any) -> Callable[..., Any]:
+def _exact_comparison(op: ScalarOp) -> Callable[..., Any]:
 
-    def compare(x: Any, y: Any) -> Any:
+    def compare(x: Array, y: Array) -> Any:
         x, y = (jnp.asarray(z) for z in (x, y))
         above = jnp.where(x < 0, 0, 1), jnp.where(y < 0, 0, 1)
         x, y = (jax.lax.convert_element_type(z, jnp.uint64) for z in (x, y))
@@ -76,7 +78,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 _SIGNED = {"int8", "int16", "int32", "int64"}
 
 
-def convert(x: Any, dtype: str) -> Any:
+def convert(x: Array, dtype: str) -> Any:
     """``x`` in ``dtype``, as NumPy converts it.
 
     A bool becomes a float by a choice of two numbers: XLA takes the product of a converted bool and ``y``
@@ -90,40 +92,40 @@ def convert(x: Any, dtype: str) -> Any:
     return jax.lax.convert_element_type(x, new)
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: Array) -> Any:
     return jnp.where(x == 0, 0, jnp.sign(x))  # NumPy's is 0.0 for -0.0 too
 
 
-def _complex(x: Any, y: Any) -> Any:
+def _complex(x: Array, y: Array) -> Any:
     return jax.lax.complex(jnp.real(x), jnp.real(y))
 
 
-def _complex_from_polar(r: Any, theta: Any) -> Any:
+def _complex_from_polar(r: Array, theta: Array) -> Any:
     """No number for a negative radius, which PyTensor refuses."""
     r, theta = jnp.real(r), jnp.real(theta)  # integers come as the complex numbers of the result
     r = jnp.where(r < 0, jnp.nan, r)
     return jax.lax.complex(*jnp.broadcast_arrays(r * jnp.cos(theta), r * jnp.sin(theta)))
 
 
-def _round_half_away(x: Any) -> Any:
+def _round_half_away(x: Array) -> Any:
     return jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5)
 
 
-def _second(x: Any, y: Any) -> Any:
+def _second(x: Array, y: Array) -> Any:
     return jnp.broadcast_to(y, jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y)))
 
 
-def _switch(condition: Any, x: Any, y: Any) -> Any:
+def _switch(condition: Array, x: Array, y: Array) -> Any:
     return jnp.where(jnp.asarray(condition).astype(bool), x, y)
 
 
-def _softplus(x: Any) -> Any:
+def _softplus(x: Array) -> Any:
     # PyTensor's is a chain of `where` whose unused branches overflow: the derivative is NaN.
     return jnp.logaddexp(x, 0)
 
 
 @jax.custom_jvp
-def _log1mexp(x: Any) -> Any:
+def _log1mexp(x: Array) -> Any:
     """log(1 - exp(x)) for x < 0, by Maechler (2012), "Accurately computing log(1 - exp(-|a|))".
 
     Each branch sees a harmless value where the other one is used, so that derivatives stay finite.
@@ -135,19 +137,19 @@ def _log1mexp(x: Any) -> Any:
 
 
 @_log1mexp.defjvp
-def _log1mexp_jvp(primals: Any, tangents: Any) -> Any:
+def _log1mexp_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     """``-1 / expm1(-x)``, which is -inf at 0, whose sign `expm1` keeps."""
     (x,), (tangent,) = primals, tangents
     return _log1mexp(x), -tangent / jnp.abs(jnp.expm1(-x))
 
 
-def _angle(y: Any, x: Any) -> Any:
+def _angle(y: Array, x: Array) -> Any:
     """``arctan2``, whose derivatives are 0 where squares overflow: their own would be NaN."""
     dtype = jnp.result_type(y, x)
     if dtype.kind != "f":
         return jnp.arctan2(y, x)
 
-    def over_squares(z: Any, y: Any, x: Any) -> Any:
+    def over_squares(z: Array, y: Array, x: Array) -> Any:
         squares = y**2 + x**2
         is_small = squares < jnp.inf
         return jnp.where(is_small, z, 0) / jnp.where(is_small, squares, 1)
@@ -158,7 +160,7 @@ def _angle(y: Any, x: Any) -> Any:
     return function(jnp.asarray(y, dtype), jnp.asarray(x, dtype))
 
 
-def _mul_without_zeros(x: Any, y: Any) -> Any:
+def _mul_without_zeros(x: Array, y: Array) -> Any:
     return jnp.where(x == 0, y, jnp.where(y == 0, x, x * y))
 
 
@@ -188,7 +190,7 @@ if hasattr(ps, "ComplexFromPolar"):  # 3.3 dropped it
 _REAL_ONLY = {*SPECIAL_FUNCTIONS, Erf, Log1mexp}
 
 
-def has_function(op: Any) -> bool:
+def has_function(op: ScalarOp) -> bool:
     """Whether a scalar op runs in JAX, the ops inside a composite included."""
     if isinstance(op, ps.ScalarInnerGraphOp if hasattr(ps, "ScalarInnerGraphOp") else ps.Composite):
         return all(has_function(node.op) for node in op.fgraph.toposort())

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.tensor.basic import (
     Alloc,
@@ -36,6 +37,7 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length, as_lengths, is_symbolic, static_lengths
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import or_no_number
 
 
@@ -44,17 +46,17 @@ def _dims(site: Site, first: int, count: int) -> tuple[int, ...]:
 
 
 @rule(Shape)
-def shape(site: Site, x: Any) -> Any:
+def shape(site: Site, x: Array) -> Array:
     return static_lengths(jnp.shape(x))
 
 
 @rule(Shape_i)
-def shape_i(site: Site, x: Any) -> Any:
+def shape_i(site: Site, x: Array) -> Array:
     return static_lengths([jnp.shape(x)[site.op.i]]).reshape(())
 
 
 @rule(FillDiagonal)
-def fill_diagonal(site: Site, x: Any, value: Any) -> Any:
+def fill_diagonal(site: Site, x: Array, value: Array) -> Array:
     """PyTensor's conversion fills the diagonals of matrices where the array has three axes (3.3.8)."""
     x = jnp.asarray(x)
     if x.ndim > 2 and len(set(x.shape)) > 1:
@@ -66,7 +68,7 @@ def fill_diagonal(site: Site, x: Any, value: Any) -> Any:
 
 
 @rule(SpecifyShape)
-def specify_shape(site: Site, x: Any, *dims: Any) -> Any:
+def specify_shape(site: Site, x: Array, *dims: ArrayLike) -> Array:
     for axis, (n, dim) in enumerate(zip(jnp.shape(x), dims, strict=True)):
         if dim is not None and as_length(site.static(1 + axis)) != n:
             raise ValueError(
@@ -77,12 +79,12 @@ def specify_shape(site: Site, x: Any, *dims: Any) -> Any:
 
 
 @rule(Reshape)
-def reshape(site: Site, x: Any, dims: Any) -> Any:
+def reshape(site: Site, x: Array, dims: Array) -> Array:
     return jnp.reshape(x, as_lengths(site.static(1)))
 
 
 @rule(JoinDims)
-def join_dims(site: Site, x: Any, *axis: Any) -> Any:
+def join_dims(site: Site, x: Array, *axis: Array) -> Array:
     # 3.0 keeps the first axis as a property, with the number of axes; so does 3.3.
     start, n = site.op.start_axis, site.op.n_axes
     s = x.shape
@@ -90,14 +92,14 @@ def join_dims(site: Site, x: Any, *axis: Any) -> Any:
 
 
 @rule(SplitDims)
-def split_dims(site: Site, x: Any, dims: Any) -> Any:
+def split_dims(site: Site, x: Array, dims: Array) -> Array:
     axis = site.op.axis
     new = as_lengths(site.static(1))
     return jnp.reshape(x, (*x.shape[:axis], *new, *x.shape[axis + 1 :]))
 
 
 @rule(Alloc)
-def alloc(site: Site, x: Any, *dims: Any) -> Any:
+def alloc(site: Site, x: Array, *dims: ArrayLike) -> Array:
     shape = _dims(site, 1, len(dims))
     x = jnp.asarray(x)
     declared = site.node.inputs[0].type.broadcastable
@@ -112,13 +114,13 @@ def alloc(site: Site, x: Any, *dims: Any) -> Any:
 
 
 @rule(AllocEmpty)
-def alloc_empty(site: Site, *dims: Any) -> Any:
+def alloc_empty(site: Site, *dims: ArrayLike) -> Array:
     # Zeros, not garbage: reading what nobody wrote must not differ from run to run.
     return jnp.zeros(_dims(site, 0, len(dims)), dtype=site.op.dtype)
 
 
 @rule(ARange)
-def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
+def arange(site: Site, start: Array, stop: Array, step: Array) -> Array:
     bounds = [site.static(k) for k in range(3)]
     if any(map(is_symbolic, bounds)):
         first, last, by = map(as_length, bounds)
@@ -130,7 +132,7 @@ def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
 
 
 @rule(Eye)
-def eye(site: Site, n: Any, m: Any, k: Any) -> Any:
+def eye(site: Site, n: Array, m: Array, k: Array) -> Array:
     rows, columns = _dims(site, 0, 2)
     if is_traced(k) or not isinstance(rows, int) or not isinstance(columns, int):
         return jnp.equal(jnp.arange(columns)[None, :] - jnp.arange(rows)[:, None], k)
@@ -138,24 +140,24 @@ def eye(site: Site, n: Any, m: Any, k: Any) -> Any:
 
 
 @rule(FillDiagonalOffset)
-def fill_diagonal_offset(site: Site, a: Any, value: Any, offset: Any) -> Any:
+def fill_diagonal_offset(site: Site, a: Array, value: Array, offset: Array) -> Array:
     rows, columns = jnp.shape(a)
     on_it = jnp.equal(jnp.arange(columns)[None, :] - jnp.arange(rows)[:, None], offset)
     return jnp.where(on_it, value, a)
 
 
 @rule(MakeVector)
-def make_vector(site: Site, *xs: Any) -> Any:
+def make_vector(site: Site, *xs: ArrayLike) -> Array:
     return jnp.stack([jnp.asarray(x, dtype=site.out.type.dtype) for x in xs])
 
 
 @rule(TensorFromScalar, ScalarFromTensor, TypeCastingOp)
-def as_it_is(site: Site, x: Any) -> Any:
+def as_it_is(site: Site, x: object) -> object:
     return x
 
 
 @rule(Repeat)
-def repeat(site: Site, x: Any, repeats: Any) -> Any:
+def repeat(site: Site, x: Array, repeats: Array) -> Array:
     counts = np.asarray(site.static(1))
     axis = site.op.axis
     size = np.prod(x.shape, dtype=int) if axis is None else x.shape[axis]
@@ -178,7 +180,7 @@ def _lengths(site: Site, k: int) -> list[Any]:
     return list(lengths) if is_traced(lengths) else [int(n) for n in site.static(k)]
 
 
-def _is_inside(site: Site, index: Any, n: Any) -> Any:
+def _is_inside(site: Site, index: Array, n: Array | int) -> Array:
     inside = (index >= 0) & (index < n)
     if not is_traced(inside) and not np.all(inside):
         raise ValueError(f"{describe(site.out)}: an index lies outside of the shape.")
@@ -186,7 +188,7 @@ def _is_inside(site: Site, index: Any, n: Any) -> Any:
 
 
 @rule(UnravelIndex)
-def unravel_index(site: Site, flat: Any, dims: Any) -> Any:
+def unravel_index(site: Site, flat: Array, dims: Array) -> tuple[jax.Array, ...]:
     shape = _lengths(site, 1)
     inside = _is_inside(site, flat, math.prod(shape))
     is_c, indices = site.op.order == "C", []
@@ -198,7 +200,7 @@ def unravel_index(site: Site, flat: Any, dims: Any) -> Any:
 
 
 @rule(RavelMultiIndex)
-def ravel_multi_index(site: Site, *values: Any) -> Any:
+def ravel_multi_index(site: Site, *values: Array) -> Array:
     *indices, _ = values
     shape = _lengths(site, len(indices))
     inside: Any = True
@@ -213,12 +215,12 @@ def ravel_multi_index(site: Site, *values: Any) -> Any:
 
 
 @rule(FitRows)
-def fit(site: Site, rows: Any, length: Any) -> Any:
+def fit(site: Site, rows: Array, length: ArrayLike) -> Array:
     return fit_rows(jnp.asarray(rows), as_length(site.static(1)), jnp)
 
 
 @rule(KeepRows)
-def keep_rows_rule(site: Site, rows: Any, count: Any, _: Any) -> Any:
+def keep_rows_rule(site: Site, rows: Array, count: Array, _: Array) -> Array:
     length, rows, last = as_length(site.static(2)), jnp.asarray(rows), site.op.last
     n = rows.shape[0]
     cut = rows[max(n - length, 0) :] if last else rows[:length]

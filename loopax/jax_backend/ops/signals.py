@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from pytensor.tensor.extra_ops import Bartlett
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
 from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 
 @rule(RFFTOp)
-def rfft(site: Site, a: Any, s: Any) -> Any:
+def rfft(site: Site, a: Array, s: Array) -> Array:
     sizes = tuple(int(n) for n in site.static(1))
     transform = jnp.fft.rfftn(a, s=sizes, axes=tuple(range(-len(sizes), 0)))
     return jnp.stack([transform.real, transform.imag], axis=-1)
 
 
 @rule(IRFFTOp)
-def irfft(site: Site, a: Any, s: Any) -> Any:
+def irfft(site: Site, a: Array, s: Array) -> Array:
     """Without NumPy's normalisation: the size comes back as a factor."""
     sizes = tuple(int(n) for n in site.static(1))
     transform = jnp.fft.irfftn(
@@ -32,7 +34,7 @@ def irfft(site: Site, a: Any, s: Any) -> Any:
 
 
 @rule(Convolve1d, Convolve2d)
-def convolve(site: Site, x: Any, kernel: Any, full: Any) -> Any:
+def convolve(site: Site, x: Array, kernel: Array, full: ArrayLike) -> Array:
     """In PyTensor's derivatives the mode follows from the lengths of ``x`` and ``kernel``."""
     mode: Literal["full", "valid"] = "full" if site.static(2) else "valid"
     precision = jax.lax.Precision.HIGHEST
@@ -42,5 +44,5 @@ def convolve(site: Site, x: Any, kernel: Any, full: Any) -> Any:
 
 
 @rule(Bartlett)
-def bartlett(site: Site, n: Any) -> Any:
+def bartlett(site: Site, n: Array) -> Array:
     return jnp.bartlett(int(site.static(0)))

@@ -13,6 +13,7 @@ from pytensor.tensor.sort import ArgSortOp, SortOp
 from loopax.base.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
 
@@ -29,17 +30,17 @@ _STABLE = "stable", "mergesort"  # as NumPy has them
 
 
 @rule(SortOp)
-def sort(site: Site, x: Any, *axis: Any) -> Any:
+def sort(site: Site, x: Array, *axis: Array) -> Array:
     return jnp.sort(x, axis=sorted_axis(site), stable=site.op.kind in _STABLE)
 
 
 @rule(ArgSortOp)
-def argsort(site: Site, x: Any, *axis: Any) -> Any:
+def argsort(site: Site, x: Array, *axis: Array) -> Array:
     return jnp.argsort(x, axis=sorted_axis(site), stable=site.op.kind in _STABLE)
 
 
 @rule(PermuteRowElements)
-def permute_rows(site: Site, x: Any, order: Any) -> Any:
+def permute_rows(site: Site, x: Array, order: Array) -> Array:
     """``x[order]`` along the last axis; with ``inverse`` what that gives back is ``x``."""
     for m, n, a, b in zip(
         x.shape, order.shape, *(v.type.shape for v in site.node.inputs), strict=True
@@ -61,7 +62,7 @@ def permute_rows(site: Site, x: Any, order: Any) -> Any:
 
 
 @rule(SearchsortedOp)
-def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
+def searchsorted(site: Site, a: Array, v: Array, *sorter: Array) -> Array:
     a, v = jnp.asarray(a), jnp.asarray(v)
     if a.dtype != v.dtype:
         common = jnp.promote_types(a.dtype, v.dtype)
@@ -71,7 +72,7 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
 
 
 @rule(Unique)
-def unique(site: Site, x: Any, *axis: Any) -> Any:
+def unique(site: Site, x: Array, *axis: Array) -> Any:
     """How many there are depends on the values, so they must be static."""
     op = site.op
     site.static(0)

@@ -11,6 +11,7 @@ from pytensor.tensor.basic import Join, Split
 from loopax.base.upstream.pytensor import joined_by
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 
 def axis_of(site: Site) -> int:
@@ -23,7 +24,7 @@ def axis_of(site: Site) -> int:
 
 
 @rule(Join)
-def join(site: Site, *values: Any) -> Any:
+def join(site: Site, *values: Array) -> Any:
     axis = axis_of(site)
     arrays = [jnp.asarray(x, site.out.type.dtype) for x in joined_by(site.op, values)]
     some = [x for x in arrays if x.shape[axis]] or arrays[:1]
@@ -34,7 +35,7 @@ def join(site: Site, *values: Any) -> Any:
 
 
 @rule(Split)
-def split(site: Site, x: Any, *arguments: Any) -> Any:
+def split(site: Site, x: Array, *arguments: Array) -> Any:
     axis = axis_of(site)
     sizes = np.asarray(site.static(len(arguments)))
     if len(sizes) != len(site.node.outputs):

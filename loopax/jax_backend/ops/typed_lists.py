@@ -33,27 +33,28 @@ from loopax.jax_backend.ops.indexing.index import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.lists import StackedList, as_list, as_row, from_rows
+from loopax.jax_backend.values.lists import StackedList, TypedList, as_list, as_row, from_rows
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number, or_no_number
 
 
-def _list(site: Site, x: Any, k: int = 0) -> Any:
+def _list(site: Site, x: TypedList | list[Any], k: int = 0) -> TypedList:
     """The list in input ``k``; a constant one is a Python list."""
     return as_list(x, site.node.inputs[k].type)
 
 
 @rule(MakeList)
-def make_list(site: Site, *rows: Any) -> Any:
+def make_list(site: Site, *rows: object) -> Any:
     return from_rows(rows, site.out.type.ttype)
 
 
 @rule(MakeSlice)
-def make_slice(site: Site, *bounds: Any) -> Any:
+def make_slice(site: Site, *bounds: object) -> Any:
     return slice(*bounds)
 
 
 @rule(GetItem)
-def get_item(site: Site, x: Any, index: Any) -> Any:
+def get_item(site: Site, x: TypedList | list[Any], index: Array | slice) -> Any:
     x = _list(site, x)
     if isinstance(index, slice):
         return _part(site, x, slice(*_static_bounds(site, index)))
@@ -67,7 +68,7 @@ def get_item(site: Site, x: Any, index: Any) -> Any:
     return x[k]
 
 
-def _part(site: Site, x: Any, rows: slice) -> Any:
+def _part(site: Site, x: TypedList, rows: slice) -> TypedList:
     """Some rows of a list. Those of a ragged one may have one shape, or be none."""
     return x[rows] if isinstance(x, StackedList) else from_rows(x[rows], site.out.type.ttype)
 
@@ -84,7 +85,7 @@ def _static_bounds(site: Site, index: slice) -> list[Any]:
     return [None if b is None else int(b) for b in bounds]
 
 
-def _at(leaf: Any, k: Any) -> Any:
+def _at(leaf: jax.Array, k: Array) -> Any:
     """Row ``k``, traced, of an array; what is out of range is no number. Keys have none: the last."""
     k = keep_outside(k, leaf.shape[0])
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
@@ -93,7 +94,7 @@ def _at(leaf: Any, k: Any) -> Any:
 
 
 @rule(Choose)
-def choose(site: Site, index: Any, choices: Any) -> Any:
+def choose(site: Site, index: Array, choices: Array | TypedList | list[Any]) -> Any:
     """Element by element the one of the choices, the rows of a list or an array, that an index names."""
     rows = list(_list(site, choices, 1)) if isinstance(choices, StackedList | list) else choices
     if site.op.mode != "raise":
@@ -109,22 +110,22 @@ def choose(site: Site, index: Any, choices: Any) -> Any:
 
 
 @rule(Length)
-def length(site: Site, x: Any) -> Any:
+def length(site: Site, x: TypedList | list[Any]) -> Any:
     return np.asarray(len(x), dtype=np.int64)
 
 
 @rule(Append)
-def append(site: Site, x: Any, row: Any) -> Any:
+def append(site: Site, x: TypedList | list[Any], row: object) -> Any:
     return from_rows([*_list(site, x), row], site.out.type.ttype)
 
 
 @rule(Extend)
-def extend(site: Site, x: Any, more: Any) -> Any:
+def extend(site: Site, x: TypedList | list[Any], more: TypedList | list[Any]) -> Any:
     return from_rows([*_list(site, x), *_list(site, more, 1)], site.out.type.ttype)
 
 
 @rule(Insert)
-def insert(site: Site, x: Any, index: Any, row: Any) -> Any:
+def insert(site: Site, x: TypedList | list[Any], index: Array, row: object) -> Any:
     x = _list(site, x)
     longer = from_rows([*x, row], site.out.type.ttype)
     if not is_traced(index) or not isinstance(longer, StackedList):
@@ -139,24 +140,24 @@ def insert(site: Site, x: Any, index: Any, row: Any) -> Any:
 
 
 @rule(Reverse)
-def reverse(site: Site, x: Any) -> Any:
+def reverse(site: Site, x: TypedList | list[Any]) -> Any:
     return _part(site, _list(site, x), slice(None, None, -1))
 
 
 @rule(Remove)
-def remove(site: Site, x: Any, row: Any) -> Any:
+def remove(site: Site, x: TypedList | list[Any], row: object) -> Any:
     rows = list(_list(site, site.static(0)))
     places = np.flatnonzero(_equal(site, rows, site.static(1)))
     return from_rows([r for k, r in enumerate(rows) if k not in places[:1]], site.out.type.ttype)
 
 
 @rule(Count)
-def count(site: Site, x: Any, row: Any) -> Any:
+def count(site: Site, x: TypedList | list[Any], row: object) -> Any:
     return sum(_equal(site, list(_list(site, x)), row), np.asarray(0, dtype=np.int64))
 
 
 @rule(Index)
-def index(site: Site, x: Any, row: Any) -> Any:
+def index(site: Site, x: TypedList | list[Any], row: object) -> Any:
     equal = _equal(site, list(_list(site, x)), row)
     if any(map(is_traced, equal)):
         flags = jnp.stack(equal)
@@ -169,13 +170,13 @@ def index(site: Site, x: Any, row: Any) -> Any:
     return np.asarray([bool(f) for f in equal].index(True))
 
 
-def _equal(site: Site, rows: list[Any], row: Any) -> list[Any]:
+def _equal(site: Site, rows: list[Any], row: object) -> list[Any]:
     """Which of ``rows`` are ``row``, as `values_eq` of their type has it: NaN is equal to NaN."""
     row = as_row(row, site.node.inputs[1])
     return [_same(r, row) for r in rows]
 
 
-def _same(a: Any, b: Any) -> Any:
+def _same(a: object, b: object) -> Any:
     x: tuple[list[Any], Any] = jax.tree.flatten(a)
     y: tuple[list[Any], Any] = jax.tree.flatten(b)
     if x[1] != y[1] or any(np.shape(p) != np.shape(q) for p, q in zip(x[0], y[0], strict=True)):
@@ -191,7 +192,7 @@ def _same(a: Any, b: Any) -> Any:
 
 
 @rule(Stack)
-def stack(site: Site, x: Any, *dims: Any) -> Any:
+def stack(site: Site, x: TypedList | list[Any], *dims: Array) -> Any:
     shape = tuple(int(site.static(1 + k)) for k in range(len(dims)))
     x = _list(site, x)
     for k, row in enumerate(x[:1] if isinstance(x, StackedList) else x):
@@ -200,9 +201,12 @@ def stack(site: Site, x: Any, *dims: Any) -> Any:
                 f"Row {k} of a list has the shape {row.shape}, but all rows must have {shape}, for "
                 f"{describe(site.out)}: pad the rows to one shape before you stack them."
             )
-    return x.data if len(x) else np.empty((0, *shape), site.out.type.dtype)
+    if not len(x):
+        return np.empty((0, *shape), site.out.type.dtype)
+    assert isinstance(x, StackedList)
+    return x.data
 
 
 @rule(Unstack)
-def unstack(site: Site, x: Any) -> Any:
+def unstack(site: Site, x: Array) -> Any:
     return StackedList(x)

@@ -7,7 +7,7 @@ out, as a graph that is itself evaluated by JAX (`custom.py`). Under ``vmap`` th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 
 def unsupported(node: Apply) -> str:
@@ -69,7 +70,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     perform = partial(apply, node)
     shapes = output_shapes(site, values, perform)
 
-    def on_host(*inputs: Any) -> tuple[Any, ...]:
+    def on_host(*inputs: jax.Array) -> tuple[Any, ...]:
         arrays = [
             np.asarray(x, dtype=v.type.dtype) for x, v in zip(inputs, node.inputs, strict=True)
         ]
@@ -82,7 +83,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
                 )
         return tuple(np.asarray(o, dtype=s.dtype) for o, s in zip(outs, shapes, strict=True))
 
-    def value(*inputs: Any) -> tuple[Any, ...]:
+    def value(*inputs: jax.Array) -> tuple[Any, ...]:
         return tuple(
             manual_axes.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential")
         )
@@ -91,7 +92,9 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         return value(*map(jax.lax.stop_gradient, operands))
     rule = PullbackRule(node.op, [v.type for v in node.inputs], import_graph, site.used)
 
-    def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pulled_back(
+        inputs: Sequence[Array], outputs: Sequence[Array], cotangents: Sequence[Array]
+    ) -> Any:
         return site.pull_back(rule.graph, inputs, outputs, cotangents)
 
     float_ins, float_outs = floats(node.inputs), floats(node.outputs)
@@ -109,15 +112,15 @@ def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
     return bool(readers) and detached and produced.isdisjoint(plan.outputs)
 
 
-def without_derivative(value: Any, message: str) -> Any:
+def without_derivative(value: Callable[..., Any], message: str) -> Any:
     """``value``, with an error of loopax, that says ``message``, where a derivative is taken."""
 
     @jax.custom_jvp
-    def function(*inputs: Any) -> Any:
+    def function(*inputs: jax.Array) -> Any:
         return value(*inputs)
 
     @function.defjvp
-    def function_jvp(primals: Any, tangents: Any) -> Any:
+    def function_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
         raise UnsupportedOpError(message) from None
 
     return function

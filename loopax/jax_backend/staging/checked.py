@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.experimental import checkify
+from jax.typing import ArrayLike
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import ad, batching, mlir, trace_cache
@@ -46,7 +48,7 @@ class Failure(NamedTuple):
         return self.kind(self.message)
 
 
-def check_when_run(context: Any, x: Any, ok: Any, failure: Failure) -> Any:
+def check_when_run(context: Any, x: object, ok: ArrayLike, failure: Failure) -> Any:
     """``x``, a pytree of arrays, with a check of the traced flag ``ok``, as ``jaxify(..., checks=)`` says.
 
     ``context`` is that of the evaluation, a `Context`.
@@ -69,7 +71,7 @@ def check_when_run(context: Any, x: Any, ok: Any, failure: Failure) -> Any:
     return checked(x, ok, failure, raises=context.checks == "raise")
 
 
-def checked(x: Any, ok: Any, failure: Failure, raises: bool = False) -> Any:
+def checked(x: object, ok: ArrayLike, failure: Failure, raises: bool = False) -> Any:
     """``x``, a pytree of arrays, and an error where ``ok``, a flag, is false.
 
     It is found by checkify, or with ``raises`` raised when the program runs, in ``vmap`` where any row of
@@ -81,7 +83,7 @@ def checked(x: Any, ok: Any, failure: Failure, raises: bool = False) -> Any:
     return jax.tree.unflatten(tree, _bind(leaves, ok, failure, raises))
 
 
-def _bind(leaves: Sequence[Any], ok: Any, failure: Failure, raises: bool) -> list[Any]:
+def _bind(leaves: Sequence[Any], ok: ArrayLike, failure: Failure, raises: bool) -> list[Any]:
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     jaxpr = _with_check(len(leaves), str(failure))
     return _check.bind(*leaves, ok, call_jaxpr=jaxpr, failure=failure, raises=raises)
@@ -91,7 +93,7 @@ def _bind(leaves: Sequence[Any], ok: Any, failure: Failure, raises: bool) -> lis
 def _with_check(count: int, message: str) -> Any:
     """``(*xs, ok) -> xs`` with the check. What the ``xs`` are makes no difference to checkify."""
 
-    def run(*args: Any) -> list[Any]:
+    def run(*args: jax.Array) -> list[Any]:
         # Its message is a format string.
         checkify.debug_check(args[-1], message.replace("{", "{{").replace("}", "}}"))
         return list(args[:-1])
@@ -103,7 +105,7 @@ def _with_check(count: int, message: str) -> Any:
 class Checkable(LoweredWhole):
     """A primitive in whose ``call_jaxpr``, if it is bound with one, checkify sees checks."""
 
-    def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
+    def bind(self, *args: object, subfuns: Sequence[Any] = (), **params: object) -> Any:
         if subfuns:  # by checkify: the values of its errors so far come first
             (with_errors,) = subfuns
             return with_errors.call_wrapped(*args)
@@ -115,35 +117,35 @@ _check.multiple_results = True
 
 
 @_check.def_abstract_eval
-def _shapes(*args: Any, **params: Any) -> list[Any]:
+def _shapes(*args: ShapedArray, **params: object) -> list[Any]:
     return list(args[:-1])
 
 
 @_check.def_impl
-def _run(*args: Any, failure: Failure, raises: bool, **params: Any) -> list[Any]:
+def _run(*args: jax.Array, failure: Failure, raises: bool, **params: object) -> list[Any]:
     if raises and not bool(args[-1]):
         raise failure.error()
     return list(args[:-1])
 
 
-def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
+def _raising(*args: jax.Array, failure: Failure, **params: object) -> list[Any]:
     def fail() -> Any:
         raise failure.error()
 
-    def failed(xs: Any) -> Any:
+    def failed(xs: Sequence[jax.Array]) -> Any:
         # It gives the results, though it never does, or XLA would drop it.
         return [of_type(manual_axes.pure_callback(fail, plain_shape(x)), x) for x in xs]
 
     return manual_axes.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
 
 
-def plain_shape(x: Any) -> Any:
+def plain_shape(x: jax.Array) -> jax.ShapeDtypeStruct:
     """The shape of the host's answer for ``x``: numbers, also for random keys."""
     x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def of_type(answer: Any, x: Any) -> Any:
+def of_type(answer: jax.Array, x: jax.Array) -> jax.Array:
     """The host's answer for ``x``, as a value of its type."""
     return jax.random.wrap_key_data(answer, impl=jax.random.key_impl(x)) if is_key(x) else answer
 
@@ -151,7 +153,9 @@ def of_type(answer: Any, x: Any) -> Any:
 _lowered_raising = mlir.lower_fun(_raising, multiple_results=True)
 
 
-def _lower(ctx: Any, *args: Any, failure: Failure, raises: bool, **params: Any) -> Any:
+def _lower(
+    ctx: mlir.LoweringRuleContext, *args: object, failure: Failure, raises: bool, **params: object
+) -> Any:
     if not raises:
         return list(args[:-1])
     if ctx.module_context.lowering_parameters.for_export:
@@ -164,7 +168,14 @@ def _lower(ctx: Any, *args: Any, failure: Failure, raises: bool, **params: Any) 
     return _lowered_raising(ctx, *args, failure=failure, **params)
 
 
-def _jvp(primals: Any, tangents: Any, *, failure: Failure, raises: bool, **params: Any) -> Any:
+def _jvp(
+    primals: Sequence[jax.Array],
+    tangents: Sequence[jax.Array | ad.Zero],
+    *,
+    failure: Failure,
+    raises: bool,
+    **params: object,
+) -> Any:
     outs = _bind(primals[:-1], primals[-1], failure, raises)
     dots = list(tangents[:-1])
     if raises:
@@ -176,8 +187,14 @@ def _jvp(primals: Any, tangents: Any, *, failure: Failure, raises: bool, **param
     return outs, dots
 
 
-def _transpose(cotangents: Any, *args: Any, failure: Failure, raises: bool, **params: Any) -> Any:
-    operands = list(cotangents)
+def _transpose(
+    cotangents: Sequence[jax.Array | ad.Zero],
+    *args: Any,
+    failure: Failure,
+    raises: bool,
+    **params: object,
+) -> Any:
+    operands: list[Any] = list(cotangents)
     at = [k for k, c in enumerate(operands) if not isinstance(c, ad.Zero)]
     if raises and at:
         through = _bind([operands[k] for k in at], args[-1], failure, raises)
@@ -185,7 +202,14 @@ def _transpose(cotangents: Any, *args: Any, failure: Failure, raises: bool, **pa
     return [*operands, None]
 
 
-def _batch(args: Any, axes: Any, *, failure: Failure, raises: bool, **params: Any) -> Any:
+def _batch(
+    args: Sequence[jax.Array],
+    axes: Sequence[int | None],
+    *,
+    failure: Failure,
+    raises: bool,
+    **params: object,
+) -> Any:
     ok = args[-1] if axes[-1] is None else jnp.all(args[-1], axis=axes[-1])
     return _bind(args[:-1], ok, failure, raises), list(axes[:-1])
 

@@ -20,6 +20,7 @@ from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.lock import TRACING
 from loopax.ir.derivatives.pullback import PullbackRule, floats
 from loopax.jax_backend.staging.linear import Function, Linear
+from loopax.numerics.arrays import Array
 
 
 def with_pullback(
@@ -36,10 +37,10 @@ def with_pullback(
     is differentiated by an input of which nobody knows the cotangent.
     """
 
-    def run(inputs: Any) -> list[Any]:
+    def run(inputs: Sequence[Array]) -> list[Any]:
         return [jnp.asarray(x) for x in value(*inputs)]
 
-    def jvp(primals: Any, tangents: Any) -> Any:
+    def jvp(primals: Sequence[Array], tangents: Sequence[jax.Array | None]) -> Any:
         moving = [k for k in float_ins if tangents[k] is not None]
         refused = refusals()
         for k in moving:
@@ -53,11 +54,16 @@ def with_pullback(
         by_place = dict(zip(places, dots, strict=True))
         return outs, [by_place.get(k) for k in range(len(outs))]
 
-    def pushed(inputs: Any, outs: Any, moving: Sequence[int], tangents: Any) -> list[Any]:
+    def pushed(
+        inputs: Sequence[Array],
+        outs: Sequence[Array],
+        moving: Sequence[int],
+        tangents: Sequence[jax.Array | None],
+    ) -> list[Any]:
         n = len(inputs)
         shapes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in float_outs()]
 
-        def transpose(residuals: Any, cotangents: Any) -> list[Any]:
+        def transpose(residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Any]:
             inputs = residuals[:n]
             cotangent_of = dict(
                 zip(float_ins, pullback(inputs, residuals[n:], cotangents), strict=True)
@@ -67,8 +73,8 @@ def with_pullback(
                 for k in moving
             ]
 
-        def forward(residuals: Any, tangents: Any) -> list[Any]:
-            def pulled_back(*cotangents: Any) -> list[Any]:
+        def forward(residuals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
+            def pulled_back(*cotangents: jax.Array) -> list[Any]:
                 return transpose(residuals, cotangents)
 
             try:
@@ -88,10 +94,12 @@ def with_pullback(
     return lambda *inputs: function(inputs)
 
 
-def _by_unit_vectors(pulled_back: Any, shapes: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+def _by_unit_vectors(
+    pulled_back: Callable[..., Sequence[jax.Array]], shapes: Sequence[Any], tangents: Sequence[Any]
+) -> list[Any]:
     """The transpose of ``pulled_back``, linear in arrays of these shapes, applied to ``tangents``."""
 
-    def along(k: int, unit: Any) -> Any:
+    def along(k: int, unit: jax.Array) -> Any:
         cotangents = [jnp.zeros(s.shape, s.dtype) for s in shapes]
         cotangents[k] = unit.reshape(shapes[k].shape).astype(shapes[k].dtype)
         pairs = zip(pulled_back(*cotangents), tangents, strict=True)

@@ -71,15 +71,23 @@ class Site:
                 return np.asarray(interval[0], dtype=v.type.dtype)
         return self.frame.static_value(self.node.inputs[k], self.node)
 
-    def run(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> list[Any]:
+    def run(
+        self, graph: AbstractFunctionGraph, inputs: Sequence[Any], origins: Sequence[Any]
+    ) -> list[Any]:
         """Evaluate an inner graph; ``origins`` as in `Frame`."""
         return run(self.context, graph, inputs, origins, self.frame)
 
-    def run_apart(self, graph: Any, inputs: Sequence[Any]) -> list[Any]:
+    def run_apart(self, graph: AbstractFunctionGraph, inputs: Sequence[Any]) -> list[Any]:
         """Evaluate a graph from its inputs alone, whatever is known of them here."""
         return run(self.context, graph, inputs, ["an argument of a function"] * len(inputs))
 
-    def pull_back(self, graph: Any, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+    def pull_back(
+        self,
+        graph: AbstractFunctionGraph,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        cotangents: Sequence[Any],
+    ) -> list[Any]:
         """Evaluate the graph of a pullback of the node, that of a `PullbackRule`."""
         # In forward mode a pullback runs before the node's outputs are in the frame.
         for v, x in zip(self.node.outputs, outputs, strict=True):
@@ -89,7 +97,9 @@ class Site:
         origins = [*self.node.inputs, *self.node.outputs, *unknown]
         return run(self.context, graph, values, origins, self.frame, self.node)
 
-    def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:
+    def frame_of(
+        self, graph: AbstractFunctionGraph, inputs: Sequence[Any], origins: Sequence[Any]
+    ) -> Frame:
         """Run ``graph``, and return the frame that holds its values."""
         return run_frame(self.context, graph, inputs, origins, self.frame)
 
@@ -165,7 +175,7 @@ def _asked_length(site: Site) -> int | None:
     return int(np.shape(x.data)[asked.axis])
 
 
-def _of_known_length(site: Site, x: Any, v: Variable) -> Any:
+def _of_known_length(site: Site, x: object, v: Variable) -> Any:
     """``x`` as an array where the graph shows how long it is: a row for each step, taken or not.
 
     No numbers where it is of another length, which an op cannot raise while a program runs.
@@ -200,7 +210,7 @@ def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
-def _declared(x: Any, v: Variable) -> Any:
+def _declared(x: object, v: Variable) -> Any:
     if isinstance(x, PaddedArray) and not isinstance(x.data, tuple | list | dict):
         return x.with_data(as_declared(x.data, v))
     return as_declared(x, v)

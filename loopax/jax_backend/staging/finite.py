@@ -17,12 +17,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.checked import of_type, plain_shape
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 Batch = tuple[tuple[bool, ...], ...]
 
@@ -39,7 +41,7 @@ class Report:
 
 
 def raising_where_not_finite(
-    xs: Sequence[Any], flag: Any, args: Sequence[Any], report: Report
+    xs: Sequence[Any], flag: jax.Array, args: Sequence[Any], report: Report
 ) -> list[Any]:
     """``xs``, arrays; when the program runs an error if ``flag`` is up, by the ``report`` of ``args``."""
     if not xs:
@@ -47,7 +49,7 @@ def raising_where_not_finite(
     return _raising.bind(*xs, flag, *args, n=len(xs), report=report, batch=())
 
 
-def looking_at_gradient(x: Any, error: Callable[[np.ndarray], Exception]) -> Any:
+def looking_at_gradient(x: jax.Array, error: Callable[[np.ndarray], Exception]) -> Any:
     """``x``; on the way back an error if the cotangent that arrives for it is not finite.
 
     ``error`` is given the cotangents of a batch, or the one.
@@ -60,12 +62,12 @@ _raising.multiple_results = True
 
 
 @_raising.def_abstract_eval
-def _shapes(*args: Any, n: int, **params: Any) -> list[Any]:
+def _shapes(*args: ShapedArray, n: int, **params: object) -> list[Any]:
     return list(args[:n])
 
 
 @_raising.def_impl
-def _run(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
+def _run(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[Any]:
     if np.any(args[n]):
         raise report.error(np.asarray(_of_rows(report, batch, n)(*args[n + 1 :])))
     return list(args[:n])
@@ -81,11 +83,11 @@ def _of_rows(report: Report, batch: Batch, n: int) -> Callable[..., Any]:
     return function
 
 
-def _in_program(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
-    def fail(reports: Any) -> Any:
+def _in_program(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[Any]:
+    def fail(reports: Array) -> Any:
         raise report.error(np.asarray(reports))
 
-    def failed(xs: Any, values: Any) -> Any:
+    def failed(xs: Sequence[jax.Array], values: Sequence[jax.Array]) -> Any:
         reports = _of_rows(report, batch, n)(*values)
         # It gives the results, though it never does, or XLA would drop it.
         shapes = [plain_shape(x) for x in xs]
@@ -98,7 +100,7 @@ def _in_program(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
 _lowered = mlir.lower_fun(_in_program, multiple_results=True)
 
 
-def _lower(ctx: Any, *args: Any, **params: Any) -> Any:
+def _lower(ctx: mlir.LoweringRuleContext, *args: object, **params: object) -> Any:
     if ctx.module_context.lowering_parameters.for_export:
         said = (
             "A program that looks for nan calls Python where it finds one, and no exported program can. "
@@ -121,17 +123,32 @@ def _through(
     return with_items(list(dots), at, outs)
 
 
-def _jvp(primals: Any, tangents: Any, *, n: int, report: Report, batch: Batch) -> Any:
+def _jvp(
+    primals: Sequence[jax.Array],
+    tangents: Sequence[jax.Array | ad.Zero],
+    *,
+    n: int,
+    report: Report,
+    batch: Batch,
+) -> Any:
     outs = _raising.bind(*primals, n=n, report=report, batch=batch)
     return outs, _through(tangents[:n], primals[n:], batch, n, report)
 
 
-def _transpose(cotangents: Any, *args: Any, n: int, report: Report, batch: Batch) -> Any:
+def _transpose(
+    cotangents: Sequence[jax.Array | ad.Zero],
+    *args: jax.Array | ad.UndefinedPrimal,
+    n: int,
+    report: Report,
+    batch: Batch,
+) -> Any:
     arrived = _through(cotangents, args[n:], batch, n, report)
     return [*arrived, *[None] * (len(args) - n)]
 
 
-def _batch(args: Any, axes: Any, *, n: int, report: Report, batch: Batch) -> Any:
+def _batch(
+    args: Sequence[jax.Array], axes: Sequence[int | None], *, n: int, report: Report, batch: Batch
+) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
     moved = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
     outs = _raising.bind(*moved, n=n, report=report, batch=(has_axis, *batch))
@@ -151,7 +168,9 @@ _looked_at.def_impl(lambda x, **params: x)
 _looked_at.def_abstract_eval(lambda x, **params: x)
 
 
-def _cotangent(cotangent: Any, x: Any, *, error: Callable[[np.ndarray], Exception]) -> Any:
+def _cotangent(
+    cotangent: jax.Array | ad.Zero, x: object, *, error: Callable[[np.ndarray], Exception]
+) -> Any:
     if isinstance(cotangent, ad.Zero):
         return [cotangent]
     flag = jnp.logical_not(jnp.isfinite(cotangent).all())

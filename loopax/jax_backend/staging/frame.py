@@ -108,7 +108,7 @@ class Context:
     open_indices: set[str] = field(default_factory=set)
     remarks: dict[str, None] = field(default_factory=dict)
 
-    def plan(self, graph: Any) -> Plan:
+    def plan(self, graph: AbstractFunctionGraph) -> Plan:
         if graph not in self.plans:
             self.plans[graph] = plan(graph)
         return self.plans[graph]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subtensor
@@ -82,7 +83,7 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     )
 
 
-def _may_be_open(op: Any) -> bool:
+def _may_be_open(op: Op) -> bool:
     """Whether a length that ``op`` is given may be traced: of a shape JAX is to know all."""
     return find_trace_rule(op) is not None and not isinstance(op, Reshape | SplitDims)
 
@@ -97,7 +98,7 @@ def _cuts(frame: Frame, node: Apply) -> bool:
     if not isinstance(op, Subtensor | IncSubtensor):
         return False
 
-    def traced(k: Any) -> bool:
+    def traced(k: Variable | None) -> bool:
         return isinstance(k, Variable) and is_traced(frame.read(k))
 
     slices = [k for k in access_of(node).index if isinstance(k, slice)]

@@ -9,7 +9,7 @@ becomes a `Function`, whose rule is the same. The release in use is asked how it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,8 @@ import jax.numpy as jnp
 
 from loopax.base.upstream.jax import (
     ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
     Literal,
     inner_jaxprs,
     is_jaxpr,
@@ -51,14 +53,14 @@ def scan(
 @cache
 def _scan_forgets_rules() -> bool:
     @jax.custom_jvp
-    def identity(x: Any) -> Any:
+    def identity(x: jax.Array) -> jax.Array:
         return x
 
     @identity.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> Any:
         return identity(primals[0]), primals[0] * tangents[0]
 
-    def loop(x: Any) -> Any:
+    def loop(x: jax.Array) -> jax.Array:
         return jax.lax.scan(lambda c, _: (identity(c), None), x, None, length=1)[0]
 
     with jax.ensure_compile_time_eval():
@@ -68,11 +70,11 @@ def _scan_forgets_rules() -> bool:
 def with_kept_rules(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` of arrays, in pytrees, with a `Function` in place of each ``jax.custom_jvp``."""
 
-    def kept(*args: Any) -> Any:
+    def kept(*args: object) -> Any:
         leaves, tree = jax.tree.flatten(args)
         structures = []
 
-        def flat(*leaves: Any) -> list[Any]:
+        def flat(*leaves: jax.Array) -> list[Any]:
             results, structure = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
             structures.append(structure)
             return results
@@ -83,17 +85,19 @@ def with_kept_rules(function: Callable[..., Any]) -> Callable[..., Any]:
     return kept
 
 
-def _kept(program: Any) -> Any:
+def _kept(program: ClosedJaxpr | Jaxpr) -> Any:
     """A jaxpr, closed or open, with the calls replaced in it and in the jaxprs of its equations."""
-    jaxpr = getattr(program, "jaxpr", program)
+    jaxpr: Any = getattr(program, "jaxpr", program)
     replaced = jaxpr.replace(eqns=[_kept_equation(eqn, jaxpr) for eqn in jaxpr.eqns])
     return ClosedJaxpr(replaced, program.consts) if hasattr(program, "consts") else replaced
 
 
-def _kept_equation(eqn: Any, jaxpr: Any) -> Any:
+def _kept_equation(eqn: JaxprEqn, jaxpr: Jaxpr) -> JaxprEqn:
     name = eqn.primitive.name
     if name == _CUSTOM_JVP:
-        operands = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, Literal)))
+        operands: list[Any] = list(
+            dict.fromkeys(v for v in eqn.invars if not isinstance(v, Literal))
+        )
         call = ClosedJaxpr(part_of(jaxpr, operands, eqn.outvars, [eqn]), [])
         params = {"of": _function_of(call), "jaxpr": call}
         return eqn.replace(invars=operands, primitive=function_with_rule, params=params)
@@ -102,7 +106,7 @@ def _kept_equation(eqn: Any, jaxpr: Any) -> Any:
     return eqn.replace(params={key: _kept_in(x) for key, x in eqn.params.items()})
 
 
-def _has_rule(program: Any) -> bool:
+def _has_rule(program: ClosedJaxpr | Jaxpr) -> bool:
     return any(
         eqn.primitive.name == _CUSTOM_JVP
         or (eqn.primitive.name not in _WHOLE and any(map(_has_rule, inner_jaxprs(eqn))))
@@ -116,14 +120,14 @@ def _kept_in(parameter: Any) -> Any:
     return _kept(parameter) if is_jaxpr(parameter) else parameter
 
 
-def _function_of(call: Any) -> Function:
+def _function_of(call: ClosedJaxpr) -> Function:
     """The `Function` whose rule is that of the one call in a closed jaxpr."""
     run = jaxpr_as_fun(call)
 
-    def jvp(primals: Any, tangents: Any) -> Any:
+    def jvp(primals: Sequence[jax.Array], tangents: Sequence[jax.Array | None]) -> Any:
         moving = [k for k, t in enumerate(tangents) if t is not None]
 
-        def pushed(primals: Any, some: Any) -> Any:
+        def pushed(primals: Sequence[jax.Array], some: Sequence[jax.Array]) -> Any:
             return jax.jvp(partial_at(run, primals, moving), [primals[k] for k in moving], some)
 
         outs, dots = with_kept_rules(pushed)(primals, [tangents[k] for k in moving])

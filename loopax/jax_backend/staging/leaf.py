@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.sparse import BCOO
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.scalar.basic import ScalarConstant, ScalarType
 from pytensor.tensor.type import DenseTensorType
@@ -29,7 +29,7 @@ _MAX_CONSTANT = 4096  # elements of a static input that is worth a Constant
 
 
 @leaf_rule
-def convert_leaf(site: Site, *values: Any) -> Any:
+def convert_leaf(site: Site, *values: object) -> Any:
     """The outputs of a node by PyTensor's conversion, or by a callback where there is none."""
     node = unwrapped(site.node)
     if not has_conversion(node.op):
@@ -63,7 +63,7 @@ def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
     return node.op.make_node(*inputs)
 
 
-def as_jax(x: Any, v: Any) -> Any:
+def as_jax(x: object, v: Variable) -> Any:
     """A static value as the kind that PyTensor's conversions expect of an input like ``v``.
 
     Small integers stay NumPy, as shapes, axes and indices must; everything else becomes a JAX array,
@@ -78,5 +78,5 @@ def as_jax(x: Any, v: Any) -> Any:
     return jnp.asarray(x)
 
 
-def _plain(x: Any) -> bool:
+def _plain(x: object) -> bool:
     return x is None or isinstance(x, bool | int | float | complex | np.generic | slice | jax.Array)

@@ -7,9 +7,9 @@ the flag, and does the call once more with known lengths, where whatever is wron
 
 from __future__ import annotations
 
-from typing import Any
-
+import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from loopax.base.errors import DynamicShapeError
 from loopax.jax_backend.staging.checked import Failure, checked
@@ -24,13 +24,13 @@ class IllegalLengths(DynamicShapeError):
 _ILLEGAL = Failure(IllegalLengths, "lengths that are known only when the program runs do not fit")
 
 
-def or_refused(context: Context, ok: Any, x: Any) -> Any:
+def or_refused(context: Context, ok: ArrayLike, x: jax.Array) -> jax.Array:
     """``x`` where ``ok``, and no number elsewhere, of which a direct call is told."""
     result = or_no_number(ok, x)
     return result if ok is True else told(context, ok, result)
 
 
-def told(context: Context, ok: Any, x: Any) -> Any:
+def told(context: Context, ok: ArrayLike, x: jax.Array) -> jax.Array:
     """``x``, and in a direct call that leaves lengths open a flag where ``ok`` is false."""
     if not (context.open_lengths and context.checks == "flag"):
         return x

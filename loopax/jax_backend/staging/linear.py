@@ -17,10 +17,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 
-from loopax.base.upstream.jax import Primitive, ad, batching, jaxpr_as_fun, mlir
+from loopax.base.upstream.jax import ClosedJaxpr, Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.sequences import partial_at, with_items
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +52,20 @@ class LoweredWhole(Primitive):
     rule to replace it before anything is lowered.
     """
 
-    def is_high(self, *avals: Any, **params: Any) -> bool:
+    def is_high(self, *avals: object, **params: object) -> bool:
         return False
 
 
 _linear = Primitive("linear")
 
 
-def _run(*args: Any, of: Linear, n: int) -> list[Any]:
+def _run(*args: jax.Array, of: Linear, n: int) -> list[Any]:
     return list(of.forward(list(args[:n]), list(args[n:])))
 
 
-def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
+def _jvp(
+    primals: Sequence[Array], tangents: Sequence[jax.Array | ad.Zero], *, of: Linear, n: int
+) -> Any:
     if all(isinstance(t, ad.Zero) for t in tangents[:n]):
         dots = [ad.instantiate_zeros(t) for t in tangents[n:]]
         return of(primals[:n], primals[n:]), of(primals[:n], dots)
@@ -73,12 +77,14 @@ def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
     return jax.jvp(smooth, [primals[k] for k in moving], [tangents[k] for k in moving])
 
 
-def _transpose(cotangents: Any, *args: Any, of: Linear, n: int) -> list[Any]:
+def _transpose(
+    cotangents: Sequence[jax.Array | ad.Zero], *args: Array | ad.UndefinedPrimal, of: Linear, n: int
+) -> list[Any]:
     cotangent_values = [ad.instantiate_zeros(c) for c in cotangents]
     return [*[None] * n, *of.transpose(list(args[:n]), cotangent_values)]
 
 
-def _batch(args: Any, axes: Any, *, of: Linear, n: int) -> Any:
+def _batch(args: Sequence[jax.Array], axes: Sequence[int | None], *, of: Linear, n: int) -> Any:
     size, args = _leading(args, axes)
     # Each row has tangents of its own, so that each has cotangents.
     tangents = [
@@ -87,7 +93,7 @@ def _batch(args: Any, axes: Any, *, of: Linear, n: int) -> Any:
     ]
     inside = _mapped(axes[:n])
 
-    def rows(f: Any) -> Any:
+    def rows(f: Callable[[Any, Any], Sequence[Any]]) -> Callable[[Any, Any], Sequence[Any]]:
         return lambda residuals, linear: jax.vmap(f, in_axes=(inside, 0), axis_size=size)(
             residuals, linear
         )
@@ -100,7 +106,7 @@ def _batch(args: Any, axes: Any, *, of: Linear, n: int) -> Any:
     return outs, [0] * len(outs)
 
 
-def _leading(args: Any, axes: Any) -> tuple[int, list[Any]]:
+def _leading(args: Sequence[jax.Array], axes: Sequence[int | None]) -> tuple[int, list[Any]]:
     """The size of a batch, and its arguments with the batch's axis in front."""
     size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
     return size, [
@@ -108,13 +114,18 @@ def _leading(args: Any, axes: Any) -> tuple[int, list[Any]]:
     ]
 
 
-def _mapped(axes: Any) -> list[Any]:
+def _mapped(axes: Sequence[int | None]) -> list[Any]:
     return [None if a is None else 0 for a in axes]
 
 
-def _define(primitive: Primitive, run: Any, jvp: Any, batch: Any) -> None:
+def _define(
+    primitive: Primitive,
+    run: Callable[..., Any],
+    jvp: Callable[..., Any],
+    batch: Callable[..., Any],
+) -> None:
     @primitive.def_abstract_eval
-    def types(*args: Any, **params: Any) -> Sequence[Any]:
+    def types(*args: ShapedArray, **params: Any) -> Sequence[Any]:
         if "jaxpr" in params:
             return params["jaxpr"].out_avals
         outs = params["of"].shapes
@@ -152,11 +163,16 @@ class Function:
 function_with_rule = LoweredWhole("function_with_a_rule")
 
 
-def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:
+def _run_function(*args: jax.Array, of: Function, jaxpr: ClosedJaxpr) -> list[Any]:
     return list(jaxpr_as_fun(jaxpr)(*args))
 
 
-def _transpose_function(cotangents: Any, *args: Any, of: Function, jaxpr: Any) -> list[Any]:
+def _transpose_function(
+    cotangents: Sequence[jax.Array | ad.Zero],
+    *args: jax.Array | ad.UndefinedPrimal,
+    of: Function,
+    jaxpr: ClosedJaxpr,
+) -> list[Any]:
     """In what it is linear: by its rule at zero."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
     function = partial_at(lambda *every: of(every), args, linear)
@@ -165,7 +181,13 @@ def _transpose_function(cotangents: Any, *args: Any, of: Function, jaxpr: Any) -
     return [next(arrived) if k in linear else None for k in range(len(args))]
 
 
-def _jvp_function(primals: Any, tangents: Any, *, of: Function, jaxpr: Any) -> Any:
+def _jvp_function(
+    primals: Sequence[Array],
+    tangents: Sequence[jax.Array | ad.Zero],
+    *,
+    of: Function,
+    jaxpr: ClosedJaxpr,
+) -> Any:
     tangent_values = [None if isinstance(t, ad.Zero) else t for t in tangents]
     outs, dots = of.jvp(list(primals), tangent_values)
     return outs, [
@@ -174,18 +196,20 @@ def _jvp_function(primals: Any, tangents: Any, *, of: Function, jaxpr: Any) -> A
     ]
 
 
-def _batch_function(args: Any, axes: Any, *, of: Function, jaxpr: Any) -> Any:
+def _batch_function(
+    args: Sequence[jax.Array], axes: Sequence[int | None], *, of: Function, jaxpr: ClosedJaxpr
+) -> Any:
     size, args = _leading(args, axes)
     inside = _mapped(axes)
 
-    def run(args: Any) -> Any:
+    def run(args: Sequence[jax.Array]) -> Any:
         return jax.vmap(of.run, in_axes=(inside,), axis_size=size)(args)
 
-    def jvp(primals: Any, tangents: Any) -> Any:
+    def jvp(primals: Sequence[jax.Array], tangents: Sequence[jax.Array | None]) -> Any:
         moving = [k for k, t in enumerate(tangents) if t is not None]
         nonzero: list[int] = []
 
-        def one(primals: Any, some: Any) -> Any:
+        def one(primals: Sequence[jax.Array], some: Sequence[jax.Array | None]) -> Any:
             outs, dots = of.jvp(primals, with_items([None] * len(primals), moving, some))
             nonzero[:] = [k for k, d in enumerate(dots) if d is not None]
             return outs, [dots[k] for k in nonzero]

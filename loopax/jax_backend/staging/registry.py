@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytensor.graph.op import Op
 from pytensor.link.jax.dispatch import jax_funcify
 
 Rule = Callable[..., Any]
@@ -50,7 +51,7 @@ def _registering(rules: dict[type, Rule], op_classes: Sequence[type]) -> Callabl
     return register
 
 
-def find_rule(op: Any) -> Rule | None:
+def find_rule(op: Op) -> Rule | None:
     """The rule of the nearest class that ``op`` is an instance of."""
     return _nearest(_RULES, op)
 
@@ -60,18 +61,18 @@ def find_leaf_rule() -> Rule:
     return _LEAF[0]
 
 
-def find_trace_rule(op: Any) -> Rule | None:
+def find_trace_rule(op: Op) -> Rule | None:
     return _nearest(_TRACE_RULES, op)
 
 
-def _nearest(rules: dict[type, Rule], op: Any) -> Rule | None:
+def _nearest(rules: dict[type, Rule], op: Op) -> Rule | None:
     for cls in type(op).__mro__:
         if cls in rules:
             return rules[cls]
     return None
 
 
-def has_conversion(op: Any) -> bool:
+def has_conversion(op: Op) -> bool:
     """Whether ``op`` has a rule of loopax or an entry in PyTensor's registry."""
     unregistered = jax_funcify.dispatch(object)
     return find_rule(op) is not None or jax_funcify.dispatch(type(op)) is not unregistered

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
@@ -31,7 +31,7 @@ _STAGED = (HasInnerGraph, Blockwise, IfElse, AllocEmpty, Repeat, Dot, FitRows, K
 _WHEN_IT_RUNS = Effects.DRAWS | Effects.PRINTS | Effects.UNKNOWN
 
 
-def is_traced(x: Any) -> bool:
+def is_traced(x: object) -> bool:
     """Whether ``x`` is only known when the program runs."""
     if isinstance(x, jax.Array):
         return isinstance(x, jax.core.Tracer)
@@ -75,11 +75,11 @@ def compute(node: Apply, values: Sequence[Any]) -> list[Any]:
     return apply(node, values)
 
 
-def _plain(x: Any) -> bool:
+def _plain(x: object) -> bool:
     return x is None or isinstance(x, bool | int | float | complex | np.generic | slice)
 
 
-def _elements(op: Any, values: Sequence[Any]) -> float:
+def _elements(op: Op, values: Sequence[Any]) -> float:
     """How many elements the largest output has, at most."""
     if isinstance(op, Alloc):
         return float(np.prod([float(n) for n in values[1:]]))

@@ -27,6 +27,7 @@ from jax.export import is_symbolic_dim
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.random.op import RandomVariable
@@ -41,12 +42,12 @@ from loopax.facts.elementwise import function_of
 from loopax.ir import Call, Scan
 
 
-def is_symbolic(x: Any) -> bool:
+def is_symbolic(x: object) -> bool:
     """Whether ``x`` is an array of lengths with a symbol among them."""
     return isinstance(x, np.ndarray) and x.dtype == object
 
 
-def static_lengths(dims: Iterable[Any]) -> Any:
+def static_lengths(dims: Iterable[Any]) -> np.ndarray:
     """Lengths as a static value: int64, or an array with symbols."""
     dims = list(dims)
     if not any(map(is_symbolic_dim, dims)):
@@ -59,7 +60,7 @@ def as_length(x: Any) -> Any:
     return x.item() if is_symbolic(x) else int(x)
 
 
-def as_lengths(x: Any) -> tuple[Any, ...]:
+def as_lengths(x: np.ndarray) -> tuple[Any, ...]:
     return tuple(map(as_length, np.asarray(x).reshape(-1))) if not is_symbolic(x) else tuple(x.flat)
 
 
@@ -179,7 +180,7 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
     return None
 
 
-def _elementwise(scalar: Callable[..., Any], op: Any, values: Sequence[Any]) -> Any:
+def _elementwise(scalar: Callable[..., Any], op: ScalarOp, values: Sequence[Any]) -> Any:
     if isinstance(op, ps.Cast) and op.o_type.dtype not in ("int64", "int32", "uint64"):
         return None  # a number of the program
     if any(np.asarray(x).dtype.kind == "f" for x in values):
@@ -189,7 +190,7 @@ def _elementwise(scalar: Callable[..., Any], op: Any, values: Sequence[Any]) -> 
     return _array(numbers).reshape(args[0].shape)
 
 
-def _array(dims: Any) -> Any:
+def _array(dims: Any) -> np.ndarray:
     if not isinstance(dims, list):
         return np.array(dims, dtype=object)
     lengths = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
@@ -197,7 +198,7 @@ def _array(dims: Any) -> Any:
     return lengths
 
 
-def _simplest(x: Any) -> Any:
+def _simplest(x: np.ndarray) -> np.ndarray:
     """``x`` without symbols where there are none left."""
     if any(map(is_symbolic_dim, x.flat)):
         return x

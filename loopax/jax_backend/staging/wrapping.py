@@ -8,12 +8,12 @@ terms is nearly too large, and indices and lengths are sums above all.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
@@ -59,7 +59,7 @@ def refuse_wrapped(frame: Frame, node: Apply) -> None:
     )
 
 
-def _multiplies(op: Any) -> bool:
+def _multiplies(op: Op) -> bool:
     if isinstance(op, CumOp):
         return op.mode == "mul"
     return isinstance(op, Prod | Dot) or (isinstance(scalar_op_of(op), _PRODUCTS))
@@ -79,7 +79,7 @@ def _fits(frame: Frame, node: Apply, dtype: str) -> bool:
     return math.prod(sorted(sizes)[:-1]) <= _SMALL or math.prod(sizes) <= most
 
 
-def _size(interval: Any) -> float:
+def _size(interval: tuple[int, int] | None) -> float:
     return math.inf if interval is None else max(map(abs, interval))
 
 

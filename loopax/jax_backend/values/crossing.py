@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 from pytensor.scalar.basic import ScalarType
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
@@ -48,6 +49,7 @@ from loopax.jax_backend.values.generators import as_generator, as_key, is_key
 from loopax.jax_backend.values.lists import (
     RaggedList,
     StackedList,
+    TypedList,
     as_list,
     from_rows,
     sparse_batch,
@@ -60,12 +62,12 @@ TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
 
 
-def is_static(t: Any) -> bool:
+def is_static(t: Type) -> bool:
     """Whether values of the type ``t`` are no arrays, so that a program is compiled for each of them."""
     return isinstance(t, NO_ARRAYS)
 
 
-def accept(x: Any, expected: Any, what: str) -> Any:
+def accept(x: object, expected: Type, what: str) -> Any:
     """``x`` as a value of the type ``expected``. ``what`` says whose value it is.
 
     Raises `LoopTypeError` if it has another rank or static shape, a dtype that the type cannot
@@ -91,7 +93,7 @@ def accept(x: Any, expected: Any, what: str) -> Any:
     return accept_none(x, what)
 
 
-def accept_copy(x: Any, expected: Any, what: str) -> Any:
+def accept_copy(x: Any, expected: Type, what: str) -> Any:
     """A copy of what `accept` returns; axes before those of the type are allowed, for ``jax.vmap``."""
     if isinstance(expected, RandomType) and is_key(x):
         return x
@@ -103,7 +105,7 @@ def accept_copy(x: Any, expected: Any, what: str) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
-def current(x: Any, held: Any, what: str) -> Any:
+def current(x: object, held: Type, what: str) -> Any:
     """The value ``x`` of a shared variable of type ``held``, of which PyTensor's functions see nothing.
 
     They change their arrays in place, and JAX on CPU reads an aligned array in place too, after the
@@ -116,7 +118,7 @@ def current(x: Any, held: Any, what: str) -> Any:
     return accept(x, held, what)
 
 
-def snapshot(x: Any, variable: Variable, what: str) -> Any:
+def snapshot(x: object, variable: Variable, what: str) -> Any:
     """The value of a shared variable, on the device."""
     return release(current(x, variable.type, what), variable)
 
@@ -146,7 +148,7 @@ def release(x: Any, v: Variable) -> Any:
     return x
 
 
-def stored(x: Any, held: Any, before: Any) -> Any:
+def stored(x: Any, held: Type, before: Any) -> Any:
     """The value ``x`` as PyTensor keeps one of type ``held``, after the value ``before``."""
     if isinstance(held, RandomType):
         return as_generator(x, before)
@@ -157,13 +159,13 @@ def stored(x: Any, held: Any, before: Any) -> Any:
     return None if x is None else held.filter(np.array(x))
 
 
-def _filtered(x: Any, expected: Any, what: str) -> Any:
+def _filtered(x: object, expected: DenseTensorType, what: str) -> np.ndarray:
     value = filtered(x, expected, what)
     refuse_wrapping(value, what)
     return value
 
 
-def _accept_list(x: Any, expected: Any, what: str) -> Any:
+def _accept_list(x: Any, expected: TypedListType, what: str) -> TypedList:
     """A list from its rows, in a Python list or along the leading axis of an array."""
     row_type = expected.ttype
     batch = x.data if isinstance(x, StackedList) else x
@@ -185,7 +187,7 @@ def _accept_list(x: Any, expected: Any, what: str) -> Any:
     return _accept_list(list(x), expected, what)
 
 
-def _accept_jax(x: Any, expected: Any, what: str) -> Any:
+def _accept_jax(x: jax.Array, expected: DenseTensorType, what: str) -> jax.Array:
     fits = x.ndim == expected.ndim and all(
         n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
     )
@@ -210,7 +212,7 @@ def _is_number_for(x: jax.Array, dtype: str) -> bool:
     return x.aval.weak_type and np.dtype(dtype).kind in _NUMBERS.get(x.dtype.kind, "")
 
 
-def _in_range(x: jax.Array, dtype: Any, what: str) -> jax.Array:
+def _in_range(x: jax.Array, dtype: np.dtype, what: str) -> jax.Array:
     """``x``, integers for ``dtype``, of which a direct call says whether it holds them.
 
     Under a trace checkify does: without it JAX wraps what does not fit, as it does in all of its functions.

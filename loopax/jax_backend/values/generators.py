@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,15 @@ import numpy as np
 
 from loopax.base.errors import LoopTypeError
 from loopax.base.upstream.jax import jax_config
+from loopax.numerics.arrays import Array
 
 
-def is_key(x: Any) -> bool:
+def is_key(x: object) -> TypeGuard[jax.Array]:
     """Whether ``x`` is an array of new-style keys."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def as_key(x: Any, what: str = "A generator") -> Any:
+def as_key(x: Any, what: str = "A generator") -> jax.Array:
     """``x`` as one new-style key, shape (). ``what`` says whose value it is.
 
     Parameters
@@ -69,7 +70,7 @@ def as_key(x: Any, what: str = "A generator") -> Any:
     )
 
 
-def as_generator(key: Any, like: Any) -> Any:
+def as_generator(key: jax.Array, like: Any) -> Any:
     """A NumPy ``Generator`` with the bit generator of ``like``, or NumPy's own, seeded with ``key``.
 
     ``like`` may be what PyTensor's ``mode="JAX"`` keeps in place of one: then a state of that kind.
@@ -81,7 +82,7 @@ def as_generator(key: Any, like: Any) -> Any:
     return np.random.Generator(kind(np.random.SeedSequence(words)))
 
 
-def _is_jax_mode_state(x: Any) -> bool:
+def _is_jax_mode_state(x: object) -> TypeGuard[dict[str, Any]]:
     """Whether ``x`` is the state that functions of PyTensor's ``mode="JAX"`` keep for a generator."""
     return isinstance(x, dict) and "jax_state" in x
 
@@ -104,5 +105,5 @@ def _shape_of(kind: str) -> tuple[int, ...]:
     return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=kind))).shape
 
 
-def _wrapped(words: Any) -> Any:
+def _wrapped(words: Array) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words))

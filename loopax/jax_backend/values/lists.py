@@ -9,12 +9,16 @@ of lists a stack of stacks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.sparse import BCOO
+from jax.typing import DTypeLike
+from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
+from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
 from pytensor.typed_list.type import TypedListType
 
@@ -48,7 +52,7 @@ class StackedList(Sequence[Any]):
     def __len__(self) -> int:
         return int(jax.tree.leaves(self.data)[0].shape[0])
 
-    def __getitem__(self, k: Any) -> Any:
+    def __getitem__(self, k: int | slice) -> Any:
         if isinstance(k, slice):
             return StackedList(_part(self.data, k))
         if isinstance(k, tuple):
@@ -64,7 +68,7 @@ class StackedList(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(len(self)))
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         data = self.data.todense() if _is_batch(self.data) else self.data
         return np.array(data, dtype=dtype) if copy else np.asarray(data, dtype=dtype)
 
@@ -72,12 +76,12 @@ class StackedList(Sequence[Any]):
         return f"StackedList({self.data!r})"
 
 
-def _is_batch(data: Any) -> bool:
+def _is_batch(data: object) -> bool:
     """Whether it is sparse matrices as JAX stacks them, whose shape has the leading axes."""
     return isinstance(data, BCOO) and len(data.shape) > 2
 
 
-def _part(data: Any, k: Any) -> Any:
+def _part(data: Any, k: int | slice) -> Any:
     """Row ``k``, or the rows of a slice."""
     if not _is_batch(data):
         return jax.tree.map(lambda x: x[k], data)
@@ -86,7 +90,7 @@ def _part(data: Any, k: Any) -> Any:
     return BCOO((entries, indices), shape=(*rows, *data.shape[1:]))
 
 
-def sparse_batch(rows: StackedList, row_type: Any) -> StackedList:
+def sparse_batch(rows: StackedList, row_type: SparseTensorType) -> StackedList:
     """``rows``, sparse matrices as the program has them, as JAX stacks them."""
     x = rows.data
     if not isinstance(x, BCOO):  # a list without rows
@@ -101,7 +105,7 @@ def sparse_batch(rows: StackedList, row_type: Any) -> StackedList:
 class RaggedList(Sequence[Any]):
     """A list of rows of unequal shapes. It stays inside a program: as an output it is a Python list."""
 
-    def __init__(self, *rows: Any) -> None:
+    def __init__(self, *rows: object) -> None:
         self.rows = rows
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
@@ -114,11 +118,14 @@ class RaggedList(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, k: Any) -> Any:
+    def __getitem__(self, k: int | slice) -> Any:
         return self.rows[k]
 
 
-def from_rows(rows: Sequence[Any], row_type: Any) -> Any:
+TypedList: TypeAlias = StackedList | RaggedList
+
+
+def from_rows(rows: Sequence[Any], row_type: Type) -> TypedList:
     """The typed list of ``rows``, which are values of ``row_type``: stacked where that is possible."""
     row = row_type()
     rows = [as_row(x, row) for x in rows]
@@ -130,17 +137,17 @@ def from_rows(rows: Sequence[Any], row_type: Any) -> Any:
     return StackedList(jax.tree.map(lambda *xs: _stack(xs), *rows))
 
 
-def as_list(x: Any, list_type: Any) -> Any:
+def as_list(x: TypedList | Sequence[Any], list_type: TypedListType) -> TypedList:
     """``x``, a value of ``list_type`` in any form, a Python list too, as one of the two forms."""
     return x if isinstance(x, StackedList | RaggedList) else from_rows(x, list_type.ttype)
 
 
-def as_row(x: Any, v: Any) -> Any:
+def as_row(x: Any, v: Variable) -> Any:
     """``x``, a value of ``v``: an array of the dtype that ``v`` declares, a list in one of its forms."""
     return as_list(x, v.type) if isinstance(v.type, TypedListType) else as_declared(x, v)
 
 
-def with_padded_rows(x: Any) -> Any:
+def with_padded_rows(x: object) -> Any:
     """``x``, where its rows are what is padded, as a list of them: each has the length beside it."""
     if not isinstance(x, PaddedArray) or not x.axis:
         return x
@@ -148,7 +155,7 @@ def with_padded_rows(x: Any) -> Any:
     return StackedList(PaddedArray(x.data, lengths, x.axis - 1))
 
 
-def empty(row_type: Any) -> StackedList:
+def empty(row_type: Type) -> StackedList:
     """A list without rows. A dimension that ``row_type`` leaves open has length 0."""
     return StackedList(jax.tree.map(lambda x: x[None][:0], _example(row_type)))
 
@@ -161,7 +168,7 @@ def _example(row_type: Any) -> Any:
     return np.zeros([n or 0 for n in row_type.shape], row_type.dtype)
 
 
-def _form(x: Any) -> Any:
+def _form(x: object) -> Any:
     leaves, tree = jax.tree.flatten(x)
     return tree, [np.shape(leaf) for leaf in leaves]
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
+
+from loopax.numerics.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,12 @@ class FlatPositions:
     bound: int
     inner: int
 
-    def in_room(self, k: Any) -> Any:
+    def in_room(self, k: jax.Array) -> jax.Array:
         """Where in the room the element at the position ``k`` in the array lies."""
         width = jnp.maximum(self.length * self.inner, 1)
         return k // width * (self.bound * self.inner) + k % width
 
-    def in_array(self, k: Any) -> Any:
+    def in_array(self, k: jax.Array) -> jax.Array:
         """The position in the array of the element that lies at ``k`` in the room."""
         width = max(self.bound * self.inner, 1)
         return k // width * (self.length * self.inner) + k % width
@@ -68,7 +71,7 @@ class PaddedArray:
 
     __slots__ = ("axis", "data", "length")
 
-    def __init__(self, data: Any, length: Any, axis: int = 0) -> None:
+    def __init__(self, data: Any, length: Array | int, axis: int = 0) -> None:
         self.data, self.length, self.axis = data, length, axis
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], int]:
@@ -91,7 +94,7 @@ class PaddedArray:
     def dtype(self) -> Any:
         return self.data.dtype
 
-    def member(self, k: Any) -> PaddedArray:
+    def member(self, k: int | jax.Array) -> PaddedArray:
         """Member ``k`` of a batch of traces, as ``jax.vmap`` returns it."""
         return jax.tree.map(lambda x: x[k], self)
 
@@ -108,7 +111,7 @@ class PaddedArray:
     def __len__(self) -> int:
         return int(self.length)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.rows(), dtype=dtype)
 
     def __repr__(self) -> str:
@@ -118,7 +121,7 @@ class PaddedArray:
         """An array of the same length and axis with other ``data``."""
         return PaddedArray(data, self.length, self.axis)
 
-    def masked(self, value: Any) -> Any:
+    def masked(self, value: ArrayLike) -> jax.Array:
         """``data`` with ``value`` past the end."""
         there = jnp.arange(self.bound) < self.length
         there = there.reshape(-1, *[1] * (self.ndim - self.axis - 1))
@@ -139,7 +142,7 @@ class PaddedArray:
         order = self.positions().in_room(jnp.minimum(jnp.arange(size), jnp.maximum(count - 1, 0)))
         return PaddedArray(self.data.reshape(-1)[order], count)
 
-    def rows_at(self, order: Any, length: Any) -> PaddedArray:
+    def rows_at(self, order: jax.Array, length: Array | int) -> PaddedArray:
         """The ``length`` rows at the positions ``order``, which has room for more."""
         order = order[jnp.clip(jnp.arange(order.shape[0]), 0, jnp.maximum(length - 1, 0))]
         order = jnp.clip(order, 0, max(self.bound - 1, 0))
@@ -148,7 +151,7 @@ class PaddedArray:
             return PaddedArray(jnp.zeros(shape, self.dtype), length, self.axis)
         return PaddedArray(jnp.take(self.data, order, axis=self.axis), length, self.axis)
 
-    def cotangent(self, of_data: Any) -> PaddedArray:
+    def cotangent(self, of_data: jax.Array) -> PaddedArray:
         """The cotangent of the rows; the cotangents of ``data`` past the end add to the last row."""
         order = jnp.minimum(jnp.arange(self.bound), jnp.maximum(self.length - 1, 0))
         by_row = jnp.moveaxis(of_data, self.axis, 0)
@@ -164,30 +167,34 @@ class PaddedArray:
         return self.rows_at(jnp.arange(self.bound), self.length)
 
 
-def as_padded(x: Any, axis: int = 0) -> PaddedArray:
+# An array, of a number of rows that is known while JAX traces or only when the program runs.
+AnyArray: TypeAlias = Array | PaddedArray
+
+
+def as_padded(x: AnyArray, axis: int = 0) -> PaddedArray:
     """``x``, an array too, as a trace along ``axis``."""
     return x if isinstance(x, PaddedArray) else PaddedArray(jnp.asarray(x), np.shape(x)[axis], axis)
 
 
-def cut_if_known(x: Any) -> Any:
+def cut_if_known(x: object) -> Any:
     """``x``, a trace without the room behind its end where its length is known: nothing is compiled."""
     if not isinstance(x, PaddedArray) or isinstance(x.length, jax.core.Tracer):
         return x
     return x.rows()
 
 
-def trimmed(tree: Any) -> Any:
+def trimmed(tree: object) -> Any:
     """``tree`` with an array for each `PaddedArray` whose length is known: nothing is compiled."""
     return jax.tree.map(_trimmed, tree, is_leaf=lambda x: isinstance(x, PaddedArray))
 
 
-def _trimmed(x: Any) -> Any:
+def _trimmed(x: object) -> Any:
     if not isinstance(x, PaddedArray) or isinstance(x.length, jax.core.Tracer) or np.ndim(x.length):
         return x
     n = int(x.length)
     cut = (*[slice(None)] * x.axis, slice(n))
 
-    def rows(leaf: Any) -> Any:
+    def rows(leaf: jax.Array) -> Any:
         if leaf.shape[x.axis] == n:
             return leaf
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or len(leaf.sharding.device_set) > 1:
@@ -198,7 +205,7 @@ def _trimmed(x: Any) -> Any:
     return jax.tree.map(rows, x.data)
 
 
-def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> PaddedArray:
+def of_steps(ys: object, n_done: jax.Array, bound: int, reverse: bool) -> PaddedArray:
     """The trace of the rows ``ys``, in the order of the steps, of which the first ``n_done`` count.
 
     A loop that goes backwards makes its last row first.
@@ -208,7 +215,7 @@ def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> PaddedArray:
     return PaddedArray(jax.tree.map(lambda y: y[order], ys), n_done)
 
 
-def places_of(mask: Any) -> list[PaddedArray]:
+def places_of(mask: jax.Array) -> list[PaddedArray]:
     """Where ``mask`` is not zero: along each of its axes, one number for each place."""
     count = jnp.sum(mask != 0)
     places = jnp.nonzero(mask, size=mask.size, fill_value=0)

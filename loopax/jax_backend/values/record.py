@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.jax_backend.values import record_page
+from loopax.numerics.arrays import Array
 
 
 class Watched(NamedTuple):
@@ -155,6 +156,6 @@ def _as_they_are(parts: Sequence[Rows]) -> Watched:
     return Watched(values, _of_loops(jnp.concatenate([*map(steps, parts)], axis=axis)))
 
 
-def _of_loops(steps: Any) -> Any:
+def _of_loops(steps: Array) -> Any:
     """Numbers, and not rows of one, where there is one loop."""
     return steps[..., 0] if steps.shape[-1] == 1 else steps

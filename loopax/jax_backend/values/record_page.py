@@ -90,7 +90,7 @@ def _opening(curves: Sequence[_Curves], stop: tuple[int, ...] | None) -> Iterato
         yield f"<p>The record ends at a breakpoint: {escape(_step_in_words(stop))}.</p>"
 
 
-def _curves(name: str, values: Any, steps: Any) -> _Curves:
+def _curves(name: str, values: np.ndarray, steps: np.ndarray) -> _Curves:
     values, steps = np.asarray(values), np.asarray(steps)
     steps = steps.reshape(len(values), -1) if len(values) else np.zeros((0, 0), "int64")
     shape = values.shape[1:]

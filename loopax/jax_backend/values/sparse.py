@@ -15,6 +15,7 @@ regular count it in, at its place. It makes no difference to values, and none to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -22,12 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax.experimental.sparse import BCOO
+from pytensor.sparse.type import SparseTensorType
 
 from loopax.base.errors import LoopTypeError
 from loopax.jax_backend.values.x64 import holds, refuse_wrapping
+from loopax.numerics.arrays import Array
 
 
-def known(*xs: Any) -> bool:
+def known(*xs: object) -> bool:
     """Whether all of ``xs`` are known while JAX traces."""
     return not any(isinstance(x, jax.core.Tracer) for x in xs)
 
@@ -49,25 +52,25 @@ class OrderedBCOO(BCOO):
     exact: bool
 
     @property
-    def row(self) -> Any:
+    def row(self) -> Array:
         """The row of each entry: NumPy where it is known while JAX traces."""
         return (np.asarray(self.indices) if known(self.indices) else self.indices)[:, 0]
 
     @property
-    def col(self) -> Any:
+    def col(self) -> Array:
         return (np.asarray(self.indices) if known(self.indices) else self.indices)[:, 1]
 
     @property
-    def major(self) -> Any:
+    def major(self) -> Array:
         """The row of each entry of a CSR matrix, the column of one of a CSC matrix."""
         return self.col if self.format == "csc" else self.row
 
     @property
-    def minor(self) -> Any:
+    def minor(self) -> Array:
         return self.row if self.format == "csc" else self.col
 
     @property
-    def hidden(self) -> Any:
+    def hidden(self) -> Array:
         """Which entries are elements that happen to be 0."""
         return self.row > self.shape[0]
 
@@ -85,7 +88,7 @@ class OrderedBCOO(BCOO):
         return (self.data, self.indices), tuple(getattr(self, name) for name in _AUX)
 
     @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> OrderedBCOO:
+    def tree_unflatten(cls, aux: tuple[Any, ...], children: tuple[Any, Any]) -> OrderedBCOO:
         matrix = object.__new__(cls)
         matrix.data, matrix.indices = children
         matrix.__dict__.update(zip(_AUX, aux, strict=True), indices_sorted=False)
@@ -93,7 +96,14 @@ class OrderedBCOO(BCOO):
 
 
 def ordered(
-    data: Any, row: Any, col: Any, shape: Any, format: str, *, exact: bool, unique: bool = False
+    data: Array,
+    row: Array,
+    col: Array,
+    shape: Sequence[int] | np.ndarray,
+    format: str,
+    *,
+    exact: bool,
+    unique: bool = False,
 ) -> OrderedBCOO:
     """The matrix of entries that are in order already."""
     xp: Any = np if known(row, col) else jnp
@@ -102,7 +112,7 @@ def ordered(
     return OrderedBCOO.tree_unflatten(aux, (data, indices))
 
 
-def hiding(x: OrderedBCOO, hidden: Any) -> tuple[Any, Any]:
+def hiding(x: OrderedBCOO, hidden: Array) -> tuple[Any, Any]:
     """The places of the entries of ``x`` as indices, with those of ``hidden`` moved outside."""
     row, col = x.places
     m, n = x.shape
@@ -110,7 +120,7 @@ def hiding(x: OrderedBCOO, hidden: Any) -> tuple[Any, Any]:
     return jnp.where(hidden, row + m + 1, row), jnp.where(hidden, col + n + 1, col)
 
 
-def with_data(x: OrderedBCOO, data: Any) -> OrderedBCOO:
+def with_data(x: OrderedBCOO, data: Array) -> OrderedBCOO:
     """The matrix with the indices of ``x`` and other values."""
     return OrderedBCOO.tree_unflatten(x.tree_flatten()[1], (data, x.indices))
 
@@ -134,7 +144,7 @@ def carried(x: OrderedBCOO, n_entries: int | None = None) -> OrderedBCOO:
     return ordered(data, row, col, x.shape, x.format, exact=False)
 
 
-def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedBCOO:
+def as_bcoo(x: Any, sparse_type: SparseTensorType, what: str = "A sparse matrix") -> OrderedBCOO:
     """``x`` as a value of ``sparse_type``, a ``SparseTensorType``. ``what`` says whose value it is.
 
     Parameters
@@ -178,7 +188,7 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
     return _from_scipy(x, order, sparse_type.dtype, what)
 
 
-def bcoo_to_scipy(x: Any, format: str) -> Any:
+def bcoo_to_scipy(x: BCOO, format: str) -> Any:
     """The SciPy matrix of a concrete ``BCOO``, in ``format``, padding left out.
 
     >>> import scipy.sparse
@@ -231,7 +241,15 @@ def _from_bcoo(x: BCOO, order: str, dtype: str, what: str) -> OrderedBCOO:
     return arrange(data[kept], row, col, x.shape, order, exact=True)
 
 
-def arrange(data: Any, row: Any, col: Any, shape: Any, format: str, *, exact: bool) -> OrderedBCOO:
+def arrange(
+    data: Array,
+    row: Array,
+    col: Array,
+    shape: Sequence[int] | np.ndarray,
+    format: str,
+    *,
+    exact: bool,
+) -> OrderedBCOO:
     """The matrix of entries in any order; those with the shape as indices are padding."""
     unique = False
     if known(row, col):
@@ -246,7 +264,7 @@ def arrange(data: Any, row: Any, col: Any, shape: Any, format: str, *, exact: bo
     return ordered(data[order], row[order], col[order], shape, format, exact=exact, unique=unique)
 
 
-def _check_values(data: Any, minor: np.ndarray, length: int, what: str) -> None:
+def _check_values(data: np.ndarray | None, minor: np.ndarray, length: int, what: str) -> None:
     if minor.size and (minor.min() < 0 or minor.max() >= length):
         raise LoopTypeError(
             f"{what} has entries at the indices {minor.min()} to {minor.max()} of an axis of length "
@@ -257,7 +275,7 @@ def _check_values(data: Any, minor: np.ndarray, length: int, what: str) -> None:
         refuse_wrapping(data, what)
 
 
-def _describe(sparse_type: Any) -> str:
+def _describe(sparse_type: SparseTensorType) -> str:
     shape = ", ".join("?" if n is None else str(n) for n in sparse_type.shape)
     return f"a sparse {sparse_type.format} matrix of {sparse_type.dtype}, shape ({shape})"
 

@@ -11,24 +11,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from loopax.jax_backend.values.sparse import OrderedBCOO, hiding, known, ordered, with_data
+from loopax.numerics.arrays import Array
 
 
-def todense(x: OrderedBCOO, *, regular: bool = False) -> Any:
+def todense(x: OrderedBCOO, *, regular: bool = False) -> jax.Array:
     """The dense matrix; duplicates add up."""
     places = x.places if regular else (x.row, x.col)
     return jnp.zeros(x.shape, x.data.dtype).at[places].add(x.data, mode="drop")
 
 
-def gather(dense: Any, *indices: Any) -> Any:
+def gather(dense: Array, *indices: Array) -> jax.Array:
     """``dense[indices]``, with 0 for padding."""
     return jnp.asarray(dense).at[indices].get(mode="fill", fill_value=0)
 
 
-def factor(dense: Any, x: OrderedBCOO, *indices: Any) -> Any:
+def factor(dense: Array, x: OrderedBCOO, *indices: Array) -> jax.Array:
     """``dense[indices]``, for the entries of ``x`` to be multiplied with: hidden ones stay 0."""
     entries = gather(dense, *indices)
     if x.exact:
@@ -37,12 +40,12 @@ def factor(dense: Any, x: OrderedBCOO, *indices: Any) -> Any:
     return jnp.where(hidden & ~jnp.isfinite(entries), jnp.zeros((), entries.dtype), entries)
 
 
-def from_dense(dense: Any, format: str) -> OrderedBCOO:
+def from_dense(dense: Array, format: str) -> OrderedBCOO:
     """The elements of ``dense`` that are not 0; with room for all of them."""
     return nonzeros(all_of(dense, format))
 
 
-def all_of(dense: Any, format: str) -> OrderedBCOO:
+def all_of(dense: Array, format: str) -> OrderedBCOO:
     """A matrix that has all elements of ``dense`` as entries."""
     dense = jnp.asarray(dense)
     rows, cols = np.indices(dense.shape)
@@ -52,7 +55,7 @@ def all_of(dense: Any, format: str) -> OrderedBCOO:
     return ordered(dense[row, col], row, col, dense.shape, format, exact=True, unique=True)
 
 
-def select(x: OrderedBCOO, keep: Any) -> OrderedBCOO:
+def select(x: OrderedBCOO, keep: Array | bool) -> OrderedBCOO:
     """The entries of ``x`` where ``keep`` is true, in their order. Others leave no trace."""
     if known(keep, x.indices):
         where = np.flatnonzero(np.asarray(keep))
@@ -73,7 +76,7 @@ def nonzeros(x: OrderedBCOO) -> OrderedBCOO:
     return ordered(data, row, col, x.shape, x.format, exact=False, unique=x.unique_indices)
 
 
-def _padding_last(data: Any, row: Any, col: Any, padding: Any) -> Any:
+def _padding_last(data: Array, row: Array, col: Array, padding: Array) -> Any:
     order = jnp.argsort(padding, stable=True)
     return jnp.asarray(data)[order], jnp.asarray(row)[order], jnp.asarray(col)[order]
 
@@ -144,7 +147,7 @@ def merged(x: OrderedBCOO) -> OrderedBCOO:
     return ordered(data, row, col, x.shape, x.format, exact=False, unique=True)
 
 
-def lookup(x: OrderedBCOO, row: Any, col: Any) -> Any:
+def lookup(x: OrderedBCOO, row: Array, col: Array) -> jax.Array:
     """``x[row, col]``, element by element; 0 where there is no entry."""
     row, col = (np.asarray(i) if known(i) else i for i in (row, col))
     if not len(row):
@@ -153,7 +156,7 @@ def lookup(x: OrderedBCOO, row: Any, col: Any) -> Any:
     return jnp.zeros(n, x.data.dtype).at[ours].add(x.data)[asked]
 
 
-def product(x: OrderedBCOO, dense: Any, dtype: Any, *, regular: bool = False) -> Any:
+def product(x: OrderedBCOO, dense: Array, dtype: DTypeLike, *, regular: bool = False) -> jax.Array:
     """``x @ dense``, of one or two dimensions, computed in ``dtype``."""
     row, col = x.places if regular else (x.row, x.col)
     rows = factor(jnp.asarray(dense, dtype), x, col)

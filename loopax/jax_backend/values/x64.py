@@ -43,7 +43,7 @@ def set_default_precision() -> None:
         jax.config.update("jax_enable_x64", True)
 
 
-def as_declared(x: Any, variable: Variable) -> Any:
+def as_declared(x: object, variable: Variable) -> Any:
     """``x`` with the dtype that ``variable`` declares, and no weak type.
 
     Raises `LoopTypeError` if the dtype has 64 bits and JAX is in 32-bit mode: the result would be
@@ -73,7 +73,7 @@ def as_declared(x: Any, variable: Variable) -> Any:
     return x
 
 
-def narrowed(value: Any) -> bool:
+def narrowed(value: np.ndarray | np.generic) -> bool:
     """Whether ``value``, a NumPy integer array, does not fit the 32 bits JAX would give it."""
     if jax_config.jax_enable_x64 or value.dtype.name not in ("int64", "uint64") or not value.size:
         return False
@@ -81,7 +81,7 @@ def narrowed(value: Any) -> bool:
     return bool(value.min() < info.min or value.max() > info.max)
 
 
-def refuse_wrapping(value: Any, what: str) -> None:
+def refuse_wrapping(value: np.ndarray | np.generic, what: str) -> None:
     """Refuse integers that a caller gives, of which `narrowed` is true; ``what`` says whose they are."""
     if narrowed(value):
         raise LoopTypeError(
@@ -97,7 +97,7 @@ def holds(dtype: str, other: str) -> bool:
     return np.dtype(other).kind in "biufc" and bool(ps.upcast(other, dtype) == dtype)
 
 
-def refuse_narrowed(value: Any, variable: Variable, where: str = "") -> None:
+def refuse_narrowed(value: object, variable: Variable, where: str = "") -> None:
     """Refuse what is known of ``variable`` while JAX traces, where JAX would give it too few bits.
 
     Integers that are computed at run time have 32 bits in 32-bit mode, as all of JAX's do: indices and

@@ -146,11 +146,11 @@ def choice(items: Array, *p_and_shape: Array) -> Conditions:
     return categorical(p_and_shape[0]) if len(p_and_shape) == 2 else {}
 
 
-def _is_probability(p: Array) -> Array:
+def _is_probability(p: Array) -> Any:
     return (p >= 0) & (p <= 1)
 
 
-def _is_distribution(p: Array) -> Array:
+def _is_distribution(p: Array) -> Any:
     """Whether the last axis has probabilities, within NumPy's tolerance."""
     return (p >= 0).all(-1) & (abs(p.sum(-1) - 1) <= _tolerance(p))
 

@@ -34,7 +34,7 @@ def psi(x: Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def polygamma(n: Array, x: Array) -> jax.Array:
+def polygamma(n: Array | int, x: Array) -> jax.Array:
     """The derivative of order ``n``, an integer, of `psi`; nan for a negative order."""
     n = _small_order(n)
     odd = n % 2 == 1
@@ -50,7 +50,7 @@ def polygamma(n: Array, x: Array) -> jax.Array:
     return value.astype(x.dtype)
 
 
-def _small_order(n: Array) -> jax.Array:
+def _small_order(n: Array | int) -> jax.Array:
     """Clip an order, and keep its kind: negative, even or odd."""
     n = jnp.asarray(n)
     n = n.astype(jnp.int32) if n.dtype.itemsize < 4 else n  # in a byte the largest order would wrap

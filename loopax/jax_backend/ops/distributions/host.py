@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from loopax.jax_backend.staging.evaluate import Site
 
 
-def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
+def draw_on_host(
+    site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Any]
+) -> Any:
     """The draw of ``site``'s node by its op's ``perform``.
 
     Raises `UnsupportedOpError` with ``on_missing="raise"``; and where a derivative is taken, since
@@ -44,7 +46,7 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
     generator = np.random.default_rng(0)
     out = output_shape(site, node.outputs[1], [generator, size, *parameters])
 
-    def on_host(words: Any, *numbers: Any) -> np.ndarray:
+    def on_host(words: jax.Array, *numbers: jax.Array) -> np.ndarray:
         arrays = [
             np.asarray(x, dtype=v.type.dtype) for x, v in zip(numbers, node.inputs[2:], strict=True)
         ]
@@ -57,7 +59,7 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
             )
         return np.asarray(draw, dtype=out.dtype)
 
-    def value(words: Any, *numbers: Any) -> Any:
+    def value(words: jax.Array, *numbers: jax.Array) -> Any:
         return manual_axes.pure_callback(on_host, out, words, *numbers, vmap_method="sequential")
 
     numbers = [jnp.asarray(x) for x in parameters]

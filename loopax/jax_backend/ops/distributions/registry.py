@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch.random import jax_sample_fn
 from pytensor.tensor.random.op import RandomVariable
 
+from loopax.numerics.arrays import Array
 from loopax.numerics.samplers.rejection import widest_float
 
 Draw = Callable[..., Any]
@@ -38,7 +40,9 @@ class Family:
     # Further arguments of the sampler, from the op.
     options: Callable[[Any], Mapping[str, Any]] = lambda op: {}
 
-    def converted(self, op: Any, parameters: Any, dtype: Any) -> list[Any]:
+    def converted(
+        self, op: RandomVariable, parameters: Sequence[Array], dtype: np.dtype
+    ) -> list[Any]:
         """The parameters as JAX arrays, in the dtype that the draw is computed in; known ones as NumPy."""
         known = self.known(op)
         if self.numbers == "as given":
@@ -115,6 +119,13 @@ def has_sampler(op: RandomVariable) -> bool:
     return users_sampler(op) is not None or find_family(op) is not None
 
 
-def pytensors_draw(op: Any, node: Apply, key: Any, shape: Any, dtype: Any, *parameters: Any) -> Any:
+def pytensors_draw(
+    op: RandomVariable,
+    node: Apply,
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: str,
+    *parameters: jax.Array,
+) -> Any:
     """A draw by what PyTensor, or a user, registered with ``jax_sample_fn``."""
     return jax_sample_fn(op, node=node)(key, shape, dtype, *parameters)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytensor.tensor.random.basic as ptr
+from pytensor.tensor.random.op import RandomVariable
 
 from loopax.jax_backend.ops.distributions.registry import family, pytensors
 from loopax.numerics.samplers import (
@@ -63,7 +62,7 @@ family(
 )
 
 
-def _of_range(op: Any) -> tuple[int, ...]:
+def _of_range(op: RandomVariable) -> tuple[int, ...]:
     """A number stands for that many rows, and makes a shape."""
     return (0,) if op.ndims_params[0] == 0 else ()
 

@@ -73,7 +73,7 @@ def reads_elsewhere(
     return any(_are_disjoint(a, b, n) for a, b, n in zip(read, written, shape, strict=False))
 
 
-def _are_disjoint(one: Any, other: Any, n: int) -> bool:
+def _are_disjoint(one: slice | int, other: slice | int, n: int) -> bool:
     """Whether two ints or slices have no position in common along an axis of length ``n``."""
     one, other = (k if isinstance(k, slice) else slice(k, k + 1 or None) for k in (one, other))
     is_in_one = np.zeros(n, bool)

@@ -5,6 +5,7 @@ A traced slice works where its *length* is static: ``x[i : i + 3]``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length, span
+from loopax.numerics.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Index:
             return self.entries[0]
         return None
 
-    def is_whole(self, x: Any) -> bool:
+    def is_whole(self, x: Array) -> bool:
         """Whether it selects all of ``x``, in order."""
         return len(self.entries) <= jnp.ndim(x) and all(
             isinstance(s, slice) and span(s, n) == (0, n, 1)
@@ -58,7 +60,7 @@ class Index:
         )
 
 
-def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
+def index_of(site: Site, x: Array, first: int, values: Sequence[Any]) -> Index:
     """The index of a node; ``values`` are its inputs from position ``first`` on."""
     entries: list[Any] = []
     axes: dict[int, int] = {}
@@ -91,7 +93,9 @@ def idx_list(site: Site) -> Any:
     return (0,) if form is None else form  # AdvancedSubtensor1 of 3.0 has none: one index
 
 
-def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, int]:
+def _entry(
+    site: Site, value: Array | np.generic, k: int, axis: int, shape: Sequence[int]
+) -> tuple[Any, int]:
     """An integer, index array or mask along ``axis``; how many axes it takes."""
     dtype = getattr(value, "dtype", None)
     if getattr(dtype, "kind", "") == "b":
@@ -106,7 +110,7 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
     return value, 1
 
 
-def check_open(site: Site, index: Index, x: Any, result: Any) -> Any:
+def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
     """``result``, of a read or write of ``x``, with a check of the indices that nothing is known of.
 
     Only a direct call can raise, and it checks where a result is no number: see `Variant`.
@@ -125,7 +129,7 @@ def check_open(site: Site, index: Index, x: Any, result: Any) -> Any:
     return check_when_run(context, result, inside, Failure(IndexError, said))
 
 
-def _is_proven(site: Site, k: int, length: Any) -> bool:
+def _is_proven(site: Site, k: int, length: int) -> bool:
     """Whether the traced index in input ``k`` is known to be in range."""
     if is_in_bounds(site, k, length):
         return True
@@ -135,7 +139,7 @@ def _is_proven(site: Site, k: int, length: Any) -> bool:
     )
 
 
-def _narrowed(site: Site, at: Any, k: int, length: Any) -> Any:
+def _narrowed(site: Site, at: jax.Array, k: int, length: int) -> Any:
     """The traced index ``at``, input ``k`` of a node, as JAX may cut it to 32 bits."""
     if is_in_bounds(site, k, length):
         return at
@@ -146,7 +150,7 @@ def _narrowed(site: Site, at: Any, k: int, length: Any) -> Any:
     return keep_outside(at, length)
 
 
-def check_in_bounds(site: Site, index: Any, axis: int, length: int) -> None:
+def check_in_bounds(site: Site, index: np.ndarray, axis: int, length: int) -> None:
     """Raise IndexError unless all of ``index``, known integers, lie in ``axis``."""
     if index.size and (index.min() < -length or index.max() >= length):
         raise IndexError(
@@ -155,7 +159,7 @@ def check_in_bounds(site: Site, index: Any, axis: int, length: int) -> None:
         )
 
 
-def check_mask_fits(site: Site, mask: Any, axis: int, shape: Any) -> None:
+def check_mask_fits(site: Site, mask: Array, axis: int, shape: Sequence[int]) -> None:
     """Raise IndexError unless ``mask``, which begins at ``axis``, has the lengths of these axes."""
     at = tuple(shape[axis : axis + mask.ndim])
     if mask.shape != at:
@@ -165,13 +169,13 @@ def check_mask_fits(site: Site, mask: Any, axis: int, shape: Any) -> None:
         )
 
 
-def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> Any:
+def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length: int) -> Any:
     """A static slice, or for traced bounds a fixed distance apart the array of its positions."""
 
-    def static(k: Any) -> int | None:
+    def static(k: int | None) -> int | None:
         return None if k is None else as_length(site.static(first + k))
 
-    def traced(k: Any) -> bool:
+    def traced(k: int | None) -> bool:
         return k is not None and values[k] is not None and is_traced(values[k])
 
     if not (traced(entry.start) or traced(entry.stop)):
@@ -184,7 +188,7 @@ def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> 
             n = max(high - low, 0)
             # As in Python, bounds below 0 count from the end. A slice that crosses an end would be
             # shorter, which JAX cannot have: the positions beyond it are marked as out of range.
-            begin = jnp.asarray(values[entry.start])
+            begin: Any = jnp.asarray(values[entry.start])
             begin = keep_outside(begin, length, below=n).astype(int)
             begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
             at = begin + np.arange(n)
@@ -193,7 +197,7 @@ def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> 
     return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
 
 
-def _short(step: int | None, length: Any) -> int | None:
+def _short(step: int | None, length: int) -> int | None:
     """``step``, no longer than the axis: JAX computes with it in 64 bits, where a longer one may wrap."""
     if step is None or not isinstance(length, int):
         return step
@@ -241,7 +245,7 @@ def is_in_bounds(site: Site, k: int, length: int) -> bool:
 _INT32 = np.iinfo(np.int32).max
 
 
-def keep_outside(at: jax.Array, length: Any, below: int = 1) -> jax.Array:
+def keep_outside(at: Array, length: int, below: int = 1) -> Array:
     """``at``, clipped in its own dtype to just outside of an axis of ``length``.
 
     JAX casts an index to int32 wherever the length of the axis fits there, and checks its bounds only

@@ -7,7 +7,7 @@ smallest value) instead. A direct call that returns such a value looks why, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
 from jax.export import is_symbolic_dim
+from jax.typing import ArrayLike
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc, Nonzero
 from pytensor.tensor.elemwise import DimShuffle
@@ -48,11 +49,12 @@ from loopax.jax_backend.ops.indexing.static_scatter import in_range, read_at, wr
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
 
 @rule(Subtensor, AdvancedSubtensor, AdvancedSubtensor1)
-def read(site: Site, x: Any, *values: Any) -> Any:
+def read(site: Site, x: Array, *values: ArrayLike) -> Any:
     index = index_of(site, x, 1, values)
     if index.is_whole(x):
         return x
@@ -79,7 +81,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
 
 
 @rule(IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
-def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
+def write(site: Site, x: Array, y: Array, *values: ArrayLike) -> Any:
     x = jnp.asarray(x)
     y = jnp.asarray(y).astype(x.dtype)
     sets = site.op.set_instead_of_inc
@@ -88,13 +90,13 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     return _write(site, x, y, values, sets)
 
 
-def _spread_undeclared(site: Site, y: Any) -> list[int]:
+def _spread_undeclared(site: Site, y: jax.Array) -> list[int]:
     """The axes of length 1 of what is written that its type does not declare as broadcastable."""
     declared = site.node.inputs[1].type.broadcastable
     return [k for k, n in enumerate(jnp.shape(y)) if n == 1 and not declared[k]]
 
 
-def _check_spread(site: Site, x: Any, y: Any, index: Index) -> None:
+def _check_spread(site: Site, x: jax.Array, y: jax.Array, index: Index) -> None:
     """PyTensor broadcasts an axis only where its *type* says that it has length 1."""
     axes = _spread_undeclared(site, y)
     if not axes:
@@ -110,7 +112,7 @@ def _check_spread(site: Site, x: Any, y: Any, index: Index) -> None:
             raise ValueError(undeclared(k, site.node.inputs[1], site.op))
 
 
-def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
+def _write(site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: bool) -> Any:
     if (written := _write_at_mask(site, x, y, values, sets)) is not None:
         return written
     index = index_of(site, x, 2, values)
@@ -151,7 +153,9 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     return check_open(site, index, x, written)
 
 
-def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
+def _write_at_mask(
+    site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: bool
+) -> Any:
     """``x`` written at one traced mask among slices, where ``y`` is the same at all its places.
 
     None where the index is another, or ``y`` has a value for each place, whose number would make a shape.
@@ -190,19 +194,19 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     return write_slices(x, new, index, sets=True, from_zero=False, in_place=lambda: False)
 
 
-def _in_place(site: Site, written: Any, x: Any) -> Callable[[], bool]:
+def _in_place(site: Site, written: tuple[int | slice, ...], x: jax.Array) -> Callable[[], bool]:
     """A function that says whether XLA may write entries of ``x`` in place."""
     target, value = site.node.inputs[:2]
     # Of lengths that are symbols nobody knows which entries a slice has.
     is_known = not any(map(is_symbolic_dim, x.shape))
 
-    def is_harmless(v: Any) -> bool:
+    def is_harmless(v: Variable) -> bool:
         return is_known and reads_elsewhere(v, target, written, x.shape)
 
     return lambda: not value_reads_target(target, value, is_harmless=is_harmless)
 
 
-def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:
+def _inside(index: Index, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
     """The index with what is traced moved into range, and whether all of it was there before."""
     entries, ok = list(index.entries), jnp.asarray(True)
     for axis, k in index.axes.items():
@@ -214,7 +218,9 @@ def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:
     return tuple(entries), ok
 
 
-def _mesh(site: Site, entries: Any, slices: dict[int, int], shape: Any) -> tuple[Any, ...]:
+def _mesh(
+    site: Site, entries: Sequence[Any], slices: dict[int, int], shape: tuple[int, ...]
+) -> tuple[Any, ...]:
     """Slices as arrays of positions, each along an axis of its own, so that they are not paired up."""
     kinds = [
         "slice" if isinstance(e, slice) or k in slices.values() else jnp.ndim(e)
@@ -261,6 +267,6 @@ def _is_zero(site: Site, v: Variable) -> bool:
 
 
 @rule(Nonzero)
-def nonzero(site: Site, x: Any) -> Any:
+def nonzero(site: Site, x: Array) -> Any:
     """How many there are depends on the values, so they must be static."""
     return tuple(np.nonzero(site.static(0)))

@@ -7,7 +7,7 @@ between the pad and ``x``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,13 +20,18 @@ from loopax.jax_backend.staging.symbolic import span
 _SMALL = 4  # an update of less than 1/4 of the array is written in place, not added as a whole
 
 
-def is_basic(index: Any) -> bool:
+def is_basic(index: Sequence[Any]) -> bool:
     """Whether ``index`` has static integers and slices only."""
     return all(isinstance(k, slice | int | np.integer) and not isinstance(k, bool) for k in index)
 
 
 def write_slices(
-    x: Any, y: Any, index: Any, sets: bool, from_zero: bool, in_place: Callable[[], bool]
+    x: jax.Array,
+    y: jax.Array,
+    index: Sequence[int | slice],
+    sets: bool,
+    from_zero: bool,
+    in_place: Callable[[], bool],
 ) -> Any:
     """``x`` with ``y`` set or added at a basic ``index``.
 
@@ -68,7 +73,9 @@ def write_slices(
     return padded if from_zero else x + padded
 
 
-def _positions(starts: list[int], lengths: list[int], strides: list[int], shape: Any) -> Any:
+def _positions(
+    starts: list[int], lengths: list[int], strides: list[int], shape: tuple[int, ...]
+) -> Any:
     """A mask of what is written, with length 1 along axes of which all is written."""
     mask: Any = np.ones((1,) * len(shape), bool)
     for axis, (a, n, s, size) in enumerate(zip(starts, lengths, strides, shape, strict=True)):
@@ -80,7 +87,9 @@ def _positions(starts: list[int], lengths: list[int], strides: list[int], shape:
     return mask
 
 
-def _extent(x: Any, index: Any) -> tuple[list[int], list[int], list[int], list[int]]:
+def _extent(
+    x: jax.Array, index: Sequence[int | slice]
+) -> tuple[list[int], list[int], list[int], list[int]]:
     """Per axis of ``x``: first position, number of positions, step; and which axes ``x[index]`` keeps."""
     starts, lengths, steps, kept = [], [], [], []
     for axis, size in enumerate(x.shape):

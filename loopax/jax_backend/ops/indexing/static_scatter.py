@@ -9,8 +9,10 @@ the scatter takes 29, 500 of 10,000 take 30 and 42.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,7 +22,9 @@ _DENSE = 20  # up to so many elements for each that is written: more are faster 
 _MOST = 2**20  # elements of an array of which the positions are listed
 
 
-def write_at(x: Any, y: Any, entries: tuple[Any, ...], sets: bool, from_zero: bool) -> Any:
+def write_at(
+    x: jax.Array, y: jax.Array, entries: tuple[Any, ...], sets: bool, from_zero: bool
+) -> Any:
     """``x`` with ``y`` set or added at known positions, or None where a scatter is better.
 
     The last of several values for one place is set. ``from_zero`` says that ``x`` is known to be zero.
@@ -43,7 +47,7 @@ def write_at(x: Any, y: Any, entries: tuple[Any, ...], sets: bool, from_zero: bo
     return jnp.where(there, placed, x) if sets else x + placed
 
 
-def read_at(x: Any, entries: tuple[Any, ...]) -> Any:
+def read_at(x: jax.Array, entries: tuple[Any, ...]) -> Any:
     """``x`` at known positions, none of them twice; or None where that is not so, or they are few."""
     at = _positions(x.shape, entries)
     if at is None or len(np.unique(at)) < at.size:
@@ -63,7 +67,7 @@ def _positions(shape: tuple[int, ...], entries: tuple[Any, ...]) -> Any:
 
 
 def _place_and_take(
-    at: np.ndarray, shape: tuple[int, ...], taken: Any = None
+    at: np.ndarray, shape: tuple[int, ...], taken: Callable[..., Any] | None = None
 ) -> tuple[Linear, Linear]:
     """Functions that place an array at the elements ``at`` of zeros of ``shape``, and take it from there.
 
@@ -77,10 +81,10 @@ def _place_and_take(
     last = source[at] == numbers
     source, there = source.reshape(shape), there.reshape(shape)
 
-    def placed(residuals: Any, ys: Any) -> list[Any]:
+    def placed(residuals: Sequence[jax.Array], ys: Sequence[jax.Array]) -> list[Any]:
         return [_where(there, _elements(ys[0], source))]
 
-    def taken_last(residuals: Any, xs: Any) -> list[Any]:
+    def taken_last(residuals: Sequence[jax.Array], xs: Sequence[jax.Array]) -> list[Any]:
         return [taken(xs[0]) if taken else _where(last, _elements(xs[0], at))]
 
     place = Linear(placed, lambda residuals, xs: take([], xs), placed)
@@ -88,11 +92,11 @@ def _place_and_take(
     return place, take
 
 
-def _where(mask: np.ndarray, x: Any) -> Any:
+def _where(mask: np.ndarray, x: jax.Array) -> Any:
     return x if mask.all() else jnp.where(mask, x, jnp.zeros((), x.dtype))
 
 
-def _elements(x: Any, at: np.ndarray) -> Any:
+def _elements(x: jax.Array, at: np.ndarray) -> Any:
     known, facts = in_range((at,), (x.size,))
     return x.reshape(-1).at[known].get(**facts)
 
@@ -125,7 +129,7 @@ def in_range(
     return tuple(known), _ASSUMED
 
 
-def _from_start(k: Any, length: int) -> Any:
+def _from_start(k: np.ndarray, length: int) -> Any:
     """Indices along an axis, counted from its beginning."""
     at = np.asarray(k).astype(np.int64)
     at = np.where(at < 0, at + length, at)

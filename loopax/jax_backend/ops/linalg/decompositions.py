@@ -18,34 +18,35 @@ from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 
 @rule(Eigh, Eigvalsh)
-def symmetric_eigen(site: Site, a: Any, *b: Any) -> Any:
+def symmetric_eigen(site: Site, a: Array, *b: Array) -> Any:
     """From one triangle, as LAPACK reads it; JAX takes the mean of both."""
     return convert_leaf(site, mirrored(jnp.asarray(a), site.op.lower, hermitian=True), *b)
 
 
 @rule(MatrixPinv)
-def pseudo_inverse(site: Site, a: Any) -> Any:
+def pseudo_inverse(site: Site, a: Array) -> Any:
     """The pseudo-inverse; a Hermitian matrix is read from its lower triangle, as NumPy does."""
     a = jnp.asarray(a)
     return convert_leaf(site, mirrored(a, True, hermitian=True) if site.op.hermitian else a)
 
 
 @rule(Eig)
-def eig(site: Site, a: Any) -> Any:
+def eig(site: Site, a: Array) -> Any:
     return _eig(jnp.asarray(a))
 
 
 @jax.custom_jvp
-def _eig(a: Any) -> Any:
+def _eig(a: Array) -> Any:
     """JAX's, which has no derivative of the vectors."""
     return tuple(jnp.linalg.eig(a))
 
 
 @_eig.defjvp
-def _eig_jvp(primals: Any, tangents: Any) -> Any:
+def _eig_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     values, vectors = result = _eig(*primals)
     moved = jnp.linalg.solve(vectors, tangents[0].astype(vectors.dtype) @ vectors)
     gaps = values[None, :] - values[:, None]
@@ -59,14 +60,14 @@ def _eig_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @rule(Schur)
-def schur(site: Site, a: Any) -> Any:
+def schur(site: Site, a: Array) -> Any:
     """JAX does not order eigenvalues, and PyTensor's conversion leaves ``sort`` out: on the host then."""
     a = jnp.asarray(a)
     return convert_leaf(site, a) if site.op.sort is None else call_back(site, (a,))
 
 
 @rule(TRSYL)
-def triangular_sylvester(site: Site, a: Any, b: Any, c: Any) -> Any:
+def triangular_sylvester(site: Site, a: Array, b: Array, c: Array) -> Any:
     """Solve ``a x + x b = c`` as one linear system in the rows of ``x``, laid end to end.
 
     With row-major ``vec``, ``vec(a x) = (a (x) I) vec(x)`` and ``vec(x b) = (I (x) b^T) vec(x)``
@@ -80,7 +81,7 @@ def triangular_sylvester(site: Site, a: Any, b: Any, c: Any) -> Any:
 
 
 @rule(LU)
-def lu(site: Site, a: Any) -> Any:
+def lu(site: Site, a: Array) -> Any:
     """With the order of the rows as integers, which PyTensor's conversion refuses.
 
     LAPACK takes no nan for a pivot if it can help it, and leaves finite factors beside it.
@@ -96,7 +97,7 @@ def lu(site: Site, a: Any) -> Any:
 
 
 @rule(QR)
-def qr(site: Site, a: Any) -> Any:
+def qr(site: Site, a: Array) -> Any:
     """With pivoting, which PyTensor's conversion does not read, and in LAPACK's raw form."""
     op, a = site.op, jnp.asarray(a)
     pivots = []

@@ -27,6 +27,7 @@ from pytensor.tensor.linalg.summary import Det, SLogDet
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 _LARGEST = 3  # rows
 _COLUMNS = 4  # right sides that are written out one by one; of more, a row is one operation
@@ -40,7 +41,7 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
     Integers are floats of the result's precision first: of 32 bits JAX would make float32.
     """
 
-    def chosen(site: Site, *values: Any) -> Any:
+    def chosen(site: Site, *values: Array) -> Any:
         values = tuple(map(jnp.asarray, values))
         if not all(jnp.issubdtype(x.dtype, jnp.inexact) for x in values):
             values = tuple(x.astype(site.out.type.dtype) for x in values)
@@ -58,12 +59,12 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @rule(Cholesky)
 @_small
-def cholesky(site: Site, a: Any) -> Any:
+def cholesky(site: Site, a: jax.Array) -> jax.Array:
     return factor(a) if site.op.lower else factor(a.T).T
 
 
 @rule(Solve)
-def solve(site: Site, a: Any, b: Any) -> Any:
+def solve(site: Site, a: Array, b: Array) -> jax.Array:
     """The solution; JAX would read both triangles of a symmetric or Hermitian matrix."""
     a, kind = jnp.asarray(a), site.op.assume_a
     if kind in ("sym", "her"):
@@ -72,7 +73,7 @@ def solve(site: Site, a: Any, b: Any) -> Any:
 
 
 @_small
-def _solve(site: Site, a: Any, b: Any) -> Any:
+def _solve(site: Site, a: jax.Array, b: jax.Array) -> jax.Array:
     op = site.op
     if op.assume_a == "pos":
         return _with_columns(lambda a, b: _by_factor(factor(a if op.lower else a.T), b), a, b)
@@ -81,7 +82,7 @@ def _solve(site: Site, a: Any, b: Any) -> Any:
     return convert_leaf(site, a, b)
 
 
-def mirrored(a: Any, lower: bool, hermitian: bool) -> Any:
+def mirrored(a: jax.Array, lower: bool, hermitian: bool) -> jax.Array:
     """The symmetric or Hermitian matrix of which one triangle is that of ``a``.
 
     The diagonal of a Hermitian matrix is real: LAPACK does not read the imaginary part of that of ``a``.
@@ -96,14 +97,14 @@ def mirrored(a: Any, lower: bool, hermitian: bool) -> Any:
 
 @rule(SolveTriangular)
 @_small
-def solve_triangular(site: Site, a: Any, b: Any) -> Any:
+def solve_triangular(site: Site, a: jax.Array, b: jax.Array) -> jax.Array:
     op = site.op
     return _with_columns(lambda a, b: _substituted(a, b, op.lower, op.unit_diagonal), a, b)
 
 
 @rule(CholeskySolve)
 @_small
-def cholesky_solve(site: Site, c: Any, b: Any) -> Any:
+def cholesky_solve(site: Site, c: jax.Array, b: jax.Array) -> jax.Array:
     return _with_columns(lambda c, b: _by_factor(c if site.op.lower else c.T, b), c, b)
 
 
@@ -111,32 +112,32 @@ def cholesky_solve(site: Site, c: Any, b: Any) -> Any:
 
 
 @jax.custom_jvp
-def solution(a: Any, b: Any) -> Any:
+def solution(a: jax.Array, b: jax.Array) -> jax.Array:
     """``x`` of ``a x = b``, by Gauss' method."""
     rows, rights, _ = _eliminated(_elements(a), _columns(b))
     return _from_columns([_back_substituted(rows, right) for right in rights], b)
 
 
 @solution.defjvp
-def _solution_jvp(primals: Any, tangents: Any) -> Any:
+def _solution_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     (a, b), (da, db) = primals, tangents
     x = solution(a, b)
     return x, solution(a, db - da @ x)
 
 
 @jax.custom_jvp
-def inverse(a: Any) -> Any:
+def inverse(a: jax.Array) -> jax.Array:
     return solution(a, jnp.eye(a.shape[0], dtype=a.dtype))
 
 
 @inverse.defjvp
-def _inverse_jvp(primals: Any, tangents: Any) -> Any:
+def _inverse_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     x = inverse(*primals)
     return x, -(x @ tangents[0] @ x)
 
 
 @jax.custom_jvp
-def log_determinant(a: Any) -> tuple[Any, Any]:
+def log_determinant(a: jax.Array) -> tuple[Any, Any]:
     """The sign of the determinant, and the logarithm of its absolute value."""
     rows, _, sign = _eliminated(_elements(a), [], skips=True)
     logarithm = jnp.zeros((), a.dtype)
@@ -146,7 +147,7 @@ def log_determinant(a: Any) -> tuple[Any, Any]:
 
 
 @log_determinant.defjvp
-def _log_determinant_jvp(primals: Any, tangents: Any) -> Any:
+def _log_determinant_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     (a,), (da,) = primals, tangents
     sign, logarithm = log_determinant(a)
     return (sign, logarithm), (jnp.zeros_like(sign), (inverse(a).T * da).sum())
@@ -214,7 +215,7 @@ def _back_substituted(rows: Rows, right: list[Any], unit: bool = False) -> list[
 # -- triangular and positive definite ones ------------------------------------------------------------
 
 
-def factor(a: Any) -> Any:
+def factor(a: jax.Array) -> jax.Array:
     """The lower Cholesky factor, from the lower triangle; of nan where there is none."""
     rows, n = _elements(a), a.shape[0]
     factors: Rows = [[jnp.zeros((), a.dtype)] * n for _ in range(n)]
@@ -239,7 +240,7 @@ def factor(a: Any) -> Any:
     )
 
 
-def _substituted(a: Any, b: Any, lower: bool, unit: bool = False) -> Any:
+def _substituted(a: jax.Array, b: jax.Array, lower: bool, unit: bool = False) -> jax.Array:
     """``x`` of ``a x = b`` with a triangular ``a``."""
     rows, rights = _elements(a), _columns(b)
     if lower:  # from the last row and column to the first it is an upper one
@@ -249,7 +250,7 @@ def _substituted(a: Any, b: Any, lower: bool, unit: bool = False) -> Any:
     return _from_columns([x[::-1] for x in solutions] if lower else solutions, b)
 
 
-def _by_factor(c: Any, b: Any) -> Any:
+def _by_factor(c: jax.Array, b: jax.Array) -> jax.Array:
     """``x`` of ``c c^T x = b`` with a lower triangular ``c``."""
     return _substituted(c.T, _substituted(c, b, lower=True), lower=False)
 
@@ -257,17 +258,17 @@ def _by_factor(c: Any, b: Any) -> Any:
 # -- elements ------------------------------------------------------------------------------------------
 
 
-def _elements(a: Any) -> Rows:
+def _elements(a: jax.Array) -> Rows:
     n = a.shape[0]
     return [[a[i, j] for j in range(n)] for i in range(n)]
 
 
-def _with_columns(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def _with_columns(function: Callable[[Any, Any], Any], a: jax.Array, b: jax.Array) -> jax.Array:
     """``function`` of a matrix and right sides that are columns, of a vector too."""
     return function(a, b) if b.ndim == 2 else function(a, b[:, None])[:, 0]
 
 
-def _columns(b: Any) -> Rows:
+def _columns(b: jax.Array) -> Rows:
     """The right sides, each with an element for every row; where they are many, one with rows."""
     n, m = b.shape
     if m > _COLUMNS:
@@ -275,7 +276,7 @@ def _columns(b: Any) -> Rows:
     return [[b[i, j] for i in range(n)] for j in range(m)]
 
 
-def _from_columns(columns: Sequence[Sequence[Any]], b: Any) -> Any:
+def _from_columns(columns: Sequence[Sequence[Any]], b: jax.Array) -> jax.Array:
     if b.shape[1] > _COLUMNS:
         return jnp.stack(list(columns[0]))
     return jnp.stack([jnp.stack(list(x)) for x in columns], axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from pytensor.tensor.linalg.inverse import TensorInv
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq, TensorSolve
@@ -12,20 +13,21 @@ from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, Solv
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 
 @rule(TensorInv)
-def tensor_inverse(site: Site, a: Any) -> Any:
+def tensor_inverse(site: Site, a: Array) -> Array:
     return jnp.linalg.tensorinv(jnp.asarray(a), site.op.ind)
 
 
 @rule(TensorSolve)
-def tensor_solve(site: Site, a: Any, b: Any) -> Any:
+def tensor_solve(site: Site, a: Array, b: Array) -> Array:
     return jnp.linalg.tensorsolve(jnp.asarray(a), jnp.asarray(b), site.op.axes)
 
 
 @rule(Lstsq)
-def least_squares(site: Site, a: Any, b: Any, rcond: Any) -> Any:
+def least_squares(site: Site, a: Array, b: Array, rcond: Any) -> tuple[jax.Array, ...]:
     return jnp.linalg.lstsq(jnp.asarray(a), jnp.asarray(b), rcond)
 
 
@@ -33,12 +35,14 @@ def least_squares(site: Site, a: Any, b: Any, rcond: Any) -> Any:
 
 
 @rule(LUFactorTridiagonal)
-def tridiagonal_factors(site: Site, below: Any, diagonal: Any, above: Any) -> Any:
+def tridiagonal_factors(
+    site: Site, below: Array, diagonal: Array, above: Array
+) -> tuple[jax.Array, ...]:
     dtype = site.out.type.dtype
     below, diagonal, above = (jnp.asarray(x, dtype) for x in (below, diagonal, above))
     n = diagonal.shape[0]
 
-    def eliminate(row: Any, xs: Any) -> Any:
+    def eliminate(row: tuple[jax.Array, ...], xs: tuple[jax.Array, ...]) -> Any:
         """One row from the next, the larger of whose two first elements is the pivot."""
         (d, u), (i, low, d_next, u_next) = row, xs
         swaps = jnp.abs(low) > jnp.abs(d)
@@ -60,8 +64,8 @@ def tridiagonal_factors(site: Site, below: Any, diagonal: Any, above: Any) -> An
 
 @rule(SolveLUFactorTridiagonal)
 def tridiagonal_solve(
-    site: Site, factors: Any, diagonal: Any, above: Any, fill: Any, places: Any, b: Any
-) -> Any:
+    site: Site, factors: Array, diagonal: Array, above: Array, fill: Array, places: Array, b: Array
+) -> Array:
     dtype = site.out.type.dtype
     arrays = (jnp.asarray(x, dtype) for x in (factors, diagonal, above, fill, b))
     factors, diagonal, above, fill, b = arrays
@@ -73,12 +77,12 @@ def tridiagonal_solve(
     return _upper(diagonal, *padded, _lower(factors, swaps, b), False)
 
 
-def _padded(x: Any, n: int) -> Any:
+def _padded(x: jax.Array, n: int) -> jax.Array:
     return jnp.concatenate([x, jnp.zeros(n - x.shape[0], x.dtype)])
 
 
-def _lower(factors: Any, swaps: Any, b: Any) -> Any:
-    def step(x: Any, row: Any) -> Any:
+def _lower(factors: jax.Array, swaps: jax.Array, b: jax.Array) -> jax.Array:
+    def step(x: jax.Array, row: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         factor, swap, y = row
         first, second = jnp.where(swap, y, x), jnp.where(swap, x, y)
         return second - factor * first, first
@@ -87,8 +91,8 @@ def _lower(factors: Any, swaps: Any, b: Any) -> Any:
     return jnp.concatenate([rows, last[None]])
 
 
-def _lower_transposed(factors: Any, swaps: Any, b: Any) -> Any:
-    def step(y: Any, row: Any) -> Any:
+def _lower_transposed(factors: jax.Array, swaps: jax.Array, b: jax.Array) -> jax.Array:
+    def step(y: jax.Array, row: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         factor, swap, x = row
         new = x - factor * y
         return jnp.where(swap, y, new), jnp.where(swap, new, y)
@@ -97,12 +101,14 @@ def _lower_transposed(factors: Any, swaps: Any, b: Any) -> Any:
     return jnp.concatenate([first[None], rows])
 
 
-def _upper(diagonal: Any, above: Any, fill: Any, b: Any, transposed: bool) -> Any:
+def _upper(
+    diagonal: jax.Array, above: jax.Array, fill: jax.Array, b: jax.Array, transposed: bool
+) -> jax.Array:
     """From the last row up; or its transpose, from the first row down."""
     if transposed:
         above, fill = jnp.roll(above, 1), jnp.roll(fill, 2)
 
-    def step(before: Any, row: Any) -> Any:
+    def step(before: tuple[jax.Array, jax.Array], row: tuple[jax.Array, ...]) -> Any:
         d, u, f, y = row
         x = (y - u * before[0] - f * before[1]) / d
         return (x, before[0]), x

@@ -7,6 +7,7 @@ them. A mask is the places where it is true. Slices are taken first; what is lef
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +34,13 @@ from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.padded_array import PaddedArray, as_padded, places_of
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded, places_of
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
-def read(site: Site, x: Any, *values: Any) -> Any:
+def read(site: Site, x: AnyArray, *values: AnyArray) -> Any:
     slices, arrays, fits = _entries(site, x, values)
     if slices is not None:
         x = read_part(site, x, slices)
@@ -54,7 +56,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
 
 
 @trace_rule(AdvancedIncSubtensor1, AdvancedIncSubtensor)
-def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
+def write(site: Site, x: AnyArray, y: AnyArray, *values: AnyArray) -> Any:
     slices, arrays, fits = _entries(site, x, values)
     part = x if slices is None else read_part(site, x, slices)
     at = _places(site, part, arrays)
@@ -79,11 +81,13 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
 
 
 @trace_rule(Nonzero)
-def nonzero(site: Site, x: Any) -> Any:
-    return places_of(x.masked(0) if isinstance(x, PaddedArray) else x)
+def nonzero(site: Site, x: AnyArray) -> Any:
+    return places_of(x.masked(0) if isinstance(x, PaddedArray) else jnp.asarray(x))
 
 
-def _entries(site: Site, x: Any, values: Any) -> tuple[list[Any] | None, dict[int, Any], Any]:
+def _entries(
+    site: Site, x: AnyArray, values: Sequence[AnyArray]
+) -> tuple[list[Any] | None, dict[int, Any], Any]:
     """The slices of the index, None where all are whole; its arrays, by axis; whether its masks fit.
 
     A mask is the places where it is true, along each of its axes.
@@ -107,7 +111,7 @@ def _entries(site: Site, x: Any, values: Any) -> tuple[list[Any] | None, dict[in
     return (None if all(s == whole for s in slices) else slices), arrays, fits
 
 
-def _mask_fits(site: Site, mask: Any, axis: int, x: Any) -> Any:
+def _mask_fits(site: Site, mask: AnyArray, axis: int, x: AnyArray) -> Any:
     """Whether ``mask``, which begins at ``axis``, is as long as ``x``, where only the run tells.
 
     Raises IndexError where it is known not to be.
@@ -119,7 +123,7 @@ def _mask_fits(site: Site, mask: Any, axis: int, x: Any) -> Any:
     return jnp.all(jnp.stack([jnp.asarray(n == m) for n, m in zip(of_mask, of_x, strict=True)]))
 
 
-def _lengths(x: Any) -> list[Any]:
+def _lengths(x: AnyArray) -> list[Any]:
     if not isinstance(x, PaddedArray):
         return list(np.shape(x))
     return [x.length if k == x.axis else n for k, n in enumerate(x.data.shape)]
@@ -145,7 +149,7 @@ class _Places:
     padded: int | None
     index_axis: int | None
 
-    def leading(self, x: Any) -> Any:
+    def leading(self, x: AnyArray) -> Any:
         data = x.data if isinstance(x, PaddedArray) else jnp.asarray(x)
         return jnp.moveaxis(data, self.axes, range(len(self.axes)))
 
@@ -162,15 +166,15 @@ class _Places:
         n = len(self.index_shape)
         return range(n), range(self.begin, self.begin + n)
 
-    def in_place(self, data: Any) -> Any:
+    def in_place(self, data: Array) -> Any:
         """``data``, the axes of the index in front, with these where they belong."""
         return jnp.moveaxis(data, *self._of_index)
 
-    def in_front(self, data: Any) -> Any:
+    def in_front(self, data: Array) -> Any:
         return jnp.moveaxis(data, *self._of_index[::-1])
 
 
-def _places(site: Site, x: Any, arrays: dict[int, Any]) -> _Places:
+def _places(site: Site, x: AnyArray, arrays: dict[int, Any]) -> _Places:
     axes = tuple(arrays)
     others = [k for k in range(np.ndim(x)) if k not in arrays]
     lengths, room = _lengths(x), np.shape(x.data if isinstance(x, PaddedArray) else x)
@@ -225,7 +229,7 @@ def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None,
     return arrays, length, from_end, jnp.all(jnp.stack(same))
 
 
-def _written(site: Site, y: Any, at: _Places) -> tuple[Any, Any]:
+def _written(site: Site, y: AnyArray, at: _Places) -> tuple[Any, Any]:
     """The values to write, with the axes of the index in front; whether there are as many as places."""
     shape = at.in_place(np.empty(at.index_shape + at.shape[len(at.axes) :], bool)).shape
     missing = len(shape) - np.ndim(y)

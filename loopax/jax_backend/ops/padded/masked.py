@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
+from jax.typing import ArrayLike
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, ZeroGrad
 from pytensor.raise_op import CheckAndRaise
@@ -29,22 +31,23 @@ from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
+from loopax.numerics.arrays import Array
 
 
 @trace_rule(Scan, Call, Cond)
-def passed_on(site: Site, *values: Any) -> Any:
+def passed_on(site: Site, *values: AnyArray) -> Any:
     """To bodies, whose ops have rules of their own."""
     return convert_arrays(site, values)
 
 
 @trace_rule(Elemwise)
-def elementwise(site: Site, *values: Any) -> Any:
+def elementwise(site: Site, *values: AnyArray) -> Any:
     return _of_rows(site, values, ())
 
 
 @trace_rule(UnravelIndex, RavelMultiIndex)
-def index_of_several(site: Site, *values: Any) -> Any:
+def index_of_several(site: Site, *values: AnyArray) -> Any:
     *indices, lengths = values
     if isinstance(lengths, PaddedArray):
         refuse_trace(site)
@@ -70,7 +73,9 @@ def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list
     return [PaddedArray(_where_equal(site, x, length, traces), length, axis) for x in outs]
 
 
-def _where_equal(site: Site, x: Any, length: Any, traces: Sequence[PaddedArray]) -> Any:
+def _where_equal(
+    site: Site, x: jax.Array, length: Array | int, traces: Sequence[PaddedArray]
+) -> Any:
     """``x``; no numbers where the lengths differ, which cannot raise while a program runs."""
     others = [t.length for t in traces if t.length is not length]
     if not others:
@@ -80,7 +85,7 @@ def _where_equal(site: Site, x: Any, length: Any, traces: Sequence[PaddedArray])
 
 
 @trace_rule(CheckAndRaise)
-def check(site: Site, x: Any, *conditions: Any) -> Any:
+def check(site: Site, x: PaddedArray, *conditions: ArrayLike) -> Any:
     """Check the rows that count."""
     conditions = tuple(c.masked(True) if isinstance(c, PaddedArray) else c for c in conditions)
     if not isinstance(x, PaddedArray):
@@ -100,7 +105,7 @@ def dimshuffle(site: Site, x: PaddedArray) -> Any:
 
 
 @trace_rule(SpecifyShape)
-def specify_shape(site: Site, x: PaddedArray, *lengths: Any) -> Any:
+def specify_shape(site: Site, x: PaddedArray, *lengths: Array) -> Any:
     asked = lengths[x.axis]
     if asked is None:
         return x
@@ -118,13 +123,13 @@ def shape_i(site: Site, x: PaddedArray) -> Any:
     return x.length if site.op.i == x.axis else np.asarray(x.data.shape[site.op.i])
 
 
-def _least(dtype: Any) -> Any:
+def _least(dtype: np.dtype) -> Any:
     if dtype.kind == "b":
         return False
     return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min
 
 
-def _greatest(dtype: Any) -> Any:
+def _greatest(dtype: np.dtype) -> Any:
     if dtype.kind == "b":
         return True
     return np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
@@ -160,7 +165,7 @@ def argmax(site: Site, x: PaddedArray) -> Any:
     return jnp.where(x.length > 0, x.positions(axes).in_array(result), result)
 
 
-def _reduced(site: Site, x: PaddedArray, neutral: Any, of_some: bool) -> Any:
+def _reduced(site: Site, x: PaddedArray, neutral: int | float, of_some: bool) -> Any:
     """``of_some`` says that there is no result without a row."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     if x.axis in axes:
@@ -189,17 +194,17 @@ def cumulated(site: Site, x: PaddedArray) -> Any:
 
 
 @trace_rule(Dot)
-def dot(site: Site, a: Any, b: Any) -> Any:
+def dot(site: Site, a: AnyArray, b: AnyArray) -> Any:
     of_a, of_b = ("k", "ik")[np.ndim(a) - 1], ("k", "kj")[np.ndim(b) - 1]
     return _contracted(site, a, b, of_a, of_b)
 
 
 @trace_rule(BatchedDot)
-def batched_dot(site: Site, a: Any, b: Any) -> Any:
+def batched_dot(site: Site, a: AnyArray, b: AnyArray) -> Any:
     return _contracted(site, a, b, "nik"[: np.ndim(a)], "nkj"[: np.ndim(b)])
 
 
-def _contracted(site: Site, a: Any, b: Any, of_a: str, of_b: str) -> Any:
+def _contracted(site: Site, a: AnyArray, b: AnyArray, of_a: str, of_b: str) -> Any:
     """The product of ``a`` and ``b``, whose axes have letters: along ``k`` it is a sum."""
     pairs = ((a, of_a), (b, of_b))
     names = {of[x.axis] for x, of in pairs if isinstance(x, PaddedArray)}
@@ -221,7 +226,7 @@ def _contracted(site: Site, a: Any, b: Any, of_a: str, of_b: str) -> Any:
 
 
 @trace_rule(Blockwise)
-def blockwise(site: Site, *values: Any) -> Any:
+def blockwise(site: Site, *values: AnyArray) -> Any:
     """Rows of the batch are rows; along an axis within a row the core op has a rule of its own."""
     batch_ndim = site.op.batch_ndim(site.node)
     are_batches = {x.axis < batch_ndim for x in values if isinstance(x, PaddedArray)}

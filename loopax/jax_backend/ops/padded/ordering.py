@@ -10,23 +10,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pytensor.graph.basic import Variable
 from pytensor.tensor.extra_ops import SearchsortedOp, Unique
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from loopax.jax_backend.ops.sorting import sorted_axis
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
 
 
-def _last(dtype: Any) -> Any:
+def _last(dtype: np.dtype) -> Any:
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.nan
     return True if dtype.kind == "b" else jnp.iinfo(dtype).max
 
 
 @trace_rule(SortOp, ArgSortOp)
-def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
+def sort(site: Site, x: PaddedArray, *axis: AnyArray) -> Any:
     along = sorted_axis(site)
     if along is None:
         x = x.raveled()
@@ -38,7 +39,7 @@ def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
 
 
 @trace_rule(SearchsortedOp)
-def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
+def searchsorted(site: Site, a: AnyArray, v: Variable, *sorter: AnyArray) -> Any:
     """The places of each row of ``v``; nothing is behind the end of ``a``."""
     if any(isinstance(s, PaddedArray) for s in sorter) or (sorter and isinstance(a, PaddedArray)):
         refuse_trace(site)
@@ -51,7 +52,7 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
 
 
 @trace_rule(Unique)
-def unique(site: Site, x: Any, *axis: Any) -> Any:
+def unique(site: Site, x: AnyArray, *axis: AnyArray) -> Any:
     """At most as many as there are elements. Those behind the end repeat the last one, and add none."""
     op = site.op
     if op.axis is not None and np.ndim(x) != 1:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
@@ -22,22 +23,23 @@ from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
 
 @trace_rule(Subtensor)
-def subtensor(site: Site, x: Any, *indices: Any) -> Any:
+def subtensor(site: Site, x: AnyArray, *indices: ArrayLike) -> Any:
     return read_part(site, x, indices_from_subtensor(indices, site.op.idx_list))
 
 
 @trace_rule(IncSubtensor)
-def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
+def inc_subtensor(site: Site, x: AnyArray, y: AnyArray, *indices: ArrayLike) -> Any:
     entries = indices_from_subtensor(indices, site.op.idx_list)
     return write_part(site, x, y, entries, site.op.set_instead_of_inc)
 
 
-def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
+def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> Any:
     """``x[entries]``, each of the entries a slice or a number."""
     if _is_known(x, entries):
         return jnp.asarray(x)[tuple(entries)]
@@ -54,10 +56,11 @@ def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
     return or_refused(site.context, (k >= 0) & (k < x.length), row)
 
 
-def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -> Any:
+def write_part(site: Site, x: AnyArray, y: AnyArray, entries: Sequence[Any], sets: bool) -> Any:
     """``x`` with ``y`` at ``x[entries]``, or added to what is there."""
-    if _is_known(x, entries) and not isinstance(y, PaddedArray):
+    if _is_known(x, entries):
         place = jnp.asarray(x).at[tuple(entries)]
+        y = _fitted(site, y, jax.eval_shape(place.get).shape) if isinstance(y, PaddedArray) else y
         return place.set(y) if sets else place.add(y)
     at = _place(site, x, entries)
     x = _leading(x, at.axis)
@@ -69,6 +72,8 @@ def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -
         y, legal = _written(site, y, ndim, at.found, length, bound)
         y = or_refused(site.context, legal, jnp.asarray(y, x.dtype))
     else:
+        if isinstance(y, PaddedArray):
+            refuse_trace(site)
         k = jnp.where(at.first < 0, at.first + x.length, at.first)
         legal = (k >= 0) & (k < x.length)
         rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
@@ -80,7 +85,13 @@ def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -
     return PaddedArray(jnp.moveaxis(written.data, 0, at.axis), x.length, at.axis)
 
 
-def _is_known(x: Any, entries: Sequence[Any]) -> bool:
+def _fitted(site: Site, y: PaddedArray, shape: tuple[int, ...]) -> jax.Array:
+    """``y`` as an array for a part of ``shape``; no numbers where it has another length."""
+    n = shape[y.axis + len(shape) - y.ndim]
+    return or_refused(site.context, y.length == n, y.fitted(n).data)
+
+
+def _is_known(x: AnyArray, entries: Sequence[Any]) -> bool:
     """Whether the lengths of ``x[entries]`` are known while JAX traces."""
     return not isinstance(x, PaddedArray) and not any(
         map(is_traced, jax.tree.leaves([_parts(e) for e in entries]))
@@ -101,7 +112,7 @@ class _Place:
     found: int
 
 
-def _place(site: Site, x: Any, index: Sequence[Any]) -> _Place:
+def _place(site: Site, x: AnyArray, index: Sequence[Any]) -> _Place:
     entries = [*index, *[slice(None)] * (np.ndim(x) - len(index))]
     open_axes = [
         k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
@@ -114,13 +125,15 @@ def _place(site: Site, x: Any, index: Sequence[Any]) -> _Place:
     return _Place(axis, first, tuple(rest), sum(isinstance(e, slice) for e in rest[:axis]))
 
 
-def _leading(x: Any, axis: int) -> PaddedArray:
+def _leading(x: AnyArray, axis: int) -> PaddedArray:
     """The padded array with its rows along the first axis."""
     x = as_padded(x, axis)
     return PaddedArray(jnp.moveaxis(x.data, axis, 0), x.length) if axis else x
 
 
-def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) -> tuple[Any, Any]:
+def _written(
+    site: Site, y: AnyArray, ndim: int, axis: int, length: jax.Array, bound: int
+) -> tuple[Any, Any]:
     """The rows to write to ``length`` rows along ``axis``, with room for ``bound``; whether they fit.
 
     Its rows are along the first axis of what is returned.
@@ -138,16 +151,16 @@ def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) 
     return jnp.moveaxis(y.reshape(*[1] * missing, *y.shape), axis, 0), legal
 
 
-def _parts(k: Any) -> Any:
+def _parts(k: object) -> Any:
     return [k.start, k.stop, k.step] if isinstance(k, slice) else k
 
 
-def _slice(k: slice, n: Any) -> tuple[Any, int, Any]:
+def _slice(k: slice, n: Array | int) -> tuple[Any, int, Any]:
     """Start, step and length of ``k`` in ``n`` rows, as Python's ``slice.indices`` has them."""
     step = 1 if k.step is None else int(k.step)
     low, high = (0, n) if step > 0 else (-1, n - 1)
 
-    def end(x: Any, default: Any) -> Any:
+    def end(x: Any, default: Array | int) -> Any:
         return default if x is None else jnp.clip(jnp.where(x < 0, x + n, x), low, high)
 
     start, stop = end(k.start, low if step > 0 else high), end(k.stop, high if step > 0 else low)
@@ -163,7 +176,7 @@ def _most_rows(k: slice, bound: int) -> int:
 
 
 @trace_rule(Join)
-def join(site: Site, *values: Any) -> Any:
+def join(site: Site, *values: AnyArray) -> Any:
     """Row ``j`` comes from the part it falls in, whose rows lie behind the room of those before."""
     axis, parts = axis_of(site), joined_by(site.op, values)
     traces = [p for p in parts if isinstance(p, PaddedArray)]
@@ -179,7 +192,8 @@ def join(site: Site, *values: Any) -> Any:
         return PaddedArray(joined, traces[0].length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
     whole = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
-    row, begins, room = jnp.arange(whole.shape[axis]), 0, 0
+    row, room = jnp.arange(whole.shape[axis]), 0
+    begins: Array | int = 0
     order = row
     for p in pieces[:-1]:
         begins, room = begins + p.length, room + p.bound
@@ -188,7 +202,7 @@ def join(site: Site, *values: Any) -> Any:
 
 
 @trace_rule(Split)
-def split(site: Site, x: Any, *entries: Any) -> Any:
+def split(site: Site, x: AnyArray, *entries: AnyArray) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
     axis = axis_of(site)
     parts = lengths_of(site, site.node.inputs[-1])

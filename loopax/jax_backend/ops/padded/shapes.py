@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from pytensor.graph.basic import Variable
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Sum
@@ -28,16 +29,17 @@ from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
+from loopax.numerics.arrays import Array
 
 
 @trace_rule(Reshape)
-def reshape(site: Site, x: Any, shape: Any) -> Any:
+def reshape(site: Site, x: PaddedArray, shape: Array) -> Any:
     return _reshaped(site, x, lengths_of(site, site.node.inputs[1]))
 
 
 @trace_rule(JoinDims)
-def join_dims(site: Site, x: PaddedArray, *axis: Any) -> Any:
+def join_dims(site: Site, x: PaddedArray, *axis: Array) -> Any:
     first, n = site.op.start_axis, site.op.n_axes
     lengths = _lengths_of_array(x)
     joined = lengths[first : first + n]
@@ -48,7 +50,7 @@ def join_dims(site: Site, x: PaddedArray, *axis: Any) -> Any:
 
 
 @trace_rule(SplitDims)
-def split_dims(site: Site, x: Any, dims: Any) -> Any:
+def split_dims(site: Site, x: PaddedArray, dims: Array) -> Any:
     if not isinstance(x, PaddedArray):
         refuse_trace(site)
     axis, lengths = site.op.axis, _lengths_of_array(x)
@@ -56,7 +58,7 @@ def split_dims(site: Site, x: Any, dims: Any) -> Any:
     return _reshaped(site, x, [*lengths[:axis], *new, *lengths[axis + 1 :]])
 
 
-def _reshaped(site: Site, x: Any, asked: list[_Length]) -> Any:
+def _reshaped(site: Site, x: PaddedArray, asked: list[_Length]) -> Any:
     """``x`` of the lengths ``asked``, of which one may be open: each element keeps its flat position."""
     if not isinstance(x, PaddedArray):
         refuse_trace(site)
@@ -133,7 +135,7 @@ class _Length:
     is_count: bool = False
 
 
-def lengths_of(site: Site, v: Any) -> list[_Length]:
+def lengths_of(site: Site, v: Variable) -> list[_Length]:
     """The lengths that the vector ``v`` is made of, or the elements of an array on the way to it."""
     op, inputs = (None, []) if v.owner is None else (v.owner.op, v.owner.inputs)
     if isinstance(op, MakeVector):
@@ -165,7 +167,7 @@ def _lengths_of_array(x: PaddedArray) -> list[_Length]:
     return lengths
 
 
-def _length(site: Site, v: Any) -> _Length:
+def _length(site: Site, v: Variable) -> _Length:
     known, interval = _known(site, v), known_interval(site.frame, v)
     most = None if interval is None else max(interval[1], 0)
     is_sum = v.owner is not None and isinstance(v.owner.op, Sum)
@@ -174,7 +176,7 @@ def _length(site: Site, v: Any) -> _Length:
 
 
 @trace_rule(Alloc)
-def alloc(site: Site, value: Any, *lengths: Any) -> Any:
+def alloc(site: Site, value: AnyArray, *lengths: Array) -> Any:
     if isinstance(value, PaddedArray):
         return _spread(site, value)
     return _filled(site, value, [(k, x) for k, x in enumerate(lengths)], skipped=1)
@@ -192,12 +194,12 @@ def _spread(site: Site, trace: PaddedArray) -> PaddedArray:
 
 
 @trace_rule(AllocEmpty)
-def alloc_empty(site: Site, *lengths: Any) -> Any:
+def alloc_empty(site: Site, *lengths: Array) -> Any:
     zero = np.zeros((), site.out.type.dtype)
     return _filled(site, zero, [(k, x) for k, x in enumerate(lengths)], skipped=0)
 
 
-def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
+def _filled(site: Site, value: Array, lengths: Any, skipped: int) -> Any:
     """An array with one length that is only known when the program runs."""
     known = [_known(site, site.node.inputs[skipped + k]) for k, _ in lengths]
     open_axes = [k for k, n in enumerate(known) if n is None]
@@ -221,7 +223,7 @@ def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
     return PaddedArray(data, length, axis)
 
 
-def _known(site: Site, v: Any) -> int | None:
+def _known(site: Site, v: Variable) -> int | None:
     """The value of the integer ``v`` where it is known: also of a length, of a trace, across its rows."""
     x = site.frame.read(v)
     if not is_traced(x):
@@ -238,7 +240,7 @@ def _room(site: Site, k: int) -> int:
 
 
 @trace_rule(ARange)
-def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
+def arange(site: Site, start: Array, stop: Array, step: Array) -> Any:
     if is_traced(start) or is_traced(step) or int(step) <= 0:
         refuse_trace(site)
     bound = len(range(int(start), _room(site, 1), int(step)))
@@ -248,7 +250,7 @@ def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
 
 
 @trace_rule(FitRows)
-def fit_rows(site: Site, x: Any, length: Any) -> Any:
+def fit_rows(site: Site, x: PaddedArray, length: Array) -> Any:
     """The last ``length`` rows, zeros behind them where there are fewer."""
     x = as_padded(x)
     if x.axis:
@@ -262,7 +264,7 @@ def fit_rows(site: Site, x: Any, length: Any) -> Any:
 
 
 @trace_rule(KeepRows)
-def keep_rows(site: Site, x: Any, count: Any, length: Any) -> Any:
+def keep_rows(site: Site, x: AnyArray, count: Array, length: Array) -> Any:
     """The first ``count`` rows, zeros behind them; with ``last`` the last ones, zeros before them."""
     x = as_padded(x)
     if x.axis:

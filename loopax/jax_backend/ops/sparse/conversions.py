@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,15 +36,16 @@ from loopax.jax_backend.values.sparse_entries import (
     nonzeros,
     todense,
 )
+from loopax.numerics.arrays import Array
 
 
 @rule(DenseFromSparse)
-def dense_from_sparse(site: Site, x: OrderedBCOO) -> Any:
+def dense_from_sparse(site: Site, x: OrderedBCOO) -> Array:
     return todense(x, regular=not site.op.sparse_grad)
 
 
 @rule(SparseFromDense)
-def sparse_from_dense(site: Site, x: Any) -> OrderedBCOO:
+def sparse_from_dense(site: Site, x: Array) -> OrderedBCOO:
     """A sparse matrix with as many entries as ``x`` has elements: where it is 0 there is padding."""
     return from_dense(x, site.op.format)
 
@@ -71,18 +73,18 @@ def sort_indices(site: Site, x: OrderedBCOO) -> OrderedBCOO:
 
 
 @rule(ColScaleCSC)
-def scale_columns(site: Site, x: OrderedBCOO, s: Any) -> OrderedBCOO:
+def scale_columns(site: Site, x: OrderedBCOO, s: Array) -> OrderedBCOO:
     _check_length(site, s, x.shape[1])
     return with_data(x, x.data * factor(s, x, x.places[1]))
 
 
 @rule(RowScaleCSC)
-def scale_rows(site: Site, x: OrderedBCOO, s: Any) -> OrderedBCOO:
+def scale_rows(site: Site, x: OrderedBCOO, s: Array) -> OrderedBCOO:
     _check_length(site, s, x.shape[0])
     return with_data(x, x.data * factor(s, x, x.places[0]))
 
 
-def _check_length(site: Site, s: Any, length: int) -> None:
+def _check_length(site: Site, s: Array, length: int) -> None:
     if s.shape != (length,):
         raise ValueError(
             f"{site.op} needs a vector of length {length}, got one of shape {s.shape}."
@@ -90,7 +92,7 @@ def _check_length(site: Site, s: Any, length: int) -> None:
 
 
 @rule(Diag)
-def diagonal(site: Site, x: OrderedBCOO) -> Any:
+def diagonal(site: Site, x: OrderedBCOO) -> Array:
     m, n = x.shape
     if m != n:
         raise ValueError(f"Diag takes a square matrix, got one of shape {x.shape}.")
@@ -100,7 +102,7 @@ def diagonal(site: Site, x: OrderedBCOO) -> Any:
 
 
 @rule(SpSum)
-def sparse_sum(site: Site, x: OrderedBCOO) -> Any:
+def sparse_sum(site: Site, x: OrderedBCOO) -> Array:
     places = (x.row, x.col) if site.op.structured else x.places
     if site.op.axis is None:  # hidden entries are 0, and have a derivative
         return jnp.sum(jnp.where(places[0] < x.shape[0], x.data, jnp.zeros_like(x.data)))
@@ -123,7 +125,7 @@ def stack(site: Site, *blocks: OrderedBCOO) -> OrderedBCOO:
 
 
 @rule(SparseBlockDiagonal)
-def block_diagonal(site: Site, *blocks: Any) -> OrderedBCOO:
+def block_diagonal(site: Site, *blocks: Array | OrderedBCOO) -> OrderedBCOO:
     """The block-diagonal matrix; all elements of a dense block are stored, as in SciPy."""
     form = site.op.format
     matrices = [b if isinstance(b, OrderedBCOO) else all_of(b, form) for b in blocks]
@@ -132,7 +134,12 @@ def block_diagonal(site: Site, *blocks: Any) -> OrderedBCOO:
     return _placed(site, matrices, offsets, ends[-1])
 
 
-def _placed(site: Site, blocks: Any, offsets: Any, shape: Any) -> OrderedBCOO:
+def _placed(
+    site: Site,
+    blocks: Sequence[OrderedBCOO],
+    offsets: Sequence[tuple[int | np.integer, int | np.integer]],
+    shape: Sequence[int] | np.ndarray,
+) -> OrderedBCOO:
     """One matrix of blocks, each moved by its offset. SciPy merges duplicates where it converts."""
     form, dtype = site.out.type.format, site.out.type.dtype
     if any(b.format != form for b in blocks):
@@ -151,7 +158,7 @@ def _placed(site: Site, blocks: Any, offsets: Any, shape: Any) -> OrderedBCOO:
 
 
 @rule(ConstructSparseFromList)
-def construct_from_list(site: Site, shape: Any, values: Any, where: Any) -> OrderedBCOO:
+def construct_from_list(site: Site, shape: Array, values: Array, where: Array) -> OrderedBCOO:
     """Row ``k`` of ``values`` in row ``where[k]``, in CSC format."""
     rows, cols = values.shape
     minor = (np if known(where) else jnp).tile(where, cols)

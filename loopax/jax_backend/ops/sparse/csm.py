@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.values.sparse import OrderedBCOO, known, ordered
 from loopax.jax_backend.values.sparse_entries import lookup
+from loopax.numerics.arrays import Array
 
 # What stands in for the value of an entry that is padding: in the domain of every function that
 # PyTensor applies to entries, with a finite derivative there. It is left out again afterwards.
@@ -54,7 +56,7 @@ def _check_readers(site: Site) -> None:
         )
 
 
-def major_of(pointers: Any, n_entries: int) -> Any:
+def major_of(pointers: Array, n_entries: int) -> Array:
     """The row of each entry of a CSR matrix, from its ``indptr``; its length for what is beyond."""
     if known(pointers):
         return np.searchsorted(np.asarray(pointers), np.arange(n_entries), "right") - 1
@@ -62,7 +64,14 @@ def major_of(pointers: Any, n_entries: int) -> Any:
 
 
 def from_parts(
-    format: str, data: Any, minor: Any, pointers: Any, shape: Any, *, exact: bool, unique: bool
+    format: str,
+    data: Array,
+    minor: Array,
+    pointers: Array,
+    shape: Sequence[int] | np.ndarray,
+    *,
+    exact: bool,
+    unique: bool,
 ) -> OrderedBCOO:
     """The matrix of SciPy's arrays, of which what lies beyond ``indptr[-1]`` is padding."""
     m, n = (int(k) for k in shape)
@@ -101,7 +110,7 @@ def _check_range(minor: np.ndarray, width: int) -> None:
 
 
 @rule(CSM)
-def csm(site: Site, data: Any, indices: Any, pointers: Any, shape: Any) -> OrderedBCOO:
+def csm(site: Site, data: Array, indices: Array, pointers: Array, shape: Array) -> OrderedBCOO:
     """From SciPy's arrays. The shape must be known while JAX traces.
 
     Whether traced ``indptr`` use all of ``data`` is known where they are those of another matrix.
@@ -134,7 +143,9 @@ def _source(node: Apply) -> Variable | None:
 
 
 @rule(CSMGrad, CSMGradC)
-def csm_grad(site: Site, data: Any, minor: Any, pointers: Any, shape: Any, *gradient: Any) -> Any:
+def csm_grad(
+    site: Site, data: Array, minor: Array, pointers: Array, shape: Array, *gradient: Array
+) -> Array:
     """The gradient's value at each entry, duplicates in it added up; 0 where it has no entry."""
     m, n = (int(k) for k in np.asarray(site.static(3)))
     length = len(pointers) - 1

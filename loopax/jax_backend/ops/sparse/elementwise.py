@@ -7,8 +7,8 @@ many there are is not known while JAX traces, so these have padding.
 from __future__ import annotations
 
 import operator
-from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytensor.sparse.math as psm
 from pytensor.scalar import upcast
@@ -26,6 +26,7 @@ from loopax.jax_backend.values.sparse_entries import (
     nonzeros,
     todense,
 )
+from loopax.numerics.arrays import Array
 
 # The classes have other names in each release of PyTensor; their instances do not.
 _COMPARISONS = {
@@ -40,12 +41,12 @@ _TWO_SPARSE = {type(getattr(psm, f"{k}_s_s")): f for k, f in _COMPARISONS.items(
 _WITH_DENSE = {type(getattr(psm, f"{k}_s_d")): f for k, f in _COMPARISONS.items()}
 
 
-def _same_shape(site: Site, x: Any, y: Any) -> None:
+def _same_shape(site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO) -> None:
     if x.shape != y.shape:
         raise ValueError(f"{site.op} of matrices of the shapes {x.shape} and {y.shape}.")
 
 
-def _as_out(site: Site, x: Any) -> Any:
+def _as_out(site: Site, x: Array) -> jax.Array:
     return jnp.asarray(x, site.out.type.dtype)
 
 
@@ -69,13 +70,13 @@ def add_entries(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
 
 
 @rule(type(psm.add_s_d))
-def add_dense(site: Site, x: OrderedBCOO, y: Any) -> Any:
+def add_dense(site: Site, x: OrderedBCOO, y: Array) -> Array:
     _same_shape(site, x, y)
     return _as_out(site, y).at[x.row, x.col].add(_as_out(site, x.data), mode="drop")
 
 
 @rule(type(psm.structured_add_s_v))
-def add_vector(site: Site, x: OrderedBCOO, y: Any) -> OrderedBCOO:
+def add_vector(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
     """``y[j]`` added to each element of column ``j`` that is not 0."""
     _check_vector(site, x, y)
     x = merged(x)
@@ -91,7 +92,7 @@ def multiply_sparse(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
 
 
 @rule(type(psm.mul_s_d))
-def multiply_dense(site: Site, x: OrderedBCOO, y: Any) -> OrderedBCOO:
+def multiply_dense(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
     """By a scalar, or by the elements of ``y`` at the entries of ``x``, which all stay."""
     data = _as_out(site, x.data)
     if y.ndim == 0:
@@ -101,14 +102,14 @@ def multiply_dense(site: Site, x: OrderedBCOO, y: Any) -> OrderedBCOO:
 
 
 @rule(type(psm.mul_s_v))
-def multiply_vector(site: Site, x: OrderedBCOO, y: Any) -> OrderedBCOO:
+def multiply_vector(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
     """Column ``j`` times ``y[j]``. What is not stored stays 0, where ``y`` is infinite too."""
     _check_vector(site, x, y)
     x = merged(x)
     return nonzeros(with_data(x, _as_out(site, x.data) * factor(y, x, x.places[1])))
 
 
-def _check_vector(site: Site, x: OrderedBCOO, y: Any) -> None:
+def _check_vector(site: Site, x: OrderedBCOO, y: Array) -> None:
     if y.shape != (x.shape[1],):
         raise ValueError(
             f"{site.op} of a matrix of shape {x.shape} and a vector of shape {y.shape}."
@@ -129,7 +130,7 @@ def compare_sparse(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
 
 
 @rule(*_WITH_DENSE)
-def compare_dense(site: Site, x: OrderedBCOO, y: Any) -> Any:
+def compare_dense(site: Site, x: OrderedBCOO, y: Array) -> Array:
     _same_shape(site, x, y)
     dtype = upcast(*[v.type.dtype for v in site.node.inputs])
     compare = _WITH_DENSE[type(site.op)]

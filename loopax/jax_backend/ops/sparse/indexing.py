@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,11 +20,12 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.values.sparse import OrderedBCOO, arrange, known, ordered
 from loopax.jax_backend.values.sparse_entries import groups, lookup, select
+from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
 
 @rule(GetItem2d)
-def slices(site: Site, x: OrderedBCOO, *bounds: Any) -> OrderedBCOO:
+def slices(site: Site, x: OrderedBCOO, *bounds: Array | None) -> OrderedBCOO:
     """``x[a:b:c, d:e:f]``, whose bounds must be known while JAX traces."""
     ends = [site.static(k) for k in range(1, 7)]
     ends = [None if b is None else int(b) for b in ends]
@@ -40,7 +42,13 @@ def slices(site: Site, x: OrderedBCOO, *bounds: Any) -> OrderedBCOO:
 
 
 def _moved(
-    x: OrderedBCOO, data: Any, row: Any, col: Any, keep: Any, hidden: Any, shape: Any
+    x: OrderedBCOO,
+    data: Array,
+    row: Array,
+    col: Array,
+    keep: Array | bool,
+    hidden: Array,
+    shape: Sequence[int],
 ) -> OrderedBCOO:
     """A matrix in the format of ``x`` of entries in new places, where ``keep``."""
     if not x.exact:
@@ -52,7 +60,7 @@ def _moved(
 
 
 @rule(GetItemList)
-def rows(site: Site, x: OrderedBCOO, index: Any) -> OrderedBCOO:
+def rows(site: Site, x: OrderedBCOO, index: Array) -> OrderedBCOO:
     """Row ``index[k]`` as row ``k``.
 
     Where ``index`` is traced, any row may be taken any number of times: there is room for all entries
@@ -85,7 +93,7 @@ def rows(site: Site, x: OrderedBCOO, index: Any) -> OrderedBCOO:
 
 
 @rule(GetItemListGrad)
-def rows_grad(site: Site, x: OrderedBCOO, index: Any, g: OrderedBCOO) -> OrderedBCOO:
+def rows_grad(site: Site, x: OrderedBCOO, index: Array, g: OrderedBCOO) -> OrderedBCOO:
     """Row ``k`` of ``g`` as row ``index[k]``; the last of several for one row, as PyTensor has it."""
     m, n = x.shape
     index, _ = _legal(index, m)
@@ -97,7 +105,7 @@ def rows_grad(site: Site, x: OrderedBCOO, index: Any, g: OrderedBCOO) -> Ordered
 
 
 @rule(GetItem2Lists)
-def elements(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
+def elements(site: Site, x: OrderedBCOO, row: Array, col: Array) -> Array:
     row, no_row = _legal(row, x.shape[0])
     col, no_col = _legal(col, x.shape[1])
     read = lookup(x, row, col)
@@ -105,7 +113,7 @@ def elements(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
 
 
 @rule(GetItem2ListsGrad)
-def elements_grad(site: Site, x: OrderedBCOO, row: Any, col: Any, g: Any) -> OrderedBCOO:
+def elements_grad(site: Site, x: OrderedBCOO, row: Array, col: Array, g: Array) -> OrderedBCOO:
     """``g[k]`` at ``row[k], col[k]``; the last of several for one element, as PyTensor has it."""
     row, no_row = _legal(row, x.shape[0])
     col, no_col = _legal(col, x.shape[1])
@@ -115,11 +123,11 @@ def elements_grad(site: Site, x: OrderedBCOO, row: Any, col: Any, g: Any) -> Ord
 
 
 @rule(GetItemScalar)
-def element(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
+def element(site: Site, x: OrderedBCOO, row: Array, col: Array) -> Array:
     return elements(site, x, jnp.reshape(row, 1), jnp.reshape(col, 1))[0]
 
 
-def _legal(index: Any, length: int) -> tuple[Any, Any]:
+def _legal(index: Array, length: int) -> tuple[Any, Any]:
     """``index`` counted from the start, and where there is no such row.
 
     Raises `IndexError` if there is none, and that is known while JAX traces.
@@ -136,7 +144,7 @@ def _legal(index: Any, length: int) -> tuple[Any, Any]:
     return (index + length * (index < 0)), bad
 
 
-def _last(row: Any, col: Any) -> Any:
+def _last(row: Array, col: Array) -> Array:
     """Where no later element has the same indices."""
     (group,), n = groups([(row, col)])
     order = np.arange(len(row))

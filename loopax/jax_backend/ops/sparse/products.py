@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from pytensor.sparse.math import (
     Dot,
@@ -22,25 +20,29 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.values.sparse import OrderedBCOO, transposed, with_data
 from loopax.jax_backend.values.sparse_entries import from_dense, gather, merged, product, todense
+from loopax.numerics.arrays import Array
 
 
-def dot(site: Site, x: Any, y: Any, dtype: str, *, regular: bool = True) -> Any:
+def dot(
+    site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO, dtype: str, *, regular: bool = True
+) -> Array:
     """``x @ y``, dense, where one of them is sparse and the other has one or two dimensions."""
     if x.shape[-1] != y.shape[0]:
         raise ValueError(f"{site.op} of matrices of the shapes {x.shape} and {y.shape}.")
     if not isinstance(x, OrderedBCOO):
+        assert isinstance(y, OrderedBCOO)
         return product(transposed(y), jnp.asarray(x).T, dtype, regular=regular).T
     y = todense(y, regular=True) if isinstance(y, OrderedBCOO) else y
     return product(x, y, dtype, regular=regular)
 
 
 @rule(Dot)
-def dense_dot(site: Site, x: Any, y: Any) -> Any:
+def dense_dot(site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO) -> Array:
     return dot(site, x, y, site.out.type.dtype)
 
 
 @rule(StructuredDot, TrueDot)
-def sparse_dot(site: Site, x: Any, y: Any) -> Any:
+def sparse_dot(site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO) -> Array | OrderedBCOO:
     """Where the result is sparse it has as many entries as elements: SciPy leaves out what is 0."""
     structured = isinstance(site.op, StructuredDot)
     out = dot(site, x, y, site.out.type.dtype, regular=not structured)
@@ -49,22 +51,28 @@ def sparse_dot(site: Site, x: Any, y: Any) -> Any:
 
 
 @rule(Usmm)
-def usmm(site: Site, alpha: Any, x: Any, y: Any, z: Any) -> Any:
+def usmm(site: Site, alpha: Array, x: OrderedBCOO, y: Array, z: Array) -> Array:
     dtype = site.out.type.dtype
     return jnp.asarray(alpha, dtype) * dot(site, x, y, dtype) + jnp.asarray(z, dtype)
 
 
 @rule(StructuredDotGradCSC)
-def structured_dot_grad_csc(site: Site, rows: Any, pointers: Any, b: Any, g: Any) -> Any:
+def structured_dot_grad_csc(
+    site: Site, rows: Array, pointers: Array, b: Array | OrderedBCOO, g: Array | OrderedBCOO
+) -> Array:
     return _rows_product(site, rows, major_of(pointers, len(rows)), b, g)
 
 
 @rule(StructuredDotGradCSR)
-def structured_dot_grad_csr(site: Site, cols: Any, pointers: Any, b: Any, g: Any) -> Any:
+def structured_dot_grad_csr(
+    site: Site, cols: Array, pointers: Array, b: Array | OrderedBCOO, g: Array | OrderedBCOO
+) -> Array:
     return _rows_product(site, major_of(pointers, len(cols)), cols, b, g)
 
 
-def _rows_product(site: Site, row: Any, col: Any, b: Any, g: Any) -> Any:
+def _rows_product(
+    site: Site, row: Array, col: Array, b: Array | OrderedBCOO, g: Array | OrderedBCOO
+) -> Array:
     """``(g @ b.T)[row, col]``, element by element."""
     b, g = (todense(x) if isinstance(x, OrderedBCOO) else x for x in (b, g))
     dtype = site.out.type.dtype
@@ -72,7 +80,7 @@ def _rows_product(site: Site, row: Any, col: Any, b: Any, g: Any) -> Any:
 
 
 @rule(SamplingDot)
-def sampling_dot(site: Site, x: Any, y: Any, p: OrderedBCOO) -> OrderedBCOO:
+def sampling_dot(site: Site, x: Array, y: Array, p: OrderedBCOO) -> OrderedBCOO:
     """``p * (x @ y.T)``, only at the entries of ``p``."""
     if p.shape != (x.shape[0], y.shape[0]) or x.shape[1] != y.shape[1]:
         raise ValueError(
