@@ -18,11 +18,13 @@ Measured for 100 of at most 100,000 steps on 8 numbers, value and gradient besid
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import PyTreeDef
 
 from loopax.ir.sequences import partial_at, with_items
 from loopax.jax_backend.bounded_while.bounded_steps import (
@@ -42,6 +44,8 @@ from loopax.numerics import manual_axes
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more
+# The steps taken, the states, whether the loop goes on, and whether its body stopped it.
+Carry: TypeAlias = tuple[jax.Array, Any, jax.Array, jax.Array]
 _SMALL = 1024  # elements of a constant that is kept apart for the rows of a batch that are done
 
 
@@ -54,19 +58,19 @@ def finals(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     end: Any = jax.tree.structure((inputs.states, 0, 0))
     kept: Any = jax.tree.structure(Blocks(inputs.states, 0, 0))
 
-    def value(args: Any) -> Any:
+    def value(args: Sequence[jax.Array]) -> Any:
         return jax.tree.leaves(while_loop(steps, jax.tree.unflatten(tree, args)))
 
-    def with_blocks(args: Any) -> Any:
+    def with_blocks(args: Sequence[jax.Array]) -> Any:
         return jax.tree.leaves(forward(steps, jax.tree.unflatten(tree, args)))
 
-    def with_blocks_jvp(args: Any, tangents: Any) -> Any:
+    def with_blocks_jvp(args: Sequence[jax.Array], tangents: Sequence[jax.Array | None]) -> Any:
         outs = keeping(args)
         results = outs[: end.num_leaves], outs[end.num_leaves :]
         dots = _tangents(steps, tree, args, results[1], kept, tangents, results[0])
         return outs, [*dots, *[None] * kept.num_leaves]
 
-    def jvp(args: Any, tangents: Any) -> Any:
+    def jvp(args: Sequence[jax.Array], tangents: Sequence[jax.Array | None]) -> Any:
         outs, dots = with_blocks_jvp(args, tangents)
         return outs[: end.num_leaves], dots[: end.num_leaves]
 
@@ -75,7 +79,13 @@ def finals(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
 
 
 def _tangents(
-    steps: Steps, tree: Any, leaves: Any, blocks: Any, kept: Any, slopes: Any, ended: Any
+    steps: Steps,
+    tree: PyTreeDef,
+    leaves: Sequence[jax.Array],
+    blocks: Sequence[jax.Array],
+    kept: PyTreeDef,
+    slopes: Sequence[jax.Array | None],
+    ended: Sequence[jax.Array],
 ) -> list[Any]:
     """The tangents of what the loop returns, as a linear function that can be transposed.
 
@@ -88,9 +98,9 @@ def _tangents(
     n, n_states = len(leaves), len(ended) - 2
     floats = [k for k in range(n_states) if is_float(ended[k])]
 
-    def along(run: Any) -> Any:
-        def pushed(residuals: Any, tangents: Any) -> Any:
-            def float_states(*args: Any) -> list[Any]:
+    def along(run: Callable[[Steps, Given], Any]) -> Callable[[Any, Any], Any]:
+        def pushed(residuals: Sequence[jax.Array], tangents: Sequence[jax.Array]) -> Any:
+            def float_states(*args: jax.Array) -> list[Any]:
                 states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, args)))
                 return [states[k] for k in floats]
 
@@ -105,16 +115,16 @@ def _tangents(
     def by_tree(steps: Steps, inputs: Given) -> Any:
         return with_traces(steps, inputs, keep=False)[0][0]
 
-    def back(args: Any) -> Any:
+    def back(args: Sequence[jax.Array]) -> Any:
         inputs = jax.tree.unflatten(tree, args[:n])
         blocks = jax.tree.unflatten(kept, args[n : n + kept.num_leaves])
         cotangents = args[n + kept.num_leaves :]
         return backward(steps, inputs, blocks, cotangents, varying, floats)
 
-    def back_jvp(args: Any, tangents: Any) -> Any:
+    def back_jvp(args: Sequence[jax.Array], tangents: Sequence[jax.Array | None]) -> Any:
         some = [k for k, t in enumerate(tangents) if t is not None and is_float(args[k])]
 
-        def transposed(*args: Any) -> Any:
+        def transposed(*args: jax.Array) -> Any:
             start = [jnp.zeros_like(args[k]) for k in varying]
             pushed = partial(along(by_tree), args)
             return jax.linear_transpose(pushed, start)(list(args[n + kept.num_leaves :]))[0]
@@ -149,17 +159,19 @@ def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[A
         shapes = jax.eval_shape(steps.step, inputs.consts, counted(0), first, inputs.states)[1]
     rows = jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), rows)
 
-    def where_going(go_on: Any, carry: Any, leading: Any) -> Any:
+    def where_going(
+        go_on: Callable[[Carry], Any], carry: Carry, leading: tuple[int, ...] | None
+    ) -> Any:
         """``go_on(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
         rows = () if leading is None else jax.tree.map(lambda y: _stacked(y, leading), shapes)
         return manual_axes.cond(
             any_row(carry[2]), go_on, lambda carry: (carry, _zeros(rows)), carry
         )
 
-    def one(carry: Any, row: Any) -> Any:
+    def one(carry: Carry, row: object) -> Any:
         """A step, where the loop is still going."""
 
-        def go_on(carry: Any) -> Any:
+        def go_on(carry: Carry) -> Any:
             count, states, going, stopped = carry
             # What a row of a batch computes that is done may be infinite, 1 / 0 at a root, and zero
             # times that is NaN. It computes the first step once more, and nothing of that is
@@ -176,13 +188,13 @@ def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[A
 
         return where_going(go_on, carry, () if keep else None)
 
-    def level(depth: int) -> Any:
+    def level(depth: int) -> Callable[[Carry, Any], Any]:
         if depth == len(sizes):
             return one
         inner = level(depth + 1)
 
-        def block(carry: Any, rows: Any) -> Any:
-            def go_on(carry: Any) -> Any:
+        def block(carry: Carry, rows: object) -> Any:
+            def go_on(carry: Carry) -> Any:
                 return kept_rules.scan(inner, carry, rows, length=sizes[depth])
 
             return where_going(go_on, carry, sizes[depth:] if keep else None)
@@ -210,7 +222,7 @@ def _sizes(bound: int) -> tuple[int, ...]:
     return (*sizes, max(1, left))
 
 
-def _in_order(x: Any, steps: Steps, inputs: Given, total: int) -> Any:
+def _in_order(x: jax.Array, steps: Steps, inputs: Given, total: int) -> jax.Array:
     """The rows of ``x`` in the order of the steps, and behind them some row as often as needed."""
     if inputs.n_steps is None and x.shape[0] == steps.bound:
         # All of them: no gather, whose transpose is a scatter.
@@ -221,22 +233,22 @@ def _in_order(x: Any, steps: Steps, inputs: Given, total: int) -> Any:
     return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
 
 
-def _quiet(tree: Any) -> Any:
+def _quiet(tree: object) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
 
 
-def _guarded(going: Any, x: Any) -> Any:
+def _guarded(going: jax.Array, x: object) -> Any:
     # Of large constants this would cost as much as the step.
     small = sum(leaf.size for leaf in jax.tree.leaves(x)) <= _SMALL
     return chosen(going, x, _quiet(x)) if small else x
 
 
-def _stacked(y: Any, leading: Any) -> Any:
+def _stacked(y: jax.ShapeDtypeStruct, leading: Sequence[int]) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*leading, *y.shape), y.dtype)
 
 
-def _zeros(tree: Any) -> Any:
-    def zeros(x: Any) -> Any:
+def _zeros(tree: object) -> Any:
+    def zeros(x: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jnp.broadcast_to(jax.random.key(0), x.shape)
         return jnp.zeros(x.shape, x.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
 
 from loopax.numerics import manual_axes
 
@@ -41,22 +42,25 @@ class Given:
     consts: Any
 
 
-def steps_asked_for(steps: Steps, inputs: Given) -> Any:
-    return counted(steps.bound) if inputs.n_steps is None else inputs.n_steps
+def steps_asked_for(steps: Steps, inputs: Given) -> jax.Array:
+    if inputs.n_steps is not None:
+        return inputs.n_steps
+    assert steps.bound is not None
+    return counted(steps.bound)
 
 
-def counted(n: Any) -> Any:
+def counted(n: ArrayLike) -> jax.Array:
     return jnp.asarray(n, jax.dtypes.canonicalize_dtype("int64"))
 
 
-def row(steps: Steps, inputs: Given, k: Any) -> tuple[Any, Any]:
+def row(steps: Steps, inputs: Given, k: jax.Array) -> tuple[Any, Any]:
     """The index of step ``k``, and its rows of the sequences."""
     i = steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
     take = jax.lax.dynamic_index_in_dim
     return i, jax.tree.map(lambda x: take(x, i, keepdims=False), inputs.sequences)
 
 
-def is_float(x: Any) -> bool:
+def is_float(x: jax.Array) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
@@ -64,11 +68,11 @@ def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
     n_steps = steps_asked_for(steps, inputs)
 
-    def going(carry: Any) -> Any:
+    def going(carry: tuple[jax.Array, Any, jax.Array]) -> Any:
         count, _, stopped = carry
         return (count < n_steps) & ~stopped
 
-    def body(carry: Any) -> Any:
+    def body(carry: tuple[jax.Array, Any, jax.Array]) -> Any:
         count, states, _ = carry
         states, _, stop = steps.step(inputs.consts, *row(steps, inputs, count), states)
         return count + 1, states, stop
@@ -84,17 +88,17 @@ def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
 
 
 @custom_vmap
-def any_row(going: Any) -> Any:
+def any_row(going: jax.Array) -> jax.Array:
     """``going``, a flag; in a batch whether any of its rows has it set, which is not batched."""
     return going
 
 
 @any_row.def_vmap
-def _of_a_batch(axis_size: int, in_batched: Any, going: Any) -> Any:
+def _of_a_batch(axis_size: int, in_batched: Sequence[bool], going: jax.Array) -> Any:
     # Once more, for the batches that this one is in.
     return any_row(jnp.any(going, 0) if in_batched[0] else going), False
 
 
-def chosen(going: Any, a: Any, b: Any) -> Any:
+def chosen(going: jax.Array, a: object, b: object) -> Any:
     """The leaves of ``a`` where ``going``, else those of ``b``."""
     return jax.tree.map(partial(jnp.where, going), a, b)

@@ -11,7 +11,7 @@ their k-th step at the same time: a loop goes on while any row does.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -49,14 +49,14 @@ def forward(steps: Steps, inputs: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
     room = -(-steps.bound // size)
     kept = jax.tree.map(lambda s: jnp.broadcast_to(s, (room, *s.shape)), inputs.states)
 
-    def one_step(carry: Any) -> Any:
+    def one_step(carry: tuple[Any, ...]) -> Any:
         k, count, states, going, stopped, kept = carry
         new, _, stop = steps.step(inputs.consts, *row(steps, inputs, k), states)
         states, count = chosen(going, new, states), count + going.astype(count.dtype)
         still = going & ~stop & (count < n_steps)
         return k + 1, count, states, still, stopped | (going & stop), kept
 
-    def block(carry: Any) -> Any:
+    def block(carry: tuple[Any, ...]) -> Any:
         k, count, states, going, stopped, kept = carry
         kept = jax.tree.map(lambda b, s: b.at[k // size].set(s), kept, states)
         inside = k, count, states, going, stopped, kept
@@ -92,12 +92,16 @@ def backward(
     shared = [k for k in varying if k >= end]
     state_tree = jax.tree.structure(inputs.states)
 
-    def step_back(k: Any, states: Any, cotangents: Any) -> Any:
+    def step_back(
+        k: jax.Array, states: Sequence[jax.Array], cotangents: Sequence[jax.Array]
+    ) -> Any:
         """The pullback of one step: to its float states, its own rows, and what is shared."""
         i, rows = row(steps, inputs, k)
         row_leaves, row_tree = jax.tree.flatten(rows)
 
-        def next_states(some: Any, own_rows: Any, consts: Any) -> Any:
+        def next_states(
+            some: Sequence[jax.Array], own_rows: Sequence[jax.Array], consts: Sequence[jax.Array]
+        ) -> Any:
             now = with_items(states, floats, some)
             here = with_items(row_leaves, [place - begin for place in own], own_rows)
             consts = jax.tree.unflatten(tree, with_items(leaves, shared, consts)).consts
@@ -128,22 +132,22 @@ def _through_blocks(
     steps: Steps,
     inputs: Given,
     blocks: Blocks,
-    step_back: Any,
-    cotangents: Any,
-    sequences: Any,
-    shared: Any,
+    step_back: Callable[..., Any],
+    cotangents: Sequence[jax.Array],
+    sequences: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
 ) -> Any:
     size, most = _block_length(steps.bound or 1), blocks.most
     kept = [jnp.broadcast_to(b[0], (size, *b.shape[1:])) for b in jax.tree.leaves(blocks.states)]
     first = jax.tree.leaves(inputs.states)
     state_tree = jax.tree.structure(inputs.states)
 
-    def block(carry: Any) -> Any:
+    def block(carry: tuple[Any, ...]) -> Any:
         b, cotangents, of_rows, of_shared, kept = carry
         begin = b * size
         end = jnp.minimum(begin + size, most)
 
-        def again(carry: Any) -> Any:
+        def again(carry: tuple[Any, ...]) -> Any:
             k, states, kept = carry
             kept = [a.at[k - begin].set(s) for a, s in zip(kept, states, strict=True)]
             now = jax.tree.unflatten(state_tree, states)
@@ -153,7 +157,7 @@ def _through_blocks(
         states = [a[b] for a in jax.tree.leaves(blocks.states)]
         _, _, kept = manual_axes.while_loop(lambda c: c[0] < end, again, (begin, states, kept))
 
-        def back(carry: Any) -> Any:
+        def back(carry: tuple[Any, ...]) -> Any:
             k, cotangents, of_rows, of_shared = carry
             k = k - 1
             going = k < blocks.count
@@ -167,7 +171,7 @@ def _through_blocks(
             of_shared = [a + x for a, x in zip(of_shared, consts, strict=True)]
             return k, chosen(going, of_states, cotangents), of_rows, of_shared
 
-        def row_of(k: Any) -> Any:
+        def row_of(k: jax.Array) -> jax.Array:
             return steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
 
         carry = end, cotangents, of_rows, of_shared

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
@@ -70,7 +71,7 @@ def failure_in(message: str, failures: Iterable[Failure]) -> Exception | None:
     return max(matching, key=lambda f: len(f.message)).error() if matching else None
 
 
-def flagged_error(flag: Any, context: Context) -> Exception:
+def flagged_error(flag: ArrayLike, context: Context) -> Exception:
     """The error where this flag is up, in a program of that context."""
     for structure in context.errors:
         with suppress(KeyError):  # each trace numbers its checks on its own

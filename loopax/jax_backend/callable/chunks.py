@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from loopax.calling.progress import Progress
 from loopax.ir.sequences import with_items
@@ -32,7 +33,7 @@ def vmap(
     if batch_size is None:
         return jax.vmap(f, in_axes, out_axes)
 
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def batched(*args: object, **kwargs: object) -> Any:
         arguments = (args, kwargs)
         axes = _matched((tuple(in_axes) if isinstance(in_axes, list) else in_axes, 0), arguments)
         leaves, tree = jax.tree.flatten(arguments)
@@ -58,10 +59,10 @@ def vmap(
     return batched
 
 
-def _matched(prefix: Any, tree: Any) -> list[Any]:
+def _matched(prefix: object, tree: object) -> list[Any]:
     """The entry of ``prefix``, which ``tree`` begins with, for each leaf; None is a leaf of it."""
 
-    def is_none(x: Any) -> bool:
+    def is_none(x: object) -> bool:
         return x is None
 
     entries = jax.tree.broadcast(prefix, tree, is_leaf=is_none)
@@ -80,16 +81,20 @@ def _length(leaves: Sequence[Any], axes: Sequence[Any]) -> int:
 
 
 def _in_batches(
-    one: Callable[..., Any], rows: Any, n: int, batch_size: int, progress: Progress | None
+    one: Callable[..., Any],
+    rows: Sequence[jax.Array],
+    n: int,
+    batch_size: int,
+    progress: Progress | None,
 ) -> Any:
     size = min(batch_size, n)
     whole = n // size if size else 0
 
-    def report(k: Any) -> None:
+    def report(k: ArrayLike) -> None:
         if progress is not None:
             jax.debug.callback(lambda k: progress(int(k) * size, n), k)
 
-    def batch(k: Any, some: Any) -> Any:
+    def batch(k: ArrayLike, some: Sequence[jax.Array]) -> Any:
         report(k)
         return k + 1, jax.vmap(one)(some)
 

@@ -19,6 +19,7 @@ from loopax.ir.program import Program
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values import crossing
 from loopax.jax_backend.values.generators import is_key
+from loopax.numerics.arrays import Array
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -87,7 +88,7 @@ class JaxContext(SharedContext):
     def is_concrete(self) -> bool:
         return not any(map(is_traced, jax.tree.leaves(self)))
 
-    def _kind(self, x: Any) -> str:
+    def _kind(self, x: object) -> str:
         leaves = jax.tree.leaves(x)
         if len(leaves) == 1 and hasattr(leaves[0], "dtype"):
             return f"{leaves[0].dtype}{list(leaves[0].shape)}"
@@ -106,7 +107,7 @@ class JaxContext(SharedContext):
         return jax.tree.unflatten(tree, values)
 
 
-def _replicated(x: Any, n: int) -> Any:
+def _replicated(x: jax.Array | BCOO, n: int) -> Any:
     if isinstance(x, BCOO):  # JAX takes a batch of matrices for one of rank 3
         data, indices = _replicated(x.data, n), _replicated(x.indices, n)
         return BCOO((data, indices), shape=(n, *x.shape))
@@ -116,12 +117,12 @@ def _replicated(x: Any, n: int) -> Any:
     return flat.reshape((n, *x.shape))
 
 
-def _path(at: Any) -> str:
+def _path(at: Sequence[Any]) -> str:
     first, *others = at
     return str(first.key) + jax.tree_util.keystr(tuple(others))
 
 
-def _restored(data: np.ndarray, like: Any, name: str) -> Any:
+def _restored(data: np.ndarray, like: Array, name: str) -> jax.Array:
     if not is_key(like):
         refuse_data(name, like.dtype, like.ndim, data)
         return jnp.array(data)

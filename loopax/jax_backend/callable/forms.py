@@ -37,6 +37,6 @@ def register_native_form(maker: Callable[..., NativeForm]) -> None:
     _makers[:] = [maker]
 
 
-def native_form(*args: Any) -> NativeForm | None:
+def native_form(*args: object) -> NativeForm | None:
     """The native form of a program; None where nothing makes one."""
     return _makers[0](*args) if _makers else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.context import SharedContext
@@ -27,7 +28,7 @@ from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.callable.variant import SUSPECT, Variant
 from loopax.jax_backend.callable.variants import Variants, contexts_of
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, PARALLEL
+from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
 from loopax.jax_backend.staging.legal import IllegalLengths
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import trimmed
@@ -105,7 +106,7 @@ class JaxFunction(Stages, ProgramFunction):
         on_missing: str = "callback",
         checks: str = CHECKS[0],
         loops: str = LOOPS[0],
-        parallel: Any = PARALLEL[0],
+        parallel: bool | str = PARALLEL[0],
         optimize: str = OPTIMIZERS[0],
     ) -> None:
         if on_missing not in ("callback", "raise"):
@@ -113,7 +114,7 @@ class JaxFunction(Stages, ProgramFunction):
         if lines := unsupported_ops(program.graph, on_missing):
             raise refusal(lines)
         self.program = program
-        self._options = {
+        self._options: dict[str, Any] = {
             "jit": jit,
             "on_missing": on_missing,
             "checks": checks,
@@ -344,7 +345,11 @@ class JaxFunction(Stages, ProgramFunction):
         return form.graph
 
     def _variants(
-        self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None, contexts: Any = None
+        self,
+        graph: FunctionGraph,
+        names: Sequence[str],
+        as_read: tuple[list[Variable], list[Variable]] | None = None,
+        contexts: Mapping[tuple[bool, bool], Context] | None = None,
     ) -> Variants:
         """A graph as compiled functions, in these contexts; see `Variant` for ``as_read``."""
         contexts = contexts or self._contexts

@@ -12,6 +12,7 @@ import numpy as np
 from loopax.base.errors import NonFiniteError
 from loopax.jax_backend.staging.finite import Report, looking_at_gradient, raising_where_not_finite
 from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +25,13 @@ class Looking:
     name: str  # the program's name
     names: Sequence[str]  # names of its inputs
 
-    def at_values(self, outs: Sequence[Any], flag: Any, args: Sequence[Any]) -> list[Any]:
+    def at_values(self, outs: Sequence[Any], flag: jax.Array, args: Sequence[Any]) -> list[Any]:
         """``outs``, pytrees of arrays, and an error if ``flag`` is up."""
         leaves, tree = jax.tree.flatten(list(outs))
         flat, given_tree = jax.tree.flatten(list(args), is_leaf=lambda x: x is None)
         at = [k for k, x in enumerate(flat) if is_traced(x) or isinstance(x, jax.Array)]
 
-        def report(*some: Any) -> Any:
+        def report(*some: jax.Array) -> Any:
             values = dict(zip(at, some, strict=True))
             all_of_them = [values.get(k, x) for k, x in enumerate(flat)]
             return self.report(jax.tree.unflatten(given_tree, all_of_them))
@@ -40,7 +41,7 @@ class Looking:
         )
         return jax.tree.unflatten(tree, checked)
 
-    def at_gradient(self, x: Any, k: int) -> Any:
+    def at_gradient(self, x: Array, k: int) -> Any:
         """``x``, for input ``k``, and an error if the gradient by it is not finite."""
         if not is_traced(x) or not np.issubdtype(x.dtype, np.inexact):
             return x

@@ -69,7 +69,7 @@ def _kept_on_device(shared: Shared, what: str) -> Memo:
     return Memo(make)
 
 
-def _arrays_on_device(values: Any) -> list[Any]:
+def _arrays_on_device(values: Sequence[np.ndarray]) -> list[Any]:
     """Values for the compiled program. They are made outside of whatever trace is under way."""
     with jax.ensure_compile_time_eval():
         return [jnp.array(x) for x in values]

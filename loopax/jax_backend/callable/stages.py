@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 
 import jax
@@ -27,15 +27,15 @@ class Stages(BackendFunction):
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, *args: object, **kwargs: object) -> Any:
         """The result of ``jax.jit(self).trace``."""
         return jax.jit(self).trace(*args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, *args: object, **kwargs: object) -> Any:
         """The result of ``jax.jit(self).lower``."""
         return jax.jit(self).lower(*args, **kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, *args: object, **kwargs: object) -> Any:
         """The result of ``jax.eval_shape(self, ...)``."""
         return jax.eval_shape(self, *args, **kwargs)
 
@@ -46,12 +46,14 @@ class JaxTracedFunction(TracedFunction[P], Stages):
     if TYPE_CHECKING:
 
         @overload
-        def __get__(self, instance: None, owner: Any = None) -> JaxTracedFunction[...]: ...
+        def __get__(self, instance: None, owner: type | None = None) -> JaxTracedFunction[...]: ...
         @overload
         def __get__(
-            self: JaxTracedFunction[Concatenate[Any, Q]], instance: object, owner: Any = None
+            self: JaxTracedFunction[Concatenate[Any, Q]],
+            instance: object,
+            owner: type | None = None,
         ) -> JaxTracedFunction[Q]: ...
-        def __get__(self, instance: Any, owner: Any = None) -> Any: ...
+        def __get__(self, instance: object, owner: type | None = None) -> Any: ...
 
 
 class Transformed(Stages):
@@ -67,10 +69,10 @@ class Transformed(Stages):
     def __reduce__(self) -> Any:
         return type(self), self._made_of
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._f(*args, **kwargs)
 
-    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+    def as_read(self, *args: object, **kwargs: object) -> FunctionGraph:
         raise TypeError(
             f"{self!r} was made by a JAX transformation and has no PyTensor program. Explain the "
             "original function, explain(f), or transform variables: explain([x], pytensor.grad(y, x))."
@@ -80,7 +82,7 @@ class Transformed(Stages):
 def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transformed]:
     """``jax.grad``, ``jax.hessian``, ``jax.vmap`` or another, so that what it gives has stages too."""
 
-    def transform(f: Any, **options: Any) -> Transformed:
+    def transform(f: Callable[..., Any], **options: object) -> Transformed:
         return Transformed(transformation, f, options)
 
     return transform
@@ -89,14 +91,14 @@ def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transfor
 # -- products, which JAX computes at once ------------------------------------------------------------
 
 
-def jvp(f: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """``jax.jvp``, where an argument without a tangent, None, is constant."""
     some, primals, tangents = _moving(f, primals, tangents)
     value, slope = jax.jvp(some, primals, tangents)
     return value, slope
 
 
-def hvp(f: Any, primals: Any, tangents: Any) -> Any:
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The derivative of ``jax.grad(f)`` along the arguments that have a tangent."""
     some, moving, directions = _moving(f, primals, tangents)
     single = len(primals) == 1
@@ -104,7 +106,9 @@ def hvp(f: Any, primals: Any, tangents: Any) -> Any:
     return jax.jvp(slopes, moving, directions)[1]
 
 
-def _moving(f: Any, primals: Any, tangents: Any) -> tuple[Callable[..., Any], Any, Any]:
+def _moving(
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Callable[..., Any], Any, Any]:
     """``f`` as a function of the arguments that have a tangent; these, and their tangents."""
     if len(primals) != len(tangents):
         raise LoopTypeError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.op import RandomVariable
@@ -40,7 +41,7 @@ def _nodes(graph: AbstractFunctionGraph) -> Any:
             yield from _nodes(op.fgraph)
 
 
-def _converted(op: Any) -> bool:
+def _converted(op: Op) -> bool:
     if isinstance(op, RandomVariable):  # PyTensor registered one function for all of them
         return has_sampler(op)
     if isinstance(op, Blockwise):

@@ -71,7 +71,7 @@ class Variant:
         """
         build, n_returned = self.program.build, self.program.n_returned
 
-        def program(*traced: Any) -> Any:
+        def program(*traced: object) -> Any:
             outs, flag = self._flagged(traced) if self.looking is None else self._looked_at(traced)
             return build(outs[:n_returned]), tuple(outs[n_returned:]), flag
 

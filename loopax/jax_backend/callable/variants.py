@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.type import Type
 from pytensor.tensor.type import TensorType, integer_dtypes
 
 from loopax.base.errors import DynamicShapeError
@@ -234,21 +235,21 @@ class Variants:
             )
 
 
-def _is_integer(t: Any) -> bool:
+def _is_integer(t: Type) -> bool:
     return isinstance(t, TensorType) and t.ndim == 0 and t.dtype in integer_dtypes
 
 
-def _has_numbers(x: Any) -> bool:
+def _has_numbers(x: object) -> bool:
     arrays = [leaf for leaf in jax.tree.leaves(x) if isinstance(leaf, np.ndarray)]
     return any(a.dtype.kind in "fc" and a.size > 1 for a in arrays)
 
 
-def _known(x: Any) -> Any:
+def _known(x: object) -> Any:
     """A static value as the program is to see it: NumPy; slices, and keys, as they are."""
     return x if isinstance(x, slice) or is_key(x) else np.asarray(x)
 
 
-def _identity(x: Any) -> Any:
+def _identity(x: object) -> Any:
     """A hashable key that is equal for equal static values."""
     if isinstance(x, slice):
         return x.start, x.stop, x.step

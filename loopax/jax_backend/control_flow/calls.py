@@ -31,7 +31,7 @@ from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
 @rule(Call)
-def call_rule(site: Site, *values: Any) -> Any:
+def call_rule(site: Site, *values: object) -> Any:
     op: Call = site.op
     rule = op.rule
     if rule is None:
@@ -41,14 +41,18 @@ def call_rule(site: Site, *values: Any) -> Any:
     args = Leaves([values[k] for k in traced])
     outs: list[Leaves] = []  # there when the value has been traced
 
-    def whole(inputs: Any) -> list[Any]:
+    def whole(inputs: Sequence[Any]) -> list[Any]:
         return with_items(values, traced, args.structured(inputs))
 
-    def value(*inputs: Any) -> list[Any]:
+    def value(*inputs: jax.Array) -> list[Any]:
         outs[:] = [Leaves(_run(site, whole(inputs)))]
         return outs[0].leaves
 
-    def pullback(residuals: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        residuals: Sequence[jax.Array],
+        outputs: Sequence[jax.Array],
+        cotangents: Sequence[jax.Array],
+    ) -> Any:
         inputs, results = whole(residuals), outs[0].structured(outputs)
         with TRACING:
             graph = site.context.lowered(rule)
@@ -91,7 +95,7 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 @rule(Blockwise)
-def blockwise_rule(site: Site, *values: Any) -> Any:
+def blockwise_rule(site: Site, *values: object) -> Any:
     """``jnp.vectorize`` of the core op's own conversion.
 
     A static input that is the same in every batch row, such as a number of steps, stays static. Where only
@@ -114,7 +118,7 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
 
     padded_axes: list[int | None] = []  # of the outputs, there when a row has been traced
 
-    def core(*rows: Any) -> tuple[Any, ...]:
+    def core(*rows: jax.Array) -> tuple[Any, ...]:
         values = [static.get(k, row) for k, row in enumerate(rows)]
         for k, x in padded.items():
             values[k] = PaddedArray(rows[k], x.length, x.axis - batch_ndim)
@@ -134,7 +138,7 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     )
 
 
-def _of_equal_lengths(site: Site, data: Any, lengths: Any, axis: int) -> PaddedArray:
+def _of_equal_lengths(site: Site, data: jax.Array, lengths: jax.Array, axis: int) -> PaddedArray:
     """The rows ``data``, as long along ``axis`` as each of the rows is, which are to be equal."""
     length = jnp.max(lengths, initial=0)
     data = or_refused(site.context, jnp.all(lengths == length), data)

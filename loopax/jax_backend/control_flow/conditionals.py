@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from loopax.ir import Cond
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
@@ -23,7 +25,7 @@ class _UnequalBranches(Exception):
 
 
 @rule(Cond)
-def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
+def cond_rule(site: Site, condition: ArrayLike, *operands: object) -> tuple[Any, ...]:
     """A static condition chooses while JAX traces; the branches may then differ in shape."""
     op: Cond = site.op
     used = [k for k, u in enumerate(site.used) if u]
@@ -46,7 +48,7 @@ def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
     return tuple(results.get(k) for k in range(op.n_outs))
 
 
-def _or_no_numbers(site: Site, branch: Any, chosen: bool) -> Any:
+def _or_no_numbers(site: Site, branch: Callable[[bool], list[Any]], chosen: bool) -> Any:
     """The outputs of a branch; where tracing it raises, those of the other one without their numbers."""
     try:
         return branch(chosen)
@@ -56,7 +58,7 @@ def _or_no_numbers(site: Site, branch: Any, chosen: bool) -> Any:
         return without_numbers(site, _as_jax(branch(not chosen)), error)
 
 
-def _as_jax(outs: Any) -> Any:
+def _as_jax(outs: object) -> Any:
     return jax.tree.map(
         lambda x: carried(x) if isinstance(x, OrderedBCOO) else jnp.asarray(x),
         outs,
@@ -64,7 +66,7 @@ def _as_jax(outs: Any) -> Any:
     )
 
 
-def _of_one_form(branch: Any) -> list[Any]:
+def _of_one_form(branch: Callable[[bool], list[Any]]) -> list[Any]:
     """The two branches as `lax.cond` takes them: whichever is traced last checks that both are alike."""
     forms = set()
 

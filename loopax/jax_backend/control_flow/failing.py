@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from loopax.base.errors import LoopaxError
 from loopax.jax_backend.staging.checked import Failure, check_when_run
@@ -28,11 +29,11 @@ def is_of_program(error: Exception) -> bool:
     return isinstance(error, RAISED) and not ours
 
 
-def without_numbers(site: Site, like: Any, error: Exception, ok: Any = False) -> Any:
+def without_numbers(site: Site, like: object, error: Exception, ok: ArrayLike = False) -> Any:
     """``like``, a pytree of arrays, where ``ok``; else no numbers, and a check that fails."""
     ok = jnp.asarray(ok)
 
-    def hidden(x: Any) -> Any:
+    def hidden(x: jax.Array) -> jax.Array:
         if is_key(x):
             return x
         return or_no_number(ok, x)

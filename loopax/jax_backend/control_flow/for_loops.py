@@ -6,11 +6,14 @@ the loop is unrolled, if it is short: each step is then traced with its own shap
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list.type import TypedListType
 
@@ -18,6 +21,7 @@ from loopax.base.errors import DynamicShapeError, LoopTypeError
 from loopax.base.extensions import provided, required
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.ops.calling_convention import ScanArgs
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
@@ -28,11 +32,12 @@ from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.numerics.arrays import Array
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
 
-def for_loop(site: Site, args: Any, kept: Any) -> tuple[Any, list[Any]]:
+def for_loop(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, list[Any]]:
     """The final states, and the traces at ``kept``, of ``args.n_steps`` steps."""
     op: Scan = site.op
     n = as_length(args.n_steps)
@@ -66,7 +71,7 @@ def for_loop(site: Site, args: Any, kept: Any) -> tuple[Any, list[Any]]:
     return finals, [_trace(site, y, op.outs.ys[k]) for k, y in zip(kept, ys, strict=True)]
 
 
-def _trace(site: Site, rows: Any, y: Any) -> Any:
+def _trace(site: Site, rows: object, y: Variable) -> Any:
     """The trace of ``rows``, stacked by lax.scan; no numbers where their lengths differ."""
     if not isinstance(y.type, DenseTensorType):
         return StackedList(rows)
@@ -77,12 +82,12 @@ def _trace(site: Site, rows: Any, y: Any) -> Any:
     return PaddedArray(data, length, rows.axis + 1)
 
 
-def _no_step(op: Scan, args: Any, kept: Any) -> tuple[Any, list[Any]]:
+def _no_step(op: Scan, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, list[Any]]:
     traces = empty_traces(op, args)
     return initial_states(args.states, op.args.states), [traces[k] for k in kept]
 
 
-def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
+def _scan(site: Site, args: ScanArgs, index: Array | None, kept: Sequence[int]) -> Any:
     op: Scan = site.op
     n = as_length(args.n_steps)
     if any(isinstance(x, RaggedList) for x in args.sequences):
@@ -94,7 +99,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     sequences = [rows_of(x) for x in args.sequences]
     step = scan_step(site, args.consts, padded_rows=True)
 
-    def body(states: Any, x: Any) -> Any:
+    def body(states: tuple[Any, ...], x: tuple[jax.Array | None, Sequence[Any]]) -> Any:
         return step(x[0], x[1], states, kept)[:2]
 
     if op.options.checkpoint == 1:
@@ -106,7 +111,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     return kept_rules.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
-def _unroll(site: Site, args: Any, kept: Any) -> Any:
+def _unroll(site: Site, args: ScanArgs, kept: Sequence[int]) -> Any:
     """The loop step by step, each with the values that are static at that step."""
     op: Scan = site.op
     step = scan_step(site, args.consts, unrolled=True)
@@ -123,7 +128,7 @@ def _unroll(site: Site, args: Any, kept: Any) -> Any:
     ]
 
 
-def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
+def _joined(op: Scan, ys: Sequence[Any], row_type: Type) -> Any:
     """The trace of the rows ``ys``, one for each step."""
     if not isinstance(row_type, DenseTensorType):
         return from_rows(ys, row_type)
@@ -144,13 +149,15 @@ def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
 _ONE_BY_ONE = "steps one by one, without the option"
 
 
-def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any, list[Any]] | None:
+def loop_in_parallel(
+    site: Site, args: ScanArgs, index: Array | None, kept: Sequence[int]
+) -> tuple[Any, list[Any]] | None:
     """The final states, and the traces at ``kept``; None where the steps are to be taken one by one."""
     run = _part(site, "loop_in_parallel")
     return None if run is None else run(site, args, index, kept)
 
 
-def remark_unknown_steps(site: Site, args: Any) -> None:
+def remark_unknown_steps(site: Site, args: ScanArgs) -> None:
     """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
     remark = _part(site, "remark_unknown_steps")
     if remark is not None:

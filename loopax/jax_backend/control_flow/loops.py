@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.typed_list.type import TypedListType
 
@@ -19,7 +20,7 @@ from loopax.ir import Scan
 from loopax.ir.derivatives.expand import expanded
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.ops.bounds import is_unbounded
-from loopax.ir.ops.calling_convention import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED, ScanArgs
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.for_loops import for_loop, remark_unknown_steps
 from loopax.jax_backend.control_flow.while_loops import while_loop
@@ -33,12 +34,12 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 
 
 @rule(Scan)
-def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
+def scan_rule(site: Site, *values: object) -> tuple[Any, ...]:
     with jax.named_scope(str(site.op)):  # as profilers show it
         return _loop(site, *values)
 
 
-def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
+def _loop(site: Site, *values: object) -> tuple[Any, ...]:
     op: Scan = site.op
     args, outer = op.split_inputs(values), op.split_inputs(site.node.inputs)
     args = args._replace(
@@ -72,7 +73,7 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
     return (*finals, *with_items([None] * op.n_ys, kept, ys), *(ended if op.stops else ()))
 
 
-def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
+def _expanded(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, ...]:
     """The results of the plainer loops that one with ``checkpoint`` or ``truncate_gradient`` is."""
     op: Scan = site.op
     inputs = [v.type() for v in site.node.inputs]
@@ -88,7 +89,7 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
     return outputs[:n], outputs[n:m], *outputs[m:]
 
 
-def _bound(site: Site, args: Any, kept: Any) -> int | None:
+def _bound(site: Site, args: ScanArgs, kept: Sequence[int]) -> int | None:
     """How many steps there are at most; None where nobody knows.
 
     Where the steps depend on the index of a loop around, and there are rows, that loop is written out if it
@@ -102,11 +103,11 @@ def _bound(site: Site, args: Any, kept: Any) -> int | None:
     return min(bounds, default=None)
 
 
-def _is_padded_along_steps(x: Any) -> bool:
+def _is_padded_along_steps(x: object) -> bool:
     return isinstance(x, PaddedArray) and not x.axis
 
 
-def no_trace(op: Scan, trace: Any) -> str:
+def no_trace(op: Scan, trace: Variable) -> str:
     """Why there is no ``trace``, an output of ``op``, which has no bound."""
     return (
         f"{op} has no bound on its steps, and its trace, {describe(trace)}, is read: it has as many "

@@ -24,6 +24,7 @@ from loopax.ir import Call
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.arrays import Array
 
 # Bytes of a value that is part of the function. A larger one is an argument, traced like any other.
 _STATIC = 1024
@@ -59,11 +60,11 @@ def _comes_again(site: Site) -> bool:
     return len(calls) > 1 and all(map(is_float, site.node.outputs))
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic | jax.Array)
 
 
-def _is_part(x: Any) -> bool:
+def _is_part(x: Array | np.generic) -> bool:
     return not isinstance(x, jax.Array) and x.nbytes <= _STATIC
 
 
@@ -71,7 +72,7 @@ def _function(site: Site, static: dict[int, Any]) -> Any:
     op: Call = site.op
     n = len(op.fgraph.inputs)
 
-    def function(*traced: Any) -> list[Any]:
+    def function(*traced: jax.Array) -> list[Any]:
         remaining = iter(traced)
         values = [static[k] if k in static else next(remaining) for k in range(n)]
         outs = site.run_apart(op.fgraph, values)

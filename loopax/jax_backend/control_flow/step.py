@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from pytensor.graph.basic import Variable
 from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
@@ -15,10 +16,11 @@ from loopax.ir import Scan
 from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
 from loopax.jax_backend.staging.frame import IndexOf, RowOf
 from loopax.jax_backend.staging.symbolic import traced
-from loopax.jax_backend.values.lists import as_list, as_row
+from loopax.jax_backend.values.lists import StackedList, as_list, as_row
 from loopax.jax_backend.values.padded_array import PaddedArray
-from loopax.jax_backend.values.sparse import carried
+from loopax.jax_backend.values.sparse import OrderedBCOO, carried
 from loopax.jax_backend.values.x64 import as_declared
+from loopax.numerics.arrays import Array
 
 STATE = "a state of a loop"
 
@@ -38,7 +40,9 @@ def scan_step(
     rows_of_what = outer.sequences if unrolled else map(RowOf, outer.sequences)
     origins = [IndexOf(outer.n_steps), *rows_of_what, *[STATE] * op.n_states, *outer.consts]
 
-    def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
+    def step(
+        i: Array | None, rows: Sequence[Any], states: Sequence[Any], kept: Sequence[int]
+    ) -> Any:
         values = [
             x if x is None else as_row(x, v)
             for x, v in zip([i, *rows, *states, *consts], op.fgraph.inputs, strict=True)
@@ -63,13 +67,13 @@ def initial_states(values: Sequence[Any], variables: Sequence[Any]) -> tuple[Any
     return tuple(_initial(x, v) for x, v in zip(values, variables, strict=True))
 
 
-def _initial(x: Any, v: Any) -> Any:
+def _initial(x: Any, v: Variable) -> Any:
     if isinstance(v.type, SparseTensorType):
         return carried(x)
     return jax.tree.map(jnp.asarray, as_row(x, v)) if hasattr(v.type, "dtype") else x
 
 
-def next_state(x: Any, before: Any, v: Any) -> Any:
+def next_state(x: Any, before: Any, v: Variable) -> Any:
     """A next state with the dtype of its variable; its shape must be that of the state before."""
     if isinstance(v.type, TypedListType):
         x, before = as_list(x, v.type), as_list(before, v.type)
@@ -108,7 +112,7 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
     return x
 
 
-def _next_matrix(x: Any, before: Any, v: Any) -> Any:
+def _next_matrix(x: OrderedBCOO, before: OrderedBCOO, v: Variable) -> Any:
     if x.nse > before.nse:
         raise DynamicShapeError(
             f"A sparse matrix that is a state of a loop has {before.nse} entries before a step and up "
@@ -120,10 +124,10 @@ def _next_matrix(x: Any, before: Any, v: Any) -> Any:
     return carried(x, before.nse)
 
 
-def _shapes(x: Any) -> list[tuple[int, ...]]:
+def _shapes(x: object) -> list[tuple[int, ...]]:
     return [jnp.shape(leaf) for leaf in jax.tree.leaves(x)]
 
 
-def rows_of(x: Any) -> Any:
+def rows_of(x: Array | PaddedArray | StackedList) -> Any:
     """A stacked sequence as an array, or a pytree of arrays, with a leading axis."""
-    return getattr(x, "data", x) if not isinstance(x, jax.Array) else x
+    return x.data if isinstance(x, PaddedArray | StackedList) else x

@@ -6,17 +6,20 @@ each row stops on its own. What it takes to differentiate one is in `bounded`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import DynamicShapeError, UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths, row_count
+from loopax.ir.ops.calling_convention import ScanArgs
 from loopax.ir.sequences import with_items
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
@@ -32,7 +35,7 @@ from loopax.jax_backend.values.lists import RaggedList
 from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
 
 
-def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
+def while_loop(site: Site, args: ScanArgs, bound: int | None, kept: Sequence[int]) -> Any:
     """The final states, the traces at ``kept``, the number of steps taken, whether the body stopped them.
 
     ``bound`` is how many steps there are at most; None where nobody knows.
@@ -67,7 +70,14 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
         return states, _no_rows(op, args, kept), n_done, _not_begun()[1]
 
 
-def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any) -> Any:
+def _run(
+    site: Site,
+    args: ScanArgs,
+    asked: jax.Array | int | None,
+    bound: int | None,
+    states: tuple[Any, ...],
+    kept: Sequence[int],
+) -> Any:
     steps, inputs = _steps(site, args, asked, bound, states, kept)
     if bound is None:
         states_behind, *end = bounded_steps.while_loop(steps, inputs)
@@ -80,14 +90,21 @@ def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept
 
 
 def _steps(
-    site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any
+    site: Site,
+    args: ScanArgs,
+    asked: jax.Array | int | None,
+    bound: int | None,
+    states: tuple[Any, ...],
+    kept: Sequence[int],
 ) -> tuple[Steps, Given]:
     """The loop as `bounded` has it: what is traced is passed to it, what is known stays where it is."""
     op: Scan = site.op
     traced = [k for k, x in enumerate(args.consts) if is_traced(x)]
     counter = jax.dtypes.canonicalize_dtype("int64")
 
-    def step(consts: Any, i: Any, rows: Any, states: Any) -> Any:
+    def step(
+        consts: Sequence[Any], i: jax.Array, rows: Sequence[Any], states: tuple[Any, ...]
+    ) -> Any:
         step = scan_step(site, with_items(args.consts, traced, consts))
         states, ys, stop = step(i, rows, states, kept)
         return states, ys, jnp.asarray(op.stops and stop, bool)
@@ -103,7 +120,14 @@ def _steps(
     return Steps(step, bound, op.options.reverse), inputs
 
 
-def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
+def _legal(
+    site: Site,
+    args: ScanArgs,
+    bound: int | None,
+    asked: jax.Array | int | None,
+    ended: tuple[Any, ...],
+    ys: Sequence[Any],
+) -> Any:
     """The results; NaN where the requested number of steps is illegal: a program that runs cannot raise.
 
     That is a negative number of steps, and a sequence of another length.
@@ -122,7 +146,7 @@ def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys:
     for x in args.sequences:
         legal &= (x.length if isinstance(x, PaddedArray) else row_count(x)) == n_steps
 
-    def checked(x: Any, v: Any) -> Any:
+    def checked(x: Any, v: Variable) -> Any:
         if isinstance(x, PaddedArray):
             return x.with_data(checked(x.data, v))
         return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
@@ -136,7 +160,7 @@ def _not_begun() -> tuple[Any, Any]:
     return jnp.asarray(0, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
 
 
-def _no_rows(op: Scan, args: Any, kept: Any) -> list[PaddedArray]:
+def _no_rows(op: Scan, args: ScanArgs, kept: Sequence[int]) -> list[PaddedArray]:
     if not kept:
         return []
     traces = empty_traces(op, args)
@@ -162,17 +186,17 @@ def _no_reverse(site: Site) -> str:
 _forward_only = Primitive("forward_only")
 
 
-def forward_only(tree: Any, message: str) -> Any:
+def forward_only(tree: object, message: str) -> Any:
     """``tree``; a reverse derivative of its floats raises `UnsupportedOpError` with ``message``."""
 
-    def leaf(x: Any) -> Any:
+    def leaf(x: object) -> Any:
         inexact = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
         return _forward_only.bind(x, message=message) if inexact else x
 
     return jax.tree.map(leaf, tree)
 
 
-def _refuse(cotangent: Any, x: Any, *, message: str) -> Any:
+def _refuse(cotangent: object, x: object, *, message: str) -> Any:
     raise UnsupportedOpError(message)
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.ir.sequences import with_items
+from loopax.numerics.arrays import Array
 
 Arrays = Callable[..., Sequence[Any]]
 
@@ -21,7 +22,7 @@ Arrays = Callable[..., Sequence[Any]]
 def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int]) -> Any:
     """``function`` of the inputs at ``ins`` alone, to the outputs at ``outs`` alone."""
 
-    def some(*arrays: Any) -> tuple[Any, ...]:
+    def some(*arrays: jax.Array) -> tuple[Any, ...]:
         results = function(*with_items(inputs, ins, arrays))
         return tuple(jnp.asarray(results[j]) for j in outs)
 
@@ -37,7 +38,7 @@ class Pulled:
     ins: tuple[int, ...]
     outs: tuple[int, ...]
 
-    def __call__(self, *values: Any) -> Sequence[Any]:
+    def __call__(self, *values: Array) -> Sequence[Any]:
         inputs, cotangents = values[: self.n_inputs], values[self.n_inputs :]
         some = _at(self.function, inputs, self.ins, self.outs)
         outputs, pullback = jax.vjp(some, *(inputs[k] for k in self.ins))
@@ -54,7 +55,7 @@ class Pushed:
     ins: tuple[int, ...]
     outs: tuple[int, ...]
 
-    def __call__(self, *values: Any) -> Sequence[Any]:
+    def __call__(self, *values: Array) -> Sequence[Any]:
         inputs, tangents = values[: self.n_inputs], values[self.n_inputs :]
         some = _at(self.function, inputs, self.ins, self.outs)
         primals = tuple(inputs[k] for k in self.ins)
@@ -69,7 +70,7 @@ class Batched:
     function: Arrays
     ranks: tuple[int, ...]
 
-    def __call__(self, *values: Any) -> Sequence[Any]:
+    def __call__(self, *values: Array) -> Sequence[Any]:
         leads = [jnp.shape(x)[: np.ndim(x) - n] for x, n in zip(values, self.ranks, strict=True)]
         lead = jnp.broadcast_shapes(*leads)
         axes = tuple(0 if own else None for own in leads)

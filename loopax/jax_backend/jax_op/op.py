@@ -52,13 +52,15 @@ class JaxOp(Op):
     def __str__(self) -> str:
         return f"JaxOp{{{self.name}}}"
 
-    def make_node(self, *inputs: Any) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         for v in inputs:
             _refuse_narrower(v)
         types = self.types or output_types(self.function, inputs, self.name)
         return Apply(self, list(inputs), [t() for t in types])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]
+    ) -> None:
         results = self._compiled(*inputs)
         for cell, x, v in zip(output_storage, results, node.outputs, strict=True):
             fits = np.ndim(x) == v.type.ndim and all(
@@ -110,11 +112,11 @@ class JaxOp(Op):
 
 
 @rule(JaxOp)
-def inline(site: Site, *values: Any) -> tuple[Any, ...]:
+def inline(site: Site, *values: object) -> tuple[Any, ...]:
     return tuple(site.op.function(*values))
 
 
-def _is_float(v: Any) -> bool:
+def _is_float(v: Variable) -> bool:
     return (
         np.dtype(v.type.dtype).kind == "f"
     )  # of complex numbers, JAX and PyTensor conjugate differently
@@ -129,7 +131,7 @@ def _connected(variables: Sequence[Any], others: Sequence[Any]) -> tuple[int, ..
     return tuple(k for k in _places(variables) if not isinstance(others[k].type, DisconnectedType))
 
 
-def _refuse_narrower(v: Any) -> None:
+def _refuse_narrower(v: Variable) -> None:
     """Raise where JAX has no arrays of the type of ``v``, or only ones with fewer bits."""
     if not isinstance(v.type, TensorType):
         raise LoopTypeError(
@@ -149,7 +151,7 @@ def _refuse_narrower(v: Any) -> None:
 
 
 @vectorize_rules.register(JaxOp)
-def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Any) -> Sequence[Variable]:
+def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Variable) -> Sequence[Variable]:
     """Leading axes that the inputs have more than those of ``node`` are those of the batch."""
     ranks = tuple(v.type.ndim for v in node.inputs)
     leads = [x.type.shape[: x.type.ndim - n] for x, n in zip(inputs, ranks, strict=True)]

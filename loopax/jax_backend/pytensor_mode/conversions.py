@@ -7,12 +7,14 @@ rows it counts, and checked while the program runs. What needs more than that ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.tensor.type import TensorType
 
@@ -42,7 +44,7 @@ def register() -> None:
     register_rewrite()
 
 
-def _funcify(op: Any, node: Apply, **_: Any) -> Any:
+def _funcify(op: Op, node: Apply, **_: object) -> Any:
     context = Context(on_missing="raise")
     # A copy that ends at its inputs: a rule may look at how an input was made, and here has no values.
     node = Apply(
@@ -51,7 +53,7 @@ def _funcify(op: Any, node: Apply, **_: Any) -> Any:
         [v.clone() for v in node.outputs],
     )
 
-    def function(*values: Any) -> Any:
+    def function(*values: object) -> Any:
         inputs = [_known(x, v) for x, v in zip(values, node.inputs, strict=True)]
         with TRACING:
             if isinstance(op, Scan):
@@ -63,7 +65,7 @@ def _funcify(op: Any, node: Apply, **_: Any) -> Any:
     return function
 
 
-def _known(x: Any, v: Any) -> Any:
+def _known(x: object, v: Variable) -> Any:
     """The value of input ``v``; NumPy where PyTensor's mode has a number, or a constant."""
     if isinstance(v, Constant):
         return v.data
@@ -72,7 +74,9 @@ def _known(x: Any, v: Any) -> Any:
     return x
 
 
-def _convert(context: Context, node: Apply, inputs: Any, used: tuple[bool, ...]) -> list[Any]:
+def _convert(
+    context: Context, node: Apply, inputs: Sequence[Any], used: tuple[bool, ...]
+) -> list[Any]:
     values = dict(zip(node.inputs, inputs, strict=True))
     frame = Frame(context, Plan(tuple(node.inputs)), values, range(len(inputs)))
     try:
@@ -81,7 +85,7 @@ def _convert(context: Context, node: Apply, inputs: Any, used: tuple[bool, ...])
         raise DynamicShapeError(f"{need.reason}. {_USE_JAXIFY}") from None
 
 
-def _scan(context: Context, node: Apply, inputs: Any) -> list[Any]:
+def _scan(context: Context, node: Apply, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of a loop. This mode does not say which are read, so a trace is made if it can be."""
     op: Scan = node.op
     args = op.split_inputs(inputs)
@@ -102,7 +106,7 @@ def _scan(context: Context, node: Apply, inputs: Any) -> list[Any]:
         inputs[0] == args.n_steps
     )  # where it does not, `evaluate` raises; here there is no number
 
-    def checked(x: Any) -> Any:
+    def checked(x: object) -> Any:
         if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         return or_no_number(fits, x)
@@ -110,7 +114,7 @@ def _scan(context: Context, node: Apply, inputs: Any) -> list[Any]:
     return [x if isinstance(x, _Unread) else jax.tree.map(checked, x) for x in outs]
 
 
-def _why_not(op: Scan, trace: Any) -> str:
+def _why_not(op: Scan, trace: Variable) -> str:
     if op.stops:
         return (
             f"{describe(trace)} is the trace of {op}, which can stop early: JAX must know how many rows "
@@ -129,12 +133,12 @@ class _Unread:
     def __init__(self, message: str) -> None:
         self.__dict__["message"] = message
 
-    def _refuse(self, *_: Any) -> Any:
+    def _refuse(self, *_: object) -> Any:
         raise DynamicShapeError(self.__dict__["message"])
 
     # JAX flattens the arguments and the results of what it traces.
     tree_flatten = __getattr__ = __getitem__ = __len__ = __array__ = _refuse
 
     @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> Any:
+    def tree_unflatten(cls, aux: object, children: object) -> Any:
         raise AssertionError("it is never flattened")

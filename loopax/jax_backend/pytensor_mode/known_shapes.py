@@ -14,7 +14,6 @@ reads what its op has read before, directly or not: there is no circle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -95,7 +94,7 @@ def _follows_from(node: Apply, known: dict[Apply, list[Variable]]) -> list[Varia
     return list(dict.fromkeys(arrays))
 
 
-def _is_worth_it(v: Any) -> bool:
+def _is_worth_it(v: Variable) -> bool:
     """Whether ``v`` is an integer that PyTensor's own conversions would trace."""
     integers = v.type.dtype.startswith(("int", "uint", "bool"))
     return integers and not isinstance(v.owner.op, _SOURCES)

@@ -49,7 +49,7 @@ def raising_where_not_finite(
     return _raising.bind(*xs, flag, *args, n=len(xs), report=report, batch=())
 
 
-def looking_at_gradient(x: jax.Array, error: Callable[[np.ndarray], Exception]) -> Any:
+def looking_at_gradient(x: Array, error: Callable[[np.ndarray], Exception]) -> Any:
     """``x``; on the way back an error if the cotangent that arrives for it is not finite.
 
     ``error`` is given the cotangents of a batch, or the one.
