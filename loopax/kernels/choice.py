@@ -240,7 +240,7 @@ def _shapes(arrays: Sequence[Any]) -> Shapes:
     return tuple(x.shape for x in arrays)
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     """Whether ``x`` is an array outside of any mesh whose shardings JAX has to see.
 
     Inside ``shard_map`` an array is one device's part.

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.base.upstream.jax import Jaxpr, Literal
+from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal
 from loopax.kernels.operation_times import (
     BLAS_PRODUCT,
     FREE,
@@ -138,7 +138,7 @@ def cost_of(jaxpr: Jaxpr, in_loop: bool = False) -> Cost:
     return total
 
 
-def _inner(eqn: Any, in_loop: bool) -> Cost | None:
+def _inner(eqn: JaxprEqn, in_loop: bool) -> Cost | None:
     """The cost of a loop, a branch, or a call."""
     params = eqn.params
     match eqn.primitive.name:
@@ -185,7 +185,7 @@ def _chain(jaxpr: Jaxpr, states: Sequence[Any], following: Sequence[Any]) -> flo
     return max((ready_at.get(v, 0.0) for v in following if not isinstance(v, Literal)), default=0.0)
 
 
-def _latency(eqn: Any) -> float:
+def _latency(eqn: JaxprEqn) -> float:
     inner = _inner(eqn, in_loop=True)
     if inner is not None:
         return inner.native
@@ -196,7 +196,7 @@ def _latency(eqn: Any) -> float:
     return TIMES[kind].native_wait if size < WIDE else _operation(eqn, name, in_loop=True).native
 
 
-def _steps(eqn: Any) -> float:
+def _steps(eqn: JaxprEqn) -> float:
     """The steps of a ``while``: a ``fori_loop`` compares a counter with its end."""
     ends = [
         int(v.val)
@@ -206,7 +206,7 @@ def _steps(eqn: Any) -> float:
     return float(max([*ends, _MOST_STEPS]))
 
 
-def _operation(eqn: Any, name: str, in_loop: bool) -> Cost:
+def _operation(eqn: JaxprEqn, name: str, in_loop: bool) -> Cost:
     """The cost of one operation without XLA's overhead for a thunk."""
     kind, size = kind_and_size(eqn, name)
     times = TIMES[kind]

@@ -117,7 +117,7 @@ def _derived(
     outputs: Variables,
     n_inputs: int,
     derive: Callable[[FunctionGraph], tuple[Variables, Variables]],
-    *key: Any,
+    *key: object,
 ) -> FunctionGraph:
     """The graph of ``derive``, with ``n_inputs`` inputs; ``key`` says which derivative it is."""
 

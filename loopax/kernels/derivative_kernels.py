@@ -41,10 +41,10 @@ def _with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     (scalar,) = kernel.floats
     graph = derivative_graphs.with_gradient(kernel.inputs, kernel.outputs, scalar, wrt)
 
-    def in_jax(*args: Any) -> list[Any]:
+    def in_jax(*args: jax.Array) -> list[Any]:
         outputs = partial_at(kernel.in_jax, args, wrt)
 
-        def value(*moving: Any) -> Any:
+        def value(*moving: jax.Array) -> Any:
             outs = outputs(*moving)
             return outs[scalar], outs
 
@@ -69,7 +69,7 @@ def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     graph = derivative_graphs.with_pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     n = len(kernel.inputs)
 
-    def in_jax(*args: Any) -> list[Any]:
+    def in_jax(*args: jax.Array) -> list[Any]:
         outs, tangents = _pushed_forward_in_jax(kernel, kernel.in_jax, wrt, args)
         return [*outs, *(tangents[k] for k in kernel.floats)]
 

@@ -27,11 +27,19 @@ from loopax.kernels.derivative_kernels import pushforward, with_gradient, with_p
 from loopax.kernels.kernel import Kernel, NotPlain
 from loopax.kernels.linearization import Linearization, linearization
 from loopax.kernels.primitive import Batch, bind, in_jax, kernel_jvp_p, kernel_p, row_shapes
+from loopax.numerics.arrays import Array
 
 
-def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:
+def _jvp(
+    primals: Sequence[Array],
+    tangents: Sequence[jax.Array | ad.Zero],
+    *,
+    kernel: Kernel,
+    batch: Batch,
+    **params: object,
+) -> Any:
     wrt = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
-    moving = [tangents[k] for k in wrt]
+    moving = [t for t in tangents if not isinstance(t, ad.Zero)]
     if not kernel.floats:
         outs = bind(kernel, primals, batch)
         return outs, _with_zeros(outs, {})
@@ -47,7 +55,11 @@ def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch, **params:
 
 
 def _jvp_at_once(
-    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+    kernel: Kernel,
+    batch: Batch,
+    primals: Sequence[Array],
+    wrt: tuple[int, ...],
+    tangents: Sequence[jax.Array],
 ) -> Any:
     joint_batch = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
     if kernel.policy.is_backward:
@@ -62,7 +74,11 @@ def _jvp_at_once(
 
 
 def _linearized(
-    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+    kernel: Kernel,
+    batch: Batch,
+    primals: Sequence[Array],
+    wrt: tuple[int, ...],
+    tangents: Sequence[jax.Array],
 ) -> Any:
     """Outputs that do not read the tangents, and tangents linear in these."""
     derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
@@ -70,7 +86,11 @@ def _linearized(
 
 
 def _linearized_scalar(
-    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+    kernel: Kernel,
+    batch: Batch,
+    primals: Sequence[Array],
+    wrt: tuple[int, ...],
+    tangents: Sequence[jax.Array],
 ) -> Any:
     """The value with its gradient by one kernel; the product with the tangents is linear, and JAX's."""
     outs = bind(with_gradient(kernel, wrt), primals, batch)
@@ -85,14 +105,18 @@ def _linearized_scalar(
     return values, _with_zeros(values, {scalar: total})
 
 
-def _spread(t: Any, has_axis: Sequence[bool]) -> Any:
+def _spread(t: jax.Array, has_axis: Sequence[bool]) -> Any:
     """``t`` with an axis of length 1 for each axis of the batch that it lacks."""
     missing = [level for level, has in enumerate(has_axis) if not has]
     return jnp.expand_dims(t, missing) if missing else t
 
 
 def _linearized_arrays(
-    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+    kernel: Kernel,
+    batch: Batch,
+    primals: Sequence[Array],
+    wrt: tuple[int, ...],
+    tangents: Sequence[jax.Array],
 ) -> Any:
     shared = _shared(kernel, batch, primals, wrt)
     forward, push = shared or (kernel, pushforward(kernel, wrt))
@@ -105,7 +129,7 @@ def _linearized_arrays(
 
 
 def _shared(
-    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...]
+    kernel: Kernel, batch: Batch, primals: Sequence[Array], wrt: tuple[int, ...]
 ) -> Linearization | None:
     """The `linearization`; None also where JAX cannot know the shapes of the residuals."""
     shared = linearization(kernel, wrt)
@@ -118,7 +142,11 @@ def _shared(
 
 
 def _jvp_in_jax(
-    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+    kernel: Kernel,
+    batch: Batch,
+    primals: Sequence[Array],
+    wrt: tuple[int, ...],
+    tangents: Sequence[jax.Array],
 ) -> Any:
     values = partial_at(in_jax(kernel, batch), primals, wrt)
     outs, out_tangents = jax.jvp(values, tuple(primals[k] for k in wrt), tuple(tangents))
@@ -130,14 +158,16 @@ def _with_zeros(outs: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
     return [tangents.get(k, _zero_of(x)) for k, x in enumerate(outs)]
 
 
-def _zero_of(x: Any) -> ad.Zero:
+def _zero_of(x: jax.Array) -> ad.Zero:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
 # -- a kernel and its pushforward, taken apart -----------------------------------------------------
 
 
-def _split(trace: Any, *tracers: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:
+def _split(
+    trace: Any, *tracers: pe.JaxprTracer, kernel: Kernel, batch: Batch, **params: object
+) -> list[Any]:
     """Partial evaluation: the outputs are computed, the tangents stay linear; in a loop, say."""
     assert kernel.jvp_of is not None
     primal_kernel, wrt = kernel.jvp_of
@@ -154,7 +184,9 @@ def _split(trace: Any, *tracers: Any, kernel: Kernel, batch: Batch, **params: An
         return [*outs, *(out_tangents[k] for k in primal_kernel.floats)]
 
 
-def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEqn) -> Any:
+def _split_equation(
+    saveable: object, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: JaxprEqn
+) -> Any:
     """`_split` for `jax.checkpoint`, which computes the values again before it transposes.
 
     Returns the equation for the first run, the one for later, which outputs only the latter gives, which it
@@ -182,7 +214,11 @@ def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEq
 
 
 def _transpose(
-    cotangents: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any
+    cotangents: Sequence[jax.Array | ad.Zero],
+    *args: jax.Array | ad.UndefinedPrimal,
+    kernel: Kernel,
+    batch: Batch,
+    **params: object,
 ) -> list[Any]:
     n_fixed = len(kernel.inputs) - kernel.linear
     assert kernel.transpose is not None, f"{kernel.name} is not linear"

@@ -20,10 +20,12 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import Abs, Maximum, Minimum
+from pytensor.scalar.basic import Abs, Maximum, Minimum, ScalarVariable
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Max, Min
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.lowering.bodies import replace_nodes
 
@@ -56,28 +58,36 @@ def _exchange(graph: FunctionGraph, forms: dict[type, Any]) -> None:
 
 
 class _JaxMaximum(Maximum):
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> Any:
         return _halves_at_ties(inputs, outputs, cotangents)
 
 
 class _JaxMinimum(Minimum):
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> Any:
         return _halves_at_ties(inputs, outputs, cotangents)
 
 
 class _JaxAbs(Abs):
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> Any:
         (x,), (g,) = inputs, cotangents
         if x.type not in ps.float_types:
             return super().pullback(inputs, outputs, cotangents)
         return [ps.switch(ps.ge(x, _number(0.0, x)), g, -g)]
 
 
-def _halves_at_ties(inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+def _halves_at_ties(
+    inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
     """The cotangents of two numbers: all to the chosen one, one half to each of equal ones."""
     (x, y), (z,), (g,) = inputs, outputs, cotangents
 
-    def share(mine: Any, other: Any) -> Any:
+    def share(mine: ScalarVariable, other: ScalarVariable) -> Any:
         if mine.type not in ps.float_types:
             return mine.zeros_like(dtype="float64")
         chosen_share = ps.switch(ps.eq(other, z), _number(0.5, g), _number(1.0, g))
@@ -86,7 +96,7 @@ def _halves_at_ties(inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
     return [share(x, y), share(y, x)]
 
 
-def _number(value: float, like: Any) -> Any:
+def _number(value: float, like: Variable) -> Any:
     return ps.constant(value, dtype=like.type.dtype)
 
 
@@ -95,20 +105,24 @@ class _SharedAmongEqual:
 
     axis: Any
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> Any:
         (x,), (g,) = inputs, cotangents
         return [pt.expand_dims(g, self._axes(x)) * self._shares(x, outputs[0])]
 
-    def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> Any:
         (x,), (t,) = inputs, tangents
         if isinstance(t.type, DisconnectedType):
             return [disconnected_type()]
         return [(t * self._shares(x, outputs[0])).sum(axis=self._axes(x))]
 
-    def _axes(self, x: Any) -> tuple[int, ...]:
+    def _axes(self, x: TensorVariable) -> tuple[int, ...]:
         return tuple(range(x.type.ndim)) if self.axis is None else tuple(self.axis)
 
-    def _shares(self, x: Any, y: Any) -> Any:
+    def _shares(self, x: TensorVariable, y: TensorVariable) -> Any:
         axes = self._axes(x)
         chosen = pt.eq(x, pt.expand_dims(y, axes)).astype(x.type.dtype)
         return chosen / chosen.sum(axis=axes, keepdims=True)
@@ -131,14 +145,18 @@ class _CheckedThrough(CheckAndRaise):
         self.own = own
         super().__init__(own.exc_type, own.msg)
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> Any:
         value_cotangent, *condition_cotangents = super().pullback(inputs, outputs, cotangents)
         return [self._checked(value_cotangent, inputs), *condition_cotangents]
 
-    def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> Any:
         return [self._checked(tangents[0], inputs)]
 
-    def _checked(self, derivative: Any, inputs: Any) -> Any:
+    def _checked(self, derivative: Variable, inputs: Sequence[Any]) -> Any:
         is_one = not isinstance(derivative.type, DisconnectedType | NullType)
         return self(derivative, *inputs[1:]) if is_one else derivative
 
@@ -154,7 +172,7 @@ _JAX_FORMS: dict[type, Any] = {
 _OWN_FORMS: dict[type, Any] = {v: k for k, v in _JAX_FORMS.items()}
 
 
-def _exchanged(op: Any, forms: dict[type, Any]) -> Any:
+def _exchanged(op: Op, forms: dict[type, Any]) -> Any:
     """``op`` in its other form; None where it has none."""
     if isinstance(op, _CheckedThrough):
         return op.own if forms is _OWN_FORMS else None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from loopax.cache import cache_folder
 from loopax.cache.environment import NotKnown, environment, native_environment
@@ -81,7 +82,7 @@ def measured(
         return None
 
 
-def _is_outside_of_meshes(aval: Any) -> bool:
+def _is_outside_of_meshes(aval: ShapedArray) -> bool:
     return bool(aval.sharding.mesh.empty)
 
 
@@ -99,7 +100,7 @@ def _times(forms: Sequence[Form], avals: Sequence[Any]) -> tuple[int, ...]:
         return _least_times(*(_compiled_call(form, args) for form in forms))
 
 
-def _value(aval: Any) -> Any:
+def _value(aval: ShapedArray | jax.ShapeDtypeStruct) -> Any:
     """An array of numbers between 0 and 1; of integers and bools, zeros, which are places of any array."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(

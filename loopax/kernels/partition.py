@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import Pow
@@ -130,7 +130,7 @@ def _is_small_power(node: Apply) -> bool:
     return is_elementwise(node, Pow) and exponent in (-2, -1, 0, 1, 2, 3)
 
 
-def _bytes(v: Any) -> int:
+def _bytes(v: Variable) -> int:
     if not isinstance(v.type, DenseTensorType):
         return _UNCUT
     lengths = [_USUAL_LENGTH if n is None else n for n in v.type.shape]

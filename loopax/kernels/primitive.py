@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
@@ -30,6 +31,7 @@ from loopax.kernels.kernel import Kernel, Shapes
 from loopax.kernels.measurement import Times, conditions, measured
 from loopax.lowering.rewritten import fact_of_rewritten
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all axes.
 Batch = tuple[tuple[bool, ...], ...]
@@ -62,14 +64,14 @@ def _compiled(kernel: Kernel, batch: Batch) -> Any:
     return jax.jit(lambda *args: bind(kernel, args, batch))
 
 
-def _impl(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
+def _impl(*args: Array, kernel: Kernel, batch: Batch, **params: object) -> Any:
     with without_debug_flags():
         outs = _compiled(kernel, batch)(*args)
     check_special(kernel.name, [outs[k] for k in kernel.floats])
     return outs
 
 
-def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:
+def _abstract(*args: ShapedArray, kernel: Kernel, batch: Batch, **params: object) -> list[Any]:
     rows = row_shapes(args, batch)
     lengths = _batch_shape(args, batch)
     shapes = kernel.shapes(rows)
@@ -97,11 +99,17 @@ def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
 # -- batches ---------------------------------------------------------------------------------------
 
 
-def _batched(args: Any, axes: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:
+def _batched(
+    args: Sequence[jax.Array],
+    axes: Sequence[int | None],
+    *,
+    kernel: Kernel,
+    batch: Batch,
+    **params: object,
+) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
     operands = [
-        jnp.moveaxis(x, axis, 0) if has else x
-        for x, axis, has in zip(args, axes, has_axis, strict=True)
+        x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(args, axes, strict=True)
     ]
     if kernel.jvp_of is not None:
         primal_kernel, wrt = kernel.jvp_of
@@ -125,11 +133,15 @@ def in_jax(kernel: Kernel, batch: Batch) -> Any:
     return function
 
 
-def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
+def _lowered_to_jax(
+    ctx: mlir.LoweringRuleContext, *args: object, kernel: Kernel, batch: Batch, **params: object
+) -> Any:
     return mlir.lower_fun(in_jax(kernel, batch), multiple_results=True)(ctx, *args)
 
 
-def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
+def _lowered_to_native(
+    ctx: mlir.LoweringRuleContext, *args: object, kernel: Kernel, batch: Batch, **params: object
+) -> Any:
     exported = ctx.module_context.lowering_parameters.for_export
     if exported or not _chooses_native(kernel, ctx.avals_in, batch):
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)

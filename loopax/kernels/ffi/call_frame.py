@@ -30,7 +30,7 @@ VERSION = (0, 1)  # the oldest version of the interface that has these fields
 class CallFrame:
     """The call frame at ``address``, an i64."""
 
-    def __init__(self, builder: ir.IRBuilder, address: Any) -> None:
+    def __init__(self, builder: ir.IRBuilder, address: ir.Value) -> None:
         self._builder = builder
         self._address = address
 
@@ -59,14 +59,14 @@ class CallFrame:
         with builder.if_then(builder.load(computes), likely=True):
             yield
 
-    def _load(self, base: Any, offset: int, kind: Any = I64) -> Any:
+    def _load(self, base: ir.Value, offset: int, kind: ir.Type = I64) -> Any:
         return self._builder.load(pointer(self._builder, base, offset, kind))
 
 
 class Buffer:
     """An array of a call frame: row-major, contiguous."""
 
-    def __init__(self, builder: ir.IRBuilder, address: Any) -> None:
+    def __init__(self, builder: ir.IRBuilder, address: ir.Value) -> None:
         self._builder = builder
         self._address = address
 
@@ -81,6 +81,6 @@ class Buffer:
         return self._builder.load(pointer(self._builder, lengths, 8 * axis, I64))
 
 
-def pointer(builder: ir.IRBuilder, base: Any, offset: int, kind: Any) -> Any:
+def pointer(builder: ir.IRBuilder, base: ir.Value, offset: int, kind: ir.Type) -> Any:
     """The address ``base + offset``, as a pointer to ``kind``."""
     return builder.inttoptr(builder.add(base, I64(offset)), ir.PointerType(kind))

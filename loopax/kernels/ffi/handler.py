@@ -53,8 +53,10 @@ def handler(
     """
 
     @intrinsic
-    def run(typing_context: Any, frame: Any) -> Any:
-        def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def run(typing_context: object, frame: ir.Value) -> Any:
+        def write(
+            context: Any, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+        ) -> Any:
             types_taken = tuple(t.native for t in inputs)
             function.compile(types_taken)
             compiled = function.overloads[types_taken]
@@ -78,7 +80,7 @@ def handler(
 def _all_rows(
     context: Any,
     builder: ir.IRBuilder,
-    address: Any,
+    address: ir.Value,
     row: ir.Function,
     mapped: Mapped,
     threads: bool,

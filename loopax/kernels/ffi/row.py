@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types
 
-from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
+from loopax.base.upstream.numba import cgutils, compiler, ir, make_array, populate_array
 from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
 from loopax.numba_backend.runtime.safepoints import raise_later
@@ -58,7 +58,7 @@ def lengths_of(mapped: Mapped, frame: CallFrame) -> list[Any]:
 def row_function(
     context: Any,
     module: ir.Module,
-    compiled: Any,
+    compiled: compiler.CompileResult,
     inputs: Sequence[ArrayType],
     outputs: Sequence[ArrayType],
     mapped: Mapped,
@@ -85,7 +85,7 @@ class _Row:
         context: Any,
         builder: ir.IRBuilder,
         arguments: Sequence[Any],
-        compiled: Any,
+        compiled: compiler.CompileResult,
         inputs: Sequence[ArrayType],
         outputs: Sequence[ArrayType],
         mapped: Mapped,
@@ -148,7 +148,7 @@ class _Row:
                     value = self.builder.extract_value(returned, k)
                     self._return(frame.result(k), t, types_returned[k], value)
 
-    def _value(self, buffer: Buffer, t: ArrayType, row: Any, axes: int) -> Any:
+    def _value(self, buffer: Buffer, t: ArrayType, row: ir.Value, axes: int) -> Any:
         """Row ``row`` of ``buffer``, which has ``axes`` axes of the batch, as an argument."""
         context, builder = self.context, self.builder
         lengths = [buffer.length(axes + k) for k in range(t.ndim)]
@@ -174,7 +174,7 @@ class _Row:
         )
         return array._getvalue()
 
-    def _return(self, buffer: Buffer, t: ArrayType, native: Any, value: Any) -> None:
+    def _return(self, buffer: Buffer, t: ArrayType, native: types.Type, value: ir.Value) -> None:
         """Copy ``value``, of the type ``native``, to its row of ``buffer``, and release it."""
         context, builder = self.context, self.builder
         lengths = [buffer.length(len(self.mapped) + k) for k in range(t.ndim)]
@@ -203,14 +203,14 @@ class _Row:
                 self._fail(I64(0), I64(OTHER_SHAPE))
         context.nrt.decref(builder, native, value)
 
-    def _position(self, buffer: Buffer, t: ArrayType, row: Any, lengths: Sequence[Any]) -> Any:
+    def _position(self, buffer: Buffer, t: ArrayType, row: ir.Value, lengths: Sequence[Any]) -> Any:
         """The address of row ``row`` in ``buffer``, whose rows have these lengths."""
         offset = self.builder.mul(row, I64(np.dtype(t.dtype).itemsize))
         for n in lengths:
             offset = self.builder.mul(offset, n)
         return self.builder.add(buffer.data, offset)
 
-    def _fail(self, pickled: Any, size: Any) -> None:
+    def _fail(self, pickled: ir.Value, size: ir.Value) -> None:
         """Record a failure, and let Python make XLA's error if the row reports; see `failures`."""
         builder, kind = self.builder, ir.FunctionType(I64, [I64, I64, I64])
         builder.store(I64(1), self.failure)

@@ -28,7 +28,7 @@ _VOID = ir.VoidType()
 
 
 def run_in_threads(
-    context: Any, builder: ir.IRBuilder, address: Any, row: ir.Function, total: Any
+    context: Any, builder: ir.IRBuilder, address: ir.Value, row: ir.Function, total: ir.Value
 ) -> Any:
     """Call ``row`` for ``total`` elements, in any order; the failure of the first that fails, or 0."""
     take_all = _taking_function(builder.module, row)
@@ -89,7 +89,9 @@ def _function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Functio
     return function
 
 
-def _schedule(builder: ir.IRBuilder, address: Any, task: Any, block: Any, total: Any) -> None:
+def _schedule(
+    builder: ir.IRBuilder, address: ir.Value, task: ir.Function, block: ir.Value, total: ir.Value
+) -> None:
     """Give the pool a task for each of its threads but one, as long as there is an element for each."""
     api = builder.load(pointer(builder, address, API, I64))
     context = builder.load(pointer(builder, address, CONTEXT, I64))
@@ -108,7 +110,7 @@ def _schedule(builder: ir.IRBuilder, address: Any, task: Any, block: Any, total:
             loop.do_break()
 
 
-def _call_api(builder: ir.IRBuilder, api: Any, offset: int, *fields: Any) -> Any:
+def _call_api(builder: ir.IRBuilder, api: ir.Value, offset: int, *fields: ir.Value) -> Any:
     """Call the function at ``offset`` of XLA's API with a struct of ``fields``; whether it failed."""
     values = [I64(8 * (2 + len(fields))), I64(0), *fields]
     struct = cgutils.alloca_once(builder, I64, size=len(values))
@@ -124,7 +126,7 @@ def _call_api(builder: ir.IRBuilder, api: Any, offset: int, *fields: Any) -> Any
     return failed
 
 
-def _wait(builder: ir.IRBuilder, block: Any, total: Any) -> None:
+def _wait(builder: ir.IRBuilder, block: ir.Value, total: ir.Value) -> None:
     """Wait until all elements are done: other threads work on the remaining ones."""
     sched_yield = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield"
@@ -140,12 +142,12 @@ def _wait(builder: ir.IRBuilder, block: Any, total: Any) -> None:
     builder.position_at_end(end)
 
 
-def _release(context: Any, builder: ir.IRBuilder, block: Any) -> None:
+def _release(context: Any, builder: ir.IRBuilder, block: ir.Value) -> None:
     """Drop one reference to the block; the last thread frees it."""
     references = builder.atomic_rmw("sub", _field(builder, block, _REFERENCES), I64(1), "seq_cst")
     with builder.if_then(builder.icmp_unsigned("==", references, I64(1))):
         context.nrt.free(builder, builder.inttoptr(block, ir.PointerType(ir.IntType(8))))
 
 
-def _field(builder: ir.IRBuilder, block: Any, k: int) -> Any:
+def _field(builder: ir.IRBuilder, block: ir.Value, k: int) -> Any:
     return pointer(builder, block, 8 * k, I64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from loopax.base.upstream.jax import ClosedJaxpr, Literal, inner_jaxprs, part_of
+from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Literal, inner_jaxprs, part_of
 from loopax.kernels.native_call.equations import has_loop, inputs_of, outputs_of
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind
@@ -30,7 +30,7 @@ def traced_call(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[A
     return jaxpr, operands, shapes
 
 
-def call(jaxpr: Any, operands: Sequence[Any], plan: Plan) -> list[Any]:
+def call(jaxpr: ClosedJaxpr, operands: Sequence[Any], plan: Plan) -> list[Any]:
     """The outputs of a closed jaxpr without constants, as one equation unless it has effects.
 
     An equation with an effect, such as a print, stays JAX's; each run of the others is one equation.
@@ -55,13 +55,13 @@ def call(jaxpr: Any, operands: Sequence[Any], plan: Plan) -> list[Any]:
     return [v.val if isinstance(v, Literal) else values[v] for v in opened.outvars]
 
 
-def _is_pure(eqn: Any) -> bool:
+def _is_pure(eqn: JaxprEqn) -> bool:
     """Whether an equation has no effect, and reads and returns arrays only."""
     is_reference = [hasattr(v.aval, "inner_aval") for v in (*eqn.invars, *eqn.outvars)]
     return not eqn.effects and not any(is_reference)
 
 
-def _with_effect(eqn: Any) -> str:
+def _with_effect(eqn: JaxprEqn) -> str:
     """The name of the primitive in an equation that has the effect."""
     inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
     return next((_with_effect(e) for e in inner if e.effects), str(eqn.primitive.name))

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.core import ShapedArray
 
-from loopax.base.upstream.jax import ad, jaxpr_as_fun, trace_cache
+from loopax.base.upstream.jax import ClosedJaxpr, ad, jaxpr_as_fun, trace_cache
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import with_items
 from loopax.kernels.native_call.native_parts import Plan
@@ -28,7 +29,14 @@ def selected(xs: Sequence[Any], flags: Sequence[bool], value: bool = True) -> li
 # -- forwards --------------------------------------------------------------------------------------
 
 
-def _jvp(primals: Any, tangents: Any, *, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
+def _jvp(
+    primals: Sequence[jax.Array],
+    tangents: Sequence[jax.Array | ad.Zero],
+    *,
+    call_jaxpr: ClosedJaxpr,
+    plan: Plan,
+    n_tangents: int,
+) -> Any:
     moving = tuple(type(t) is not ad.Zero and _has_tangent(jax.typeof(t)) for t in tangents)
     jaxpr, out_positions = _jvp_jaxpr(call_jaxpr, moving)
     moving_tangents = selected(tangents, moving)
@@ -39,15 +47,15 @@ def _jvp(primals: Any, tangents: Any, *, call_jaxpr: Any, plan: Plan, n_tangents
 
 
 @trace_cache
-def _jvp_jaxpr(jaxpr: Any, moving: Flags) -> tuple[Any, list[int]]:
+def _jvp_jaxpr(jaxpr: ClosedJaxpr, moving: Flags) -> tuple[Any, list[int]]:
     """``[*inputs, *tangents] -> [*outputs, *tangents]``, and the outputs whose tangent may not be 0."""
     n, positions = len(jaxpr.in_avals), [k for k, m in enumerate(moving) if m]
     floats = [k for k, aval in enumerate(jaxpr.out_avals) if _has_tangent(aval.to_tangent_aval())]
 
-    def both(*args: Any, floats: Sequence[int]) -> list[Any]:
+    def both(*args: jax.Array, floats: Sequence[int]) -> list[Any]:
         primals, tangents = args[:n], args[n:]
 
-        def primal_function(*moving_primals: Any) -> Any:
+        def primal_function(*moving_primals: jax.Array) -> Any:
             return jaxpr_as_fun(jaxpr)(*with_items(primals, positions, moving_primals))
 
         outs, dots = jax.jvp(primal_function, [primals[k] for k in positions], list(tangents))
@@ -63,14 +71,14 @@ def _jvp_jaxpr(jaxpr: Any, moving: Flags) -> tuple[Any, list[int]]:
     return joint, out_positions
 
 
-def _depends(jaxpr: Any, output: int, first_tangent: int) -> bool:
+def _depends(jaxpr: ClosedJaxpr, output: int, first_tangent: int) -> bool:
     """Whether an output reads an input from ``first_tangent`` on: if not, its tangent is zero."""
     is_wanted = [k == output for k in range(len(jaxpr.out_avals))]
     _, is_read = pe.dce_jaxpr(jaxpr.jaxpr, is_wanted)
     return any(is_read[first_tangent:])
 
 
-def _has_tangent(aval: Any) -> bool:
+def _has_tangent(aval: ShapedArray) -> bool:
     return aval.dtype != jax.dtypes.float0
 
 
@@ -78,7 +86,11 @@ def _has_tangent(aval: Any) -> bool:
 
 
 def _transpose(
-    cotangents: Any, *args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int
+    cotangents: Sequence[jax.Array | ad.Zero],
+    *args: jax.Array | ad.UndefinedPrimal,
+    call_jaxpr: ClosedJaxpr,
+    plan: Plan,
+    n_tangents: int,
 ) -> list[Any]:
     linear = tuple(ad.is_undefined_primal(x) for x in args)
     has_cotangent = tuple(type(ct) is not ad.Zero for ct in cotangents)
@@ -92,16 +104,16 @@ def _transpose(
 
 
 @trace_cache
-def transposed(jaxpr: Any, linear: Flags, has_cotangent: Flags) -> Any:
+def transposed(jaxpr: ClosedJaxpr, linear: Flags, has_cotangent: Flags) -> Any:
     """``[*other inputs, *cotangents] -> cotangents of the linear inputs``."""
     positions = [k for k, is_linear in enumerate(linear) if is_linear]
     n = len(linear) - len(positions)
 
-    def run(*args: Any) -> Any:
+    def run(*args: jax.Array) -> Any:
         nonlinear = iter(args[:n])
         full = [None if is_linear else next(nonlinear) for is_linear in linear]
 
-        def linear_function(*tangents: Any) -> list[Any]:
+        def linear_function(*tangents: jax.Array) -> list[Any]:
             outs = jaxpr_as_fun(jaxpr)(*with_items(full, positions, tangents))
             return selected(outs, has_cotangent)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loopax.base.upstream.jax import Jaxpr, Literal, Var, inner_jaxprs
+from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal, Var, inner_jaxprs
 
 _LOOPS = {"scan", "while"}
 
@@ -26,18 +26,18 @@ def outputs_of(jaxpr: Jaxpr, run: Sequence[Any]) -> list[Var]:
     return [v for eqn in run for v in eqn.outvars if v in read_outside]
 
 
-def is_loop(eqn: Any) -> bool:
+def is_loop(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in _LOOPS
 
 
-def has_loop(eqn: Any) -> bool:
+def has_loop(eqn: JaxprEqn) -> bool:
     """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
     return is_loop(eqn) or any(
         any(map(has_loop, getattr(inner, "jaxpr", inner).eqns)) for inner in inner_jaxprs(eqn)
     )
 
 
-def outermost_loops(eqn: Any) -> list[Any]:
+def outermost_loops(eqn: JaxprEqn) -> list[Any]:
     """The equation if it is a loop, or else the loops in it."""
     if is_loop(eqn):
         return [eqn]
@@ -45,7 +45,7 @@ def outermost_loops(eqn: Any) -> list[Any]:
     return [loop for e in inner for loop in outermost_loops(e)]
 
 
-def in_words(eqn: Any) -> str:
+def in_words(eqn: JaxprEqn) -> str:
     """A loop in words."""
     name = eqn.primitive.name
     if name == "scan":
@@ -53,14 +53,15 @@ def in_words(eqn: Any) -> str:
     return name
 
 
-def most_axes(jaxpr: Any) -> int:
+def most_axes(jaxpr: Jaxpr) -> int:
     """The number of axes of the value with the most of them."""
     inner = [most_axes(getattr(j, "jaxpr", j)) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
     variables = [v for eqn in jaxpr.eqns for v in eqn.outvars] + list(jaxpr.outvars)
-    return max([0, *inner, *(len(v.aval.shape) for v in variables)])
+    avals: list[Any] = [v.aval for v in variables]
+    return max([0, *inner, *(len(a.shape) for a in avals)])
 
 
-def loop_depth(jaxpr: Any) -> int:
+def loop_depth(jaxpr: Jaxpr) -> int:
     """The number of loops that are nested."""
     depths = [
         is_loop(eqn) + loop_depth(getattr(j, "jaxpr", j))

@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
+from jax.typing import ArrayLike
 
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.staging.static import is_traced
@@ -36,7 +38,7 @@ class FiniteFunction:
         self._transformed = jax.jit(_named(self._raising, name))
         self._report = jax.jit(_named(self._reported, name))
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: ArrayLike) -> Any:
         if not any(map(is_traced, args)):
             results, flag = self._direct(*args)
             if not is_traced(flag):  # as it is where the function closes over a tracer
@@ -46,16 +48,16 @@ class FiniteFunction:
                 return results
         return self._transformed(*args)
 
-    def lower(self, *args: Any) -> Any:
+    def lower(self, *args: ArrayLike) -> Any:
         """The program of a direct call, lowered as by ``jax.jit``."""
         return self._direct.lower(*args)
 
-    def _flagged(self, *args: Any) -> tuple[Any, Any]:
+    def _flagged(self, *args: ArrayLike) -> tuple[Any, Any]:
         """The results, and whether a value was not finite."""
         inspection, operands, shapes = self._inspected(args)
         return self._results(inspection, operands, shapes)
 
-    def _raising(self, *args: Any) -> Any:
+    def _raising(self, *args: ArrayLike) -> Any:
         """The results, and an error of the running program where a value, or a gradient, is not finite."""
         looking: Any = Looking(
             lambda operands: inspection.report(*operands),
@@ -69,7 +71,7 @@ class FiniteFunction:
         leaves, tree = jax.tree.flatten(results)
         return jax.tree.unflatten(tree, looking.at_values(leaves, flag, operands))
 
-    def _reported(self, *args: Any) -> Any:
+    def _reported(self, *args: ArrayLike) -> Any:
         inspection, operands, _ = self._inspected(args)
         self._inspections[_types(args)] = inspection
         return inspection.report(*operands)
@@ -80,13 +82,13 @@ class FiniteFunction:
         names = [jax.tree_util.keystr(path) or "of the program" for path, _ in paths]
         return Inspection(jaxpr, self._name, names), operands, shapes
 
-    def _results(self, inspection: Inspection, operands: list[Any], shapes: Any) -> Any:
+    def _results(self, inspection: Inspection, operands: list[Any], shapes: object) -> Any:
         jaxpr = trace_jaxpr(inspection.flagged, list(map(jax.typeof, operands)))
         *outs, flag = call(jaxpr, operands, self._plan)
         return jax.tree.unflatten(jax.tree.structure(shapes), outs), flag
 
 
-def argument_names(f: Callable[..., Any], tree: Any) -> list[str]:
+def argument_names(f: Callable[..., Any], tree: PyTreeDef) -> list[str]:
     """The name of each leaf of the arguments ``(args, kwargs)``, by the parameters of ``f``."""
     try:
         parameters = list(inspect.signature(f).parameters.values())
@@ -110,7 +112,7 @@ def _types(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _named(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def function(*args: Any) -> Any:
+    def function(*args: ArrayLike) -> Any:
         return method(*args)
 
     function.__name__ = function.__qualname__ = name

@@ -20,7 +20,17 @@ import numpy as np
 from jax import lax
 
 from loopax.base.errors import NonFiniteError
-from loopax.base.upstream.jax import Literal, inner_jaxprs, jaxpr_as_fun, part_of, partial_eval
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    inner_jaxprs,
+    jaxpr_as_fun,
+    part_of,
+    partial_eval,
+)
 from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes
 from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
@@ -38,13 +48,13 @@ class Flag(NamedTuple):
     def none(self) -> Any:
         return jnp.zeros((), bool)
 
-    def at(self, x: Any, code: int) -> Any:
+    def at(self, x: jax.Array, code: int) -> Any:
         return jnp.logical_not(jnp.isfinite(x).all())
 
-    def first(self, one: Any, other: Any) -> Any:
+    def first(self, one: jax.Array, other: jax.Array) -> Any:
         return one | other
 
-    def in_step(self, finding: Any, step: Any, depth: int) -> Any:
+    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> Any:
         return finding
 
 
@@ -61,7 +71,7 @@ class Report(NamedTuple):
     def none(self) -> Any:
         return jnp.zeros(2 + self.n_axes + self.depth, "int32")
 
-    def at(self, x: Any, code: int) -> Any:
+    def at(self, x: jax.Array, code: int) -> Any:
         bad = jnp.logical_not(jnp.isfinite(x)).ravel()
         if not bad.size:
             return self.none()
@@ -73,10 +83,10 @@ class Report(NamedTuple):
         vector = jnp.stack([jnp.asarray(n).astype("int32") for n in numbers])
         return jnp.pad(vector, (0, len(self.none()) - len(numbers)))
 
-    def first(self, one: Any, other: Any) -> Any:
+    def first(self, one: jax.Array, other: jax.Array) -> Any:
         return jnp.where(one[0] != 0, one, other)
 
-    def in_step(self, finding: Any, step: Any, depth: int) -> Any:
+    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> Any:
         return finding.at[2 + self.n_axes + depth].set(step)
 
 
@@ -105,16 +115,16 @@ class Inspection:
         self._jaxpr, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
         self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr))
 
-    def flagged(self, *args: Any) -> list[Any]:
+    def flagged(self, *args: jax.Array) -> list[Any]:
         """The outputs of the jaxpr, and a flag."""
         outs, flag = self._evaluated(_Evaluation(self, Flag()), args)
         return [*outs, flag]
 
-    def report(self, *args: Any) -> Any:
+    def report(self, *args: jax.Array) -> Any:
         """The numbers of the first value that is not finite."""
         return self._evaluated(_Evaluation(self, self._report), args)[1]
 
-    def error(self, reports: Any) -> NonFiniteError:
+    def error(self, reports: np.ndarray) -> NonFiniteError:
         """The error for a `report`, or for the reports of a batch."""
         return error_of_reports(reports, self._report.n_axes, list(self.places), self.name)
 
@@ -128,12 +138,12 @@ class Inspection:
 class _Evaluation:
     """The evaluation of a jaxpr with a `Flag` or a `Report` of its values."""
 
-    def __init__(self, inspection: Inspection, kind: Any) -> None:
+    def __init__(self, inspection: Inspection, kind: Flag | Report) -> None:
         self._places = inspection.places
         self._kind = kind
 
     def with_values(
-        self, finding: Any, values: Sequence[tuple[Any, str]], loops: tuple[str, ...]
+        self, finding: jax.Array, values: Sequence[tuple[Any, str]], loops: tuple[str, ...]
     ) -> Any:
         """``finding``, or else what is found in these values, each with its name."""
         for x, name in values:
@@ -144,12 +154,12 @@ class _Evaluation:
         return finding
 
     def run(
-        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], loops: tuple[str, ...]
+        self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], loops: tuple[str, ...]
     ) -> tuple[list[Any], Any]:
         """The outputs, and what is found inside of the equations."""
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
-        def read(atom: Any) -> Any:
+        def read(atom: Var | Literal) -> Any:
             return atom.val if isinstance(atom, Literal) else values[atom]
 
         is_read = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)}
@@ -164,7 +174,12 @@ class _Evaluation:
         return list(map(read, jaxpr.outvars)), finding
 
     def _equation(
-        self, jaxpr: Any, eqn: Any, args: list[Any], is_read: set[Any], loops: tuple[str, ...]
+        self,
+        jaxpr: Jaxpr,
+        eqn: JaxprEqn,
+        args: list[Any],
+        is_read: set[Any],
+        loops: tuple[str, ...],
     ) -> tuple[dict[Any, Any], Any]:
         """The values of an equation's outputs, and what is found inside of it; None for no loop."""
         rule: Any = _RULES.get(eqn.primitive.name) if has_loop(eqn) else None
@@ -183,29 +198,33 @@ class _Evaluation:
             finding = self.with_values(self._kind.none(), named, loops)
         return dict(zip(outvars, outs, strict=True)), finding
 
-    def _call(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> tuple[list[Any], Any]:
+    def _call(
+        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
+    ) -> tuple[list[Any], Any]:
         (inner,) = inner_jaxprs(eqn)
         return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), args, loops)
 
     def _checkpoint(
-        self, eqn: Any, args: list[Any], loops: tuple[str, ...]
+        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
     ) -> tuple[list[Any], Any]:
-        def function(*args: Any) -> Any:
+        def function(*args: jax.Array) -> Any:
             return self._call(eqn, list(args), loops)
 
         options = {name: eqn.params[name] for name in ("prevent_cse", "policy")}
         outs, finding = jax.checkpoint(function, **options)(*args)
         return outs, finding
 
-    def _branches(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> Any:
-        def function(branch: Any) -> Any:
+    def _branches(self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]) -> Any:
+        def function(branch: ClosedJaxpr) -> Any:
             return lambda *args: self.run(branch.jaxpr, branch.consts, args, loops)
 
         index, *operands = args
         branches = list(map(function, eqn.params["branches"]))
         return lax.switch(jnp.asarray(index).astype("int32"), branches, *operands)
 
-    def _scan(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> tuple[list[Any], Any]:
+    def _scan(
+        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
+    ) -> tuple[list[Any], Any]:
         body, params = eqn.params["jaxpr"], eqn.params
         invars, outvars = body.jaxpr.invars, body.jaxpr.outvars
         n_rows, n_ys = _n_rows(eqn.invars, invars), _n_rows(eqn.outvars, outvars)
@@ -215,7 +234,7 @@ class _Evaluation:
         names = state_names(body, range(n_consts, n_consts + n))
         inside = (*loops, loop_name(eqn, body))
 
-        def step(carry: Any, rows: Any) -> Any:
+        def step(carry: tuple[Any, ...], rows: Sequence[jax.Array]) -> Any:
             k, finding, *states = carry
             outs, inner = self.run(body.jaxpr, body.consts, [*consts, *states, *rows], inside)
             before = invars[n_consts : n_consts + n]
@@ -233,14 +252,16 @@ class _Evaluation:
         )
         return [*finals, *ys], finding
 
-    def _while(self, eqn: Any, args: list[Any], loops: tuple[str, ...]) -> tuple[list[Any], Any]:
+    def _while(
+        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
+    ) -> tuple[list[Any], Any]:
         condition, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
         n, m = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         before = body.jaxpr.invars[m:]
         names = state_names(body, range(m, m + len(before)))
         inside = (*loops, loop_name(eqn, body))
 
-        def step(carry: Any) -> Any:
+        def step(carry: tuple[Any, ...]) -> Any:
             k, finding, *states = carry
             outs, inner = self.run(body.jaxpr, body.consts, [*args[n : n + m], *states], inside)
             inner = self.with_values(
@@ -259,7 +280,14 @@ class _Evaluation:
         """The number of the first step, where steps are counted."""
         return jnp.zeros((), "int32") if self._kind.counts_steps else None
 
-    def _next(self, k: Any, finding: Any, inner: Any, depth: int, states: Sequence[Any]) -> Any:
+    def _next(
+        self,
+        k: jax.Array | None,
+        finding: jax.Array,
+        inner: jax.Array,
+        depth: int,
+        states: Sequence[Any],
+    ) -> Any:
         finding = self._kind.first(finding, self._kind.in_step(inner, k, depth))
         return (None if k is None else k + 1, finding, *states)
 
@@ -270,7 +298,7 @@ _RULES |= dict.fromkeys(_INLINED, _Evaluation._call)
 _RULES |= dict.fromkeys(("remat", "remat2", "checkpoint"), _Evaluation._checkpoint)
 
 
-def _is_inexact(x: Any) -> bool:
+def _is_inexact(x: jax.Array) -> bool:
     return jnp.issubdtype(jax.typeof(x).dtype, np.inexact)
 
 

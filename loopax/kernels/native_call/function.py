@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
+from jax.typing import ArrayLike
 
 from loopax.kernels.native_call import partial_evaluation  # noqa: F401  (it registers its rules)
 from loopax.kernels.native_call.calls import call, traced_call
@@ -30,16 +32,16 @@ class NativeFunction:
         self.checks = checks
         self._jitted: dict[Any, Any] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         jitted, arrays = self._resolved(args, kwargs)
         return jitted(*arrays)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: object, **kwargs: object) -> None:
         """Compile the code that a call with these arguments runs, without running it."""
         jitted, arrays = self._resolved(args, kwargs)
         jitted.lower(*arrays)
 
-    def _resolved(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+    def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The function from arrays that a call runs, and its arguments."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
@@ -65,22 +67,22 @@ class NativeFunction:
         options = self.plan.loops, self.plan.cache, self.checks
         return self.__qualname__ if is_global else (_rebuilt, (self.__wrapped__, *options))
 
-    def __deepcopy__(self, memo: Any) -> NativeFunction:
+    def __deepcopy__(self, memo: object) -> NativeFunction:
         return self  # as of a function
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def _jitted_for(self, tree: Any, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
+    def _jitted_for(self, tree: PyTreeDef, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
         """The function from the leaves that are arrays, under ``jax.jit``."""
 
-        def run(*arrays: Any) -> Any:
+        def run(*arrays: ArrayLike) -> Any:
             values = iter(arrays), iter(static)
             leaves = [next(values[0 if array else 1]) for array in is_array]
             args, kwargs = tree.unflatten(leaves)
             return self.__wrapped__(*args, **kwargs)
 
-        def traced(*arrays: Any) -> Any:
+        def traced(*arrays: ArrayLike) -> Any:
             return with_native_loops(run, arrays, self.plan)
 
         def jitted() -> Any:
@@ -100,7 +102,7 @@ class NativeFunction:
             return jitted()
 
 
-def _rebuilt(f: Any, loops: str, cache: bool, checks: str | None) -> NativeFunction:
+def _rebuilt(f: Callable[..., Any], loops: str, cache: bool, checks: str | None) -> NativeFunction:
     return NativeFunction(f, Plan(loops, cache), checks)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from loopax.base.upstream.jax import user_line
+from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, user_line
 
 
-def state_names(body: Any, positions: range) -> list[str]:
+def state_names(body: ClosedJaxpr, positions: range) -> list[str]:
     """The names of a step's arguments: its own, or else their numbers."""
     names = body.jaxpr.debug_info.arg_names or ()
     return [
@@ -15,7 +13,7 @@ def state_names(body: Any, positions: range) -> list[str]:
     ]
 
 
-def trace_names(body: Any, positions: range) -> list[str]:
+def trace_names(body: ClosedJaxpr, positions: range) -> list[str]:
     """The name ``y`` with the place of each trace in the second result of a step."""
     paths = body.jaxpr.debug_info.result_paths
     paths = paths if isinstance(paths, tuple | list) and len(paths) >= positions.stop else None
@@ -27,7 +25,7 @@ def trace_names(body: Any, positions: range) -> list[str]:
     ]
 
 
-def loop_name(eqn: Any, body: Any) -> str:
+def loop_name(eqn: JaxprEqn, body: ClosedJaxpr) -> str:
     """A loop by the name of its step, and its line."""
     info = body.jaxpr.debug_info.func_src_info or eqn.primitive.name
     return f"loop '{info.partition(' at ')[0]}' ({user_line(eqn)})"

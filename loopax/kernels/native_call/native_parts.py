@@ -17,7 +17,15 @@ from pytensor.graph.basic import Variable
 
 from loopax.base.errors import unexpected
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, is_jaxpr, jaxpr_as_fun, low_jaxpr, part_of
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    is_jaxpr,
+    jaxpr_as_fun,
+    low_jaxpr,
+    part_of,
+)
 from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
@@ -57,11 +65,11 @@ class Plan:
     def __post_init__(self) -> None:
         self._replaced: dict[Any, Any] = {}
 
-    def say(self, loop: Any, remark: str) -> None:
+    def say(self, loop: JaxprEqn, remark: str) -> None:
         """Add a remark on the form of a loop."""
         self.remarks[f"{in_words(loop)}: {remark}"] = None
 
-    def with_native_parts(self, jaxpr: Any) -> Any:
+    def with_native_parts(self, jaxpr: ClosedJaxpr) -> Any:
         """The closed jaxpr with kernels in the place of its loops."""
         if self.loops == "xla":
             return jaxpr
@@ -70,7 +78,7 @@ class Plan:
                 self._replaced[jaxpr] = self._in_faster_form(low_jaxpr(jaxpr))
             return self._replaced[jaxpr]
 
-    def _in_faster_form(self, jaxpr: Any) -> Any:
+    def _in_faster_form(self, jaxpr: ClosedJaxpr) -> Any:
         """The jaxpr with kernels or without, by a measurement of the whole where costs are close."""
         parts = _Parts(self, jaxpr.jaxpr, is_measured=self.loops == "auto" and is_possible())
         native, times = ClosedJaxpr(parts.replaced(), jaxpr.consts), None
@@ -146,13 +154,13 @@ class _Parts:
         if run:
             yield values, run
 
-    def _with_own_kernel(self, eqn: Any) -> Any:
+    def _with_own_kernel(self, eqn: JaxprEqn) -> Any:
         """A loop as a kernel by itself, where that is faster; another equation as it is."""
         values = self._read(eqn, {}) if has_loop(eqn) else None
         kernel = None if values is None else self._kernel([eqn], values)
         return self._with_inner_kernels(eqn) if kernel is None else kernel
 
-    def _read(self, eqn: Any, values: Mapping[Any, Variable]) -> dict[Any, Variable] | None:
+    def _read(self, eqn: JaxprEqn, values: Mapping[Any, Variable]) -> dict[Any, Variable] | None:
         """The IR's variables for an equation's inputs and outputs; None where it cannot be read."""
         jaxpr_reader = reader()
         try:
@@ -196,7 +204,7 @@ class _Parts:
         equation = kernel_call(kernel, inputs, outputs)
         return equation.replace(source_info=source)
 
-    def _with_inner_kernels(self, eqn: Any) -> Any:
+    def _with_inner_kernels(self, eqn: JaxprEqn) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""
         if not has_loop(eqn) or eqn.primitive.name in _DERIVED:
             return eqn
@@ -214,7 +222,7 @@ class _Parts:
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
 
 
-def _times(native: Any, jaxpr: Any) -> Times | None:
+def _times(native: ClosedJaxpr, jaxpr: ClosedJaxpr) -> Times | None:
     """The measured times of a jaxpr with kernels, and without; see `measured`."""
     in_jax = jaxpr_as_fun(jaxpr)
 

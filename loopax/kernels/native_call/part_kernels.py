@@ -67,7 +67,7 @@ def part_kernel(part: Jaxpr, values: Mapping[Any, Variable], is_limited: bool) -
     shapes = [reader().type_of(v.aval).shape for v in part.outvars]
     size = min(2, sum(map(has_loop, part.eqns)))
 
-    def in_jax(*args: Any) -> list[Any]:
+    def in_jax(*args: jax.Array) -> list[Any]:
         outs = jax.core.eval_jaxpr(part, (), *map(_as_declared, args, part.invars))
         return [_as_array(x) for x in outs]
 
@@ -103,17 +103,17 @@ def kernel_call(kernel: Kernel, inputs: Sequence[Var], outputs: Sequence[Var]) -
     return equation.replace(invars=inputs, outvars=outputs)
 
 
-def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: Any) -> list[Any]:
+def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: jax.Array) -> list[Any]:
     outs = bind(kernel, [_as_array(x) for x in args])
     return [_as_declared(x, v) for x, v in zip(outs, outputs, strict=True)]
 
 
-def _as_array(x: Any) -> Any:
+def _as_array(x: jax.Array) -> Any:
     """A random key as the integers that it holds."""
     return jax.random.key_data(x) if _is_key(jax.typeof(x)) else x
 
 
-def _as_declared(x: Any, v: Var) -> Any:
+def _as_declared(x: jax.Array, v: Var) -> Any:
     """The value of ``v`` for a result of `_as_array`: its inverse."""
     return jax.random.wrap_key_data(x, impl="threefry2x32") if _is_key(v.aval) else x
 

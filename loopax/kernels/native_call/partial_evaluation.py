@@ -44,16 +44,16 @@ class Divided(NamedTuple):
 
 
 @trace_cache
-def _divided(jaxpr: Any, unknown: Flags, is_linear: bool) -> Divided:
+def _divided(jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool) -> Divided:
     divided = _partially_evaluated(jaxpr, unknown)
     return _with_gradient(divided) if is_linear and _is_real_functional(divided) else divided
 
 
 @trace_cache
-def _partially_evaluated(jaxpr: Any, unknown: Flags) -> Divided:
+def _partially_evaluated(jaxpr: ClosedJaxpr, unknown: Flags) -> Divided:
     unknown_part: list[Any] = []
 
-    def run(*args: Any) -> list[Any]:
+    def run(*args: jax.Array) -> list[Any]:
         values = iter(args)
         pvals = [
             pe.PartialVal.unknown(aval) if u else pe.PartialVal.known(next(values))
@@ -94,13 +94,13 @@ def _with_gradient(divided: Divided) -> Divided:
     tangents = divided.unknown.in_avals[n:]
     pullback = transposed(divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
 
-    def known(*args: Any) -> list[Any]:
+    def known(*args: jax.Array) -> list[Any]:
         outs = jaxpr_as_fun(divided.known)(*args)
         values, residuals = outs[: len(outs) - n], outs[len(outs) - n :]
         one = jnp.ones((), number.dtype)
         return [*values, *jaxpr_as_fun(pullback)(*residuals, one)]
 
-    def unknown(*args: Any) -> list[Any]:
+    def unknown(*args: jax.Array) -> list[Any]:
         pairs = zip(args[: len(tangents)], args[len(tangents) :], strict=True)
         return [sum(jnp.vdot(*(x.astype(number.dtype) for x in pair)) for pair in pairs)]
 
@@ -112,7 +112,9 @@ def _with_gradient(divided: Divided) -> Divided:
     )
 
 
-def _split(trace: Any, *tracers: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> list[Any]:
+def _split(
+    trace: Any, *tracers: pe.JaxprTracer, call_jaxpr: ClosedJaxpr, plan: Plan, n_tangents: int
+) -> list[Any]:
     """Partial evaluation, for ``jax.linearize`` and ``jax.grad``."""
     unknown = tuple(not t.is_known() for t in tracers)
     is_linear = unknown == (False,) * (len(unknown) - n_tangents) + (True,) * n_tangents
@@ -136,7 +138,9 @@ def _split(trace: Any, *tracers: Any, call_jaxpr: Any, plan: Plan, n_tangents: i
     return [next(values[0 if known else 1]) for known in divided.is_known]
 
 
-def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEqn) -> Any:
+def _split_equation(
+    saveable: object, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: JaxprEqn
+) -> Any:
     """`_split` for ``jax.checkpoint``, which computes the values again before it transposes.
 
     Returns the equation for the first run, the one for later, which outputs only the latter gives, which it
@@ -164,7 +168,7 @@ def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEq
 
 
 @lru_cache(maxsize=512)
-def _pruned(jaxpr: Any, is_used: Flags) -> tuple[Any, list[bool]]:
+def _pruned(jaxpr: ClosedJaxpr, is_used: Flags) -> tuple[Any, list[bool]]:
     """The jaxpr of the used outputs alone, and which of its inputs it reads."""
     pruned, is_read = pe.dce_jaxpr(jaxpr.jaxpr, list(is_used))
     return ClosedJaxpr(pruned, jaxpr.consts), list(is_read)

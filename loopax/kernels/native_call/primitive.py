@@ -15,8 +15,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.typing import ArrayLike
 
-from loopax.base.upstream.jax import Primitive, batching, jaxpr_as_fun, mlir, trace_cache
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    Primitive,
+    batching,
+    jaxpr_as_fun,
+    mlir,
+    trace_cache,
+)
 from loopax.cache import without_disk
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.debug_flags import check_special, without_debug_flags
@@ -25,29 +34,29 @@ from loopax.kernels.native_call.native_parts import Plan
 native_call_p = Checkable("loopax_native_call")
 
 
-def bind(jaxpr: Any, args: Sequence[Any], plan: Plan, n_tangents: int = 0) -> list[Any]:
+def bind(jaxpr: ClosedJaxpr, args: Sequence[Any], plan: Plan, n_tangents: int = 0) -> list[Any]:
     """The outputs of a closed jaxpr, as one equation; its last ``n_tangents`` inputs are tangents."""
     return native_call_p.bind(*args, call_jaxpr=jaxpr, plan=plan, n_tangents=n_tangents)
 
 
-def trace_jaxpr(function: Any, avals: Sequence[Any]) -> Any:
+def trace_jaxpr(function: Callable[..., Sequence[Any]], avals: Sequence[Any]) -> Any:
     """The closed jaxpr of ``function``, of flat lists to flat lists, for arguments of these types."""
     return jax.make_jaxpr(lambda *args: list(function(*args)))(*avals)
 
 
 @lru_cache(maxsize=512)
-def _compiled(jaxpr: Any, plan: Plan) -> Any:
+def _compiled(jaxpr: ClosedJaxpr, plan: Plan) -> Any:
     return jax.jit(lambda *args: bind(jaxpr, args, plan))
 
 
-def _impl(*args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
+def _impl(*args: ArrayLike, call_jaxpr: ClosedJaxpr, plan: Plan, n_tangents: int) -> Any:
     with without_debug_flags():
         outs = _compiled(call_jaxpr, plan)(*args)
     check_special("a native function", [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)])
     return outs
 
 
-def _abstract(*args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
+def _abstract(*args: ShapedArray, call_jaxpr: ClosedJaxpr, plan: Plan, n_tangents: int) -> Any:
     return call_jaxpr.out_avals
 
 
@@ -55,7 +64,13 @@ def _abstract(*args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
 
 
 def _batched(
-    axis: Any, args: Any, axes: Any, *, call_jaxpr: Any, plan: Plan, n_tangents: int
+    axis: Any,
+    args: Sequence[jax.Array],
+    axes: Sequence[int | None],
+    *,
+    call_jaxpr: ClosedJaxpr,
+    plan: Plan,
+    n_tangents: int,
 ) -> Any:
     avals = tuple(jax.typeof(x) for x in args)
     jaxpr, out_axes = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size)
@@ -63,7 +78,9 @@ def _batched(
 
 
 @trace_cache
-def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, list[int | None]]:
+def _batched_jaxpr(
+    jaxpr: ClosedJaxpr, avals: tuple[ShapedArray, ...], axes: tuple[int | None, ...], size: int
+) -> tuple[Any, list[int | None]]:
     """The jaxpr of the batch, and the axis of it that each output has.
 
     The axes stay where JAX's rules put them. As the first ones, a trace of 64 rows, whose first axis is
@@ -71,13 +88,13 @@ def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, l
     """
     out_axes: list[int | None] = []
 
-    def whole(*args: Any) -> list[Any]:
+    def whole(*args: jax.Array) -> list[Any]:
         outs: list[Any] = []  # not kept beyond the trace that they belong to
 
         def record(values: Sequence[Any], axes: Sequence[int | None]) -> None:
             outs[:], out_axes[:] = values, axes
 
-        def row(*args: Any) -> list[Any]:
+        def row(*args: jax.Array) -> list[Any]:
             _recorded_p.bind(*jaxpr_as_fun(jaxpr)(*args), record=record)
             return []
 
@@ -87,7 +104,13 @@ def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, l
     return trace_jaxpr(whole, avals), out_axes
 
 
-def _record(axis_data: Any, values: Any, axes: Any, *, record: Callable[..., None]) -> Any:
+def _record(
+    axis_data: object,
+    values: Sequence[jax.Array],
+    axes: Sequence[int | None],
+    *,
+    record: Callable[..., None],
+) -> Any:
     record(values, axes)
     return [], []
 
@@ -101,11 +124,23 @@ batching.fancy_primitive_batchers[_recorded_p] = _record
 # -- lowering --------------------------------------------------------------------------------------
 
 
-def _lowered(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
+def _lowered(
+    ctx: mlir.LoweringRuleContext,
+    *args: object,
+    call_jaxpr: ClosedJaxpr,
+    plan: Plan,
+    n_tangents: int,
+) -> Any:
     return mlir.lower_fun(jaxpr_as_fun(call_jaxpr), multiple_results=True)(ctx, *args)
 
 
-def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan, n_tangents: int) -> Any:
+def _lowered_on_cpu(
+    ctx: mlir.LoweringRuleContext,
+    *args: object,
+    call_jaxpr: ClosedJaxpr,
+    plan: Plan,
+    n_tangents: int,
+) -> Any:
     module = ctx.module_context
     # The partitioner cannot divide a call of native code: each device would run all of it.
     is_partitioned = getattr(module.axis_context, "num_devices", 1) > 1
