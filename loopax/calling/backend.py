@@ -120,7 +120,7 @@ class Backend:
         lambda error, graph, on_missing: error
     )
 
-    def options(self, jit: bool, on_missing: str, **option_values: Any) -> dict[str, Any]:
+    def options(self, jit: bool, on_missing: str, **option_values: object) -> dict[str, Any]:
         """The options of `loopax.jaxify` that ``function`` takes; ``option_values`` are those of `choices`.
 
         Raises `ValueError` if an option has a value that is not among its `choices`.

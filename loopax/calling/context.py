@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 
 from loopax.base.errors import StatefulFunctionError
 from loopax.calling.backend import DEFAULT, backend_named
@@ -54,7 +55,7 @@ class SharedContext(Mapping[str, Any]):
 
     crossing: ClassVar[Crossing]  # of the backend
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         return object.__new__(backend_named(DEFAULT).context if cls is SharedContext else cls)  # type: ignore[type-var, return-value]
 
     def __init__(self, values: Mapping[Any, Any] | Layout, of_layout: Sequence[Any] = ()) -> None:
@@ -68,7 +69,7 @@ class SharedContext(Mapping[str, Any]):
         )
 
     @classmethod
-    def of(cls, *functions: Any) -> SharedContext:
+    def of(cls, *functions: object) -> SharedContext:
         """A context for several functions; a variable that they share has one value.
 
         Parameters
@@ -127,7 +128,7 @@ class SharedContext(Mapping[str, Any]):
             ],
         )
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: str | Variable) -> Any:
         return self._values[self._layout.find(key)]
 
     def __iter__(self) -> Iterator[str]:
@@ -143,14 +144,14 @@ class SharedContext(Mapping[str, Any]):
         values = zip(self._layout.names, self._values, strict=True)
         return f"{type(self).__name__}({', '.join(f'{n}: {self._kind(x)}' for n, x in values)})"
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: str | Variable, default: object = None) -> Any:
         """The value of a shared variable or a name; ``default`` if there is none."""
         try:
             return self[key]
         except KeyError:
             return default
 
-    def set(self, key: Any, value: Any) -> Self:
+    def set(self, key: str | Variable, value: object) -> Self:
         """A context with another value of one variable. The variable itself stays as it is.
 
         Parameters
@@ -231,7 +232,7 @@ class SharedContext(Mapping[str, Any]):
             )
         return positions  # type: ignore[return-value]
 
-    def save(self, file: Any) -> None:
+    def save(self, file: str | os.PathLike[str] | IO[bytes]) -> None:
         """Write all values to an ``.npz`` file; the states of generators as numbers.
 
         >>> import tempfile, pathlib, numpy as np, pytensor
@@ -245,7 +246,7 @@ class SharedContext(Mapping[str, Any]):
         """
         write_arrays(file, self._arrays())
 
-    def restore(self, file: str | os.PathLike[str] | Any) -> Self:
+    def restore(self, file: str | os.PathLike[str] | IO[bytes]) -> Self:
         """A context with this structure and the values that `save` wrote.
 
         Raises
@@ -256,7 +257,7 @@ class SharedContext(Mapping[str, Any]):
         return self._with_arrays(read_arrays(file))
 
     @abstractmethod
-    def _kind(self, x: Any) -> str:
+    def _kind(self, x: object) -> str:
         """A word for a value, for ``repr``."""
 
     @abstractmethod
@@ -268,7 +269,7 @@ class SharedContext(Mapping[str, Any]):
         """The context with the values that `_arrays` turned into arrays."""
 
 
-def _shared(variable: Any) -> Shared:
+def _shared(variable: object) -> Shared:
     """The entry of a shared variable, with the type of a plain tensor where axes are named."""
     if not isinstance(variable, SharedVariable):
         raise TypeError(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterable
-from typing import Any
+from typing import IO
 
 import numpy as np
 
 from loopax.base.errors import LoopTypeError
 
 
-def write_arrays(file: Any, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+def write_arrays(
+    file: str | os.PathLike[str] | IO[bytes], arrays: Iterable[tuple[str, np.ndarray]]
+) -> None:
     # Not np.savez: variables may have the names of its own arguments.
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in arrays:
@@ -19,7 +22,7 @@ def write_arrays(file: Any, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
                 np.lib.format.write_array(entry, data, allow_pickle=False)
 
 
-def read_arrays(file: Any) -> dict[str, np.ndarray]:
+def read_arrays(file: str | os.PathLike[str] | IO[bytes]) -> dict[str, np.ndarray]:
     """The arrays that `write_arrays` wrote, by name."""
     with np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
@@ -34,7 +37,7 @@ def refuse_names(names: Iterable[str], expected: Iterable[str]) -> None:
         )
 
 
-def refuse_data(name: str, dtype: Any, ndim: int, data: np.ndarray) -> None:
+def refuse_data(name: str, dtype: np.dtype, ndim: int, data: np.ndarray) -> None:
     """Raise where ``data`` from a file has not the given dtype and rank."""
     if data.dtype != dtype or data.ndim != ndim:
         raise LoopTypeError(

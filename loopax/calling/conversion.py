@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 
 
 class Crossing(Protocol):
@@ -12,17 +13,17 @@ class Crossing(Protocol):
 
     TARGET: str  # the name of what the program becomes
 
-    def accept(self, x: Any, expected: Any, label: str) -> Any:
+    def accept(self, x: object, expected: Type, label: str) -> Any:
         """A caller's value as one of the type ``expected``; not necessarily a copy.
 
         Raises `LoopTypeError` if the type cannot hold the value.
         """
 
-    def accept_copy(self, x: Any, expected: Any, label: str) -> Any:
+    def accept_copy(self, x: object, expected: Type, label: str) -> Any:
         """A copy of the result of `accept` for a context to keep, which nobody else can change."""
 
-    def snapshot(self, x: Any, variable: Variable, label: str) -> Any:
+    def snapshot(self, x: object, variable: Variable, label: str) -> Any:
         """A copy of a shared variable's value, for a context to keep."""
 
-    def stored(self, x: Any, declared: Any, current: Any) -> Any:
+    def stored(self, x: object, declared: Type, current: object) -> Any:
         """A context's value in PyTensor's form for the type ``declared``, in the place of ``current``."""

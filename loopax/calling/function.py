@@ -32,7 +32,7 @@ class ProgramFunction(BackendFunction):
         """The program split into a part for each change of shared variables and a part for each call."""
         return None
 
-    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+    def as_read(self, *args: object, **kwargs: object) -> FunctionGraph:
         refuse_arguments(self, args, kwargs)
         if self.program.as_read is None:
             raise TypeError(
@@ -42,14 +42,18 @@ class ProgramFunction(BackendFunction):
         return FunctionGraph(*self.program.as_read, clone=True)
 
     @abstractmethod
-    def apply(self, context: Any = None, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(
+        self, context: SharedContext | None = None, /, *args: object, **kwargs: object
+    ) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``."""
 
     def init_context(self) -> Any:
         """The values of the shared variables as they are now, as a context for `apply`."""
         return self.context_class.holding(self.program.shared)
 
-    def stateful(self, context: Any = None, *, live: bool = False) -> StatefulFunction:
+    def stateful(
+        self, context: SharedContext | None = None, *, live: bool = False
+    ) -> StatefulFunction:
         """A callable that keeps its own context, call after call, as PyTensor's function does.
 
         It starts from ``context``, or from the current values of the shared variables. With ``live``
@@ -57,7 +61,7 @@ class ProgramFunction(BackendFunction):
         """
         return started(StatefulFunction(self, self.init_context(), live), context)
 
-    def specialized(self, args: Any, kwargs: Any) -> tuple[Self, Any, Any]:
+    def specialized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Self, Any, Any]:
         """The function for a call's arguments (this one), and the arguments."""
         return self, args, kwargs
 
@@ -83,7 +87,7 @@ class ProgramFunction(BackendFunction):
                 "f.stateful() keep the values."
             )
 
-    def _own_context(self, context: Any) -> Any:
+    def _own_context(self, context: object) -> Any:
         """The context of `apply` in the form of this backend; raise where it is no context."""
         if isinstance(context, self.context_class):
             return context
@@ -100,7 +104,7 @@ class ProgramFunction(BackendFunction):
         return f"{type(self).__name__}({self._type_text})"
 
 
-def refuse_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def refuse_arguments(function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise where arguments are passed to a function whose program depends on none."""
     if args or kwargs:
         raise TypeError(

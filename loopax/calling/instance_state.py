@@ -72,7 +72,7 @@ class State:
         return self._hash
 
 
-def state_of(instance: Any, method: str) -> State:
+def state_of(instance: object, method: str) -> State:
     """The state of an instance, or of a class. ``method`` is for messages.
 
     Raises `LoopTypeError` if it has an attribute that cannot be compared.
@@ -101,7 +101,7 @@ class _Same:
 
     __slots__ = ("thing",)
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self.thing = thing
 
     def __eq__(self, other: object) -> bool:
@@ -114,7 +114,7 @@ class _Same:
 class _Reader:
     """A walk over one instance that reads each object once; further references are its number."""
 
-    def __init__(self, instance: Any, method: str) -> None:
+    def __init__(self, instance: object, method: str) -> None:
         self.instance, self.method = instance, method
         self.arrays: list[_Numbers] = []
         self._numbers: dict[int, int] = {}
@@ -130,7 +130,7 @@ class _Reader:
                 yield name, self.read(x)
         yield from self._class_attributes(class_of(self.instance))
 
-    def read(self, x: Any) -> Hashable:
+    def read(self, x: object) -> Hashable:
         """A hashable value by which ``x`` is compared."""
         kind = type(x)
         if kind in _BY_VALUE:
@@ -157,7 +157,7 @@ class _Reader:
         self.arrays.append(numbers)
         return numbers
 
-    def _entries(self, x: Any) -> Hashable:
+    def _entries(self, x: object) -> Hashable:
         """The entries of a container."""
         if isinstance(x, dict):
             return tuple((self.read(k), self.read(v)) for k, v in x.items())
@@ -167,7 +167,7 @@ class _Reader:
             return frozenset(map(self.read, x))
         return None
 
-    def _contents(self, x: Any, kind: type) -> Hashable:
+    def _contents(self, x: object, kind: type) -> Hashable:
         """The parts of an object that are not entries of a container."""
         if isinstance(x, MethodType):
             return self.read(x.__func__), self.read(x.__self__)
@@ -198,7 +198,7 @@ class _Reader:
                 except LoopTypeError:
                     yield f"{c.__name__}.{name}", _Same(x)
 
-    def _pickled(self, x: Any) -> Hashable:
+    def _pickled(self, x: object) -> Hashable:
         try:
             return pickle.dumps(x)
         except Exception as error:
@@ -212,7 +212,7 @@ class _Reader:
                 "method."
             ) from None
 
-    def _is_new(self, x: Any) -> int | None:
+    def _is_new(self, x: object) -> int | None:
         """The number of an object seen before; None for a new one, which gets a number."""
         number = self._numbers.setdefault(id(x), len(self._numbers))
         if number < len(self._alive):
@@ -221,7 +221,7 @@ class _Reader:
         return None
 
 
-def _attributes_of(x: Any) -> Iterator[tuple[str, Any]]:
+def _attributes_of(x: object) -> Iterator[tuple[str, Any]]:
     """The attributes of an instance, in its dict and in slots."""
     yield from list(getattr(x, "__dict__", {}).items())
     for c in type(x).__mro__:
@@ -234,7 +234,7 @@ def _attributes_of(x: Any) -> Iterator[tuple[str, Any]]:
                 continue
 
 
-def _missing(*_: Any) -> Any:
+def _missing(*_: object) -> Any:
     raise AttributeError
 
 
@@ -245,5 +245,5 @@ def _is_open(kind: type) -> bool:
     return closed in (object, dict, tuple, list, set, frozenset, deque) and has_attributes
 
 
-def class_of(instance: Any) -> Any:
+def class_of(instance: object) -> Any:
     return instance if isinstance(instance, type) else type(instance)

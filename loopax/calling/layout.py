@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 
 from loopax.ir.program import Shared, unique_names
 
@@ -71,7 +72,7 @@ class Layout:
             candidates[0] if len(candidates) == 1 and _is_bare(self.shared[candidates[0]]) else None
         )
 
-    def find(self, key: Any) -> int:
+    def find(self, key: str | Variable) -> int:
         """The position of the value for ``key``, a name or a shared variable.
 
         Raises `KeyError` if there is none; `TypeError` if ``key`` is neither.

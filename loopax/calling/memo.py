@@ -46,7 +46,7 @@ class Memo:
 class MemoizedValues(Memo):
     """The outputs of ``graph`` after ``convert``, or None where an op raised."""
 
-    def __init__(self, graph: FunctionGraph, convert: Any = list) -> None:
+    def __init__(self, graph: FunctionGraph, convert: Callable[..., Any] = list) -> None:
         def make(copies: list[np.ndarray]) -> Any:
             try:
                 with np.errstate(all="ignore"):  # as in the program: a NaN is a value

@@ -28,7 +28,7 @@ class TracesByState:
     def count(self) -> int:
         return sum(map(len, self._by_state.values()))
 
-    def now(self, instance: Any, method: str) -> dict[Hashable, Any]:
+    def now(self, instance: object, method: str) -> dict[Hashable, Any]:
         """The traces for the current state of the instance."""
         state = state_of(instance, method)
         with TRACING:
@@ -64,7 +64,7 @@ class TracesByInstance:
         # Equal states have one trace, whatever instance they are of.
         self._without_reference = TracesByState()
 
-    def traces_of(self, instance: Any) -> TracesByState:
+    def traces_of(self, instance: object) -> TracesByState:
         entry = self._entries.get(id(instance))
         if entry is not None and entry[0]() is instance:
             return entry[1]
@@ -77,14 +77,14 @@ class TracesByInstance:
         return entries[key][1]
 
 
-def _drop_entry(entries: dict[int, tuple[Any, TracesByState]], key: int, reference: Any) -> None:
+def _drop_entry(entries: dict[int, tuple[Any, TracesByState]], key: int, reference: object) -> None:
     if (
         key in entries and entries[key][0] is reference
     ):  # a new instance may have taken the place of the old one
         del entries[key]
 
 
-def instance_of(function: Any) -> Any:
+def instance_of(function: object) -> Any:
     """The instance whose method ``function`` is, unwrapped from `functools`; None without one."""
     while function is not None:
         if isinstance(function, MethodType):

@@ -47,7 +47,7 @@ class StatefulFunction:
         self._record_reads(getattr(function, "program", None))
         self._lock = _LIVE if live else threading.Lock()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         function, args, kwargs = self._function.specialized(args, kwargs)
         with self._lock:
             program = function.program
@@ -113,7 +113,7 @@ class StatefulFunction:
         self.__dict__.update(state, _lock=_LIVE if state["_live"] else threading.Lock())
 
 
-def started(function: StatefulFunction, context: Any) -> StatefulFunction:
+def started(function: StatefulFunction, context: SharedContext | None) -> StatefulFunction:
     """``function``, set to start from ``context`` if that is not None."""
     if context is not None:
         function.context = context

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from inspect import signature
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    SupportsIndex,
+    overload,
+)
 
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.base.errors import NonFiniteError
 from loopax.base.lock import TRACING
 from loopax.calling.backend import Backend, BackendFunction
+from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.calling.method_traces import TracesByInstance, TracesByState, instance_of
 from loopax.calling.stateful import StatefulFunction, started
@@ -33,10 +43,14 @@ class Builder(Protocol):
     @property
     def static(self) -> tuple[str, ...]: ...
 
-    def marked(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def marked(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
         """The arguments of a call of ``fn``, where static arguments have no leaves."""
 
-    def signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
+    def signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, list[Any]]:
         """The key of a call's program, and the leaves of its arguments."""
 
     def traced(self, fn: Callable[..., Any], key: Any) -> Program:
@@ -72,7 +86,7 @@ class TracedFunction(BackendFunction, Generic[P]):
     """
 
     def __init__(
-        self, fn: Callable[P, Any], build: Builder, name: str | None = None, instance: Any = None
+        self, fn: Callable[P, Any], build: Builder, name: str | None = None, instance: object = None
     ) -> None:
         self.__wrapped__ = fn  # inspect.signature follows it
         self.__name__: str = str(name or getattr(fn, "__name__", "program"))
@@ -90,12 +104,12 @@ class TracedFunction(BackendFunction, Generic[P]):
 
     # For type checkers, which cannot tell a class method, a static method and a method apart here.
     @overload
-    def __get__(self, instance: None, owner: Any = None) -> TracedFunction[...]: ...
+    def __get__(self, instance: None, owner: type | None = None) -> TracedFunction[...]: ...
     @overload
     def __get__(
-        self: TracedFunction[Concatenate[Any, Q]], instance: object, owner: Any = None
+        self: TracedFunction[Concatenate[Any, Q]], instance: object, owner: type | None = None
     ) -> TracedFunction[Q]: ...
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None or not isinstance(self.__wrapped__, FunctionType):
             return self
         bound = type(self)(self.__wrapped__.__get__(instance, owner), self.build, self.__name__)
@@ -111,7 +125,7 @@ class TracedFunction(BackendFunction, Generic[P]):
                 return signature(self.__wrapped__)
             return super().__getattr__(name)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if self._is_attribute:
             return getattr, (self.instance, self.__name__)
         return super().__reduce_ex__(protocol)
@@ -145,28 +159,36 @@ class TracedFunction(BackendFunction, Generic[P]):
         """The current values of the shared variables that a call with these arguments needs."""
         return self.specialized(args, kwargs)[0].init_context()
 
-    def apply(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
+    def apply(
+        self, context: SharedContext, /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *args)``."""
         function, leaves, _ = self.specialized(args, kwargs)
         return function.apply(context, *leaves)
 
-    def stateful(self, context: Any = None, *, live: bool = False) -> StatefulFunction:
+    def stateful(
+        self, context: SharedContext | None = None, *, live: bool = False
+    ) -> StatefulFunction:
         """A callable that keeps its own context, which starts from ``context``.
 
         The value of any other shared variable is copied at the first call that needs it.
         """
         return started(StatefulFunction(self, self.context_class.of(), live), context)
 
-    def specialized(self, args: Any, kwargs: Any) -> tuple[ProgramFunction, Any, Any]:
+    def specialized(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ProgramFunction, Any, Any]:
         """The function for a call's arguments, and their leaves as its arguments."""
         key, leaves = self._signature(args, kwargs)
         return self.specialize(key), leaves, {}
 
-    def marked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def marked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The arguments of a call, where static arguments have no leaves."""
         return self.build.marked(self.__wrapped__, args, kwargs)
 
-    def _signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, list[Any]]:
         return self.build.signature(*self.marked(args, kwargs))
 
     def specialize(self, key: Hashable) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from pytensor.graph.type import Type
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type_other import NoneTypeT, SliceType
@@ -23,7 +23,7 @@ class _Word:
         return self._text
 
 
-def type_in_words(t: Any) -> str:
+def type_in_words(t: Type) -> str:
     """``float64[?, 3]``, ``csr[float64]``, ``generator``, ``list of float64[?]``, ``slice``, ``None``."""
     if isinstance(t, TypedListType):
         return f"list of {type_in_words(t.ttype)}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 from pytensor.scalar.basic import ScalarType
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
@@ -20,14 +21,14 @@ from loopax.base.errors import LoopTypeError
 NO_ARRAYS = SliceType | NoneTypeT
 
 
-def crosses(t: Any) -> bool:
+def crosses(t: Type) -> bool:
     """Whether values of the type ``t`` can go into a program and come out of it."""
     if isinstance(t, TypedListType):
         return crosses(t.ttype) and not isinstance(t.ttype, NO_ARRAYS)
     return isinstance(t, DenseTensorType | ScalarType | RandomType | SparseTensorType | NO_ARRAYS)
 
 
-def refuse_variable(x: Any, label: str) -> None:
+def refuse_variable(x: object, label: str) -> None:
     """Raise where ``x`` is a PyTensor variable. ``label`` says whose value it is."""
     if isinstance(x, Variable):
         raise LoopTypeError(
@@ -36,7 +37,7 @@ def refuse_variable(x: Any, label: str) -> None:
         )
 
 
-def filtered(x: Any, expected: Any, label: str) -> np.ndarray:
+def filtered(x: object, expected: DenseTensorType, label: str) -> np.ndarray:
     """``x`` as an array of the tensor type ``expected``.
 
     PyTensor's own rules hold: no rank is added, no precision lost, Python numbers fit any float. An
@@ -54,7 +55,7 @@ def filtered(x: Any, expected: Any, label: str) -> np.ndarray:
         raise LoopTypeError(misfit(x, expected, label)) from error
 
 
-def misfit(x: Any, expected: Any, label: str) -> str:
+def misfit(x: object, expected: DenseTensorType, label: str) -> str:
     """The message for a value ``x`` that the tensor type ``expected`` cannot hold, with a fix."""
     start = f"{label} must be {described(expected)}, but "
     if isinstance(x, Mapping):
@@ -92,7 +93,7 @@ def misfit(x: Any, expected: Any, label: str) -> str:
     )
 
 
-def accept_slice(x: Any, label: str, requirement: str = "integers or None") -> slice:
+def accept_slice(x: object, label: str, requirement: str = "integers or None") -> slice:
     """``x``, a slice of integers. ``requirement`` says what its parts must be.
 
     Raises `LoopTypeError` if ``x`` is no such slice.
@@ -110,13 +111,13 @@ def accept_slice(x: Any, label: str, requirement: str = "integers or None") -> s
     return slice(*bounds)
 
 
-def accept_none(x: Any, label: str) -> None:
+def accept_none(x: object, label: str) -> None:
     """Raise `LoopTypeError` where ``x`` is not None."""
     if x is not None:
         raise LoopTypeError(f"{label} must be None, got {x!r}.")
 
 
-def refuse_rows(x: Any, expected: Any, label: str) -> None:
+def refuse_rows(x: Any, expected: TypedListType, label: str) -> None:
     """Raise `LoopTypeError` where ``x`` has no rows that a typed list could have."""
     if not isinstance(x, list | tuple) and not np.ndim(x):
         raise LoopTypeError(

@@ -220,7 +220,7 @@ class Decoder:
         kind = TensorType(dtype, (1,) * arrays[0].type.ndim)
         return op.make_node(*(self._typed(v, kind) for v in values)).outputs[0]
 
-    def _typed(self, v: Any, kind: Any) -> Variable:
+    def _typed(self, v: Any, kind: TensorType) -> Variable:
         """Convert a number to an array of one entry of type ``kind``; an array stays."""
         if not isinstance(v, _Number):
             return v
@@ -229,7 +229,7 @@ class Decoder:
             self._built[key] = constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
         return self._built[key]
 
-    def _fitting(self, v: Any, kind: Any) -> Variable:
+    def _fitting(self, v: Any, kind: TensorType) -> Variable:
         """Convert ``v`` to type ``kind``, with a check of its lengths where they are not static."""
         v = self._typed(v, kind)
         if kind.is_super(v.type):

@@ -227,7 +227,7 @@ class Encoded:
             if v.owner is not None and is_within(v.owner):
                 self.facts.append(f"(Total {name} {self.shape_of(operand)})")
 
-    def shape_of(self, v: Any) -> str:
+    def shape_of(self, v: Variable) -> str:
         """The shape of a variable as a term; adds its number of entries to the facts."""
         lengths = [self._length(v, axis, n) for axis, n in enumerate(v.type.shape)]
         if len(lengths) <= 2:
@@ -244,7 +244,7 @@ class Encoded:
             self.facts.append(f"(Ones {shape})")
         return shape
 
-    def _length(self, v: Any, axis: int, static: int | None) -> int:
+    def _length(self, v: Variable, axis: int, static: int | None) -> int:
         if static is not None:
             return static
         length = self._dims.length(v, axis)

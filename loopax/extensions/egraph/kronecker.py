@@ -11,6 +11,7 @@ from pytensor.tensor.basic import constant
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.extensions.egraph.op_table import OpTable
 from loopax.facts.elementwise import is_elementwise
@@ -39,13 +40,13 @@ def kron_of(node: Apply) -> tuple[Any, Any] | None:
     return (a, b) if has_its_shape and a.type.dtype == b.type.dtype == "float64" else None
 
 
-def kron(a: Any, b: Any) -> Variable:
+def kron(a: TensorVariable, b: TensorVariable) -> Variable:
     """Build the Kronecker product of two matrices of known lengths, in the form of programs."""
     shape = [n * m for n, m in zip(a.type.shape, b.type.shape, strict=True)]
     return (a.dimshuffle(*_ROWS) * b.dimshuffle(*_COLUMNS)).reshape(shape)
 
 
-def facts_of(a: Any, b: Any, table: OpTable) -> list[str]:
+def facts_of(a: TensorVariable, b: TensorVariable, table: OpTable) -> list[str]:
     """Facts on the reshapes between a vector, of the product's rows or columns, and a matrix.
 
     ``(Matrix n m s k)``: the k-th access reshapes s to (n, m). ``(Vector n m s k)``: its inverse.

@@ -8,7 +8,8 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.type import Type
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ExtractDiag
 from pytensor.tensor.blockwise import Blockwise
@@ -102,7 +103,7 @@ def is_within(node: Apply) -> bool:
     return not errors(node)
 
 
-def operand_type(op: Any, t: Any) -> Any:
+def operand_type(op: Op, t: Type) -> Any:
     """The required type of an operand: exact for an op with a body, else the broadcast axes alone."""
     if not isinstance(t, TensorType) or isinstance(op, HasInnerGraph | Blockwise):
         return t

@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as scalar_math
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape
@@ -57,7 +58,7 @@ class OpTable:
     entries: list[Entry] = field(default_factory=list)
     _numbers: dict[Any, int] = field(default_factory=dict)
 
-    def __contains__(self, name: Any) -> bool:
+    def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.startswith("#")
 
     def named(self, name: str) -> Entry:
@@ -69,7 +70,7 @@ class OpTable:
         self.number(DimShuffle(input_ndim=2, new_order=(1, 0)), (matrix,))
 
     def number(
-        self, op: Any, types: Sequence[Any], constants: Sequence[Constant] = (), output: int = 0
+        self, op: Op, types: Sequence[Any], constants: Sequence[Constant] = (), output: int = 0
     ) -> int:
         """The number of an entry, added where it is new."""
         key = op, tuple(types), tuple(c.signature() for c in constants), output

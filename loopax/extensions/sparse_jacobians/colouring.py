@@ -41,7 +41,7 @@ class Compression(NamedTuple):
         return len(self.seeds)
 
 
-def by_columns(pattern: Any) -> Compression:
+def by_columns(pattern: sparse.csr_matrix) -> Compression:
     """Compress a matrix of ``pattern``, of bools in CSR form, by groups of columns.
 
     >>> import numpy as np
@@ -56,7 +56,7 @@ def by_columns(pattern: Any) -> Compression:
     return _compression(pattern, colour, colour[pattern.indices], rows)
 
 
-def by_rows(pattern: Any) -> Compression:
+def by_rows(pattern: sparse.csr_matrix) -> Compression:
     """Compress a matrix by groups of rows: row ``c`` of the products is ``seeds[c] @ A``."""
     pattern = _sorted(pattern)
     colour = column_colours(_sorted(pattern.T))
@@ -64,7 +64,7 @@ def by_rows(pattern: Any) -> Compression:
     return _compression(pattern, colour, colour[rows], pattern.indices)
 
 
-def symmetric(pattern: Any) -> Compression:
+def symmetric(pattern: sparse.csr_matrix) -> Compression:
     """Compress a symmetric matrix by the groups of columns of a star colouring.
 
     >>> import numpy as np
@@ -98,21 +98,23 @@ def symmetric(pattern: Any) -> Compression:
     return _compression(pattern, colour, colours, elements)
 
 
-def _compression(pattern: Any, colour: Any, colours: Any, elements: Any) -> Compression:
+def _compression(
+    pattern: sparse.csr_matrix, colour: np.ndarray, colours: np.ndarray, elements: np.ndarray
+) -> Compression:
     seeds = np.zeros((int(colour.max(initial=-1)) + 1, len(colour)))
     seeds[colour, np.arange(len(colour))] = 1.0
     at = pattern.indices.astype("int32"), pattern.indptr.astype("int32")
     return Compression(seeds, colours, elements, *at, pattern.shape)
 
 
-def _sorted(pattern: Any) -> Any:
+def _sorted(pattern: sparse.spmatrix) -> Any:
     matrix = sparse.csr_matrix(pattern, dtype=bool)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     return matrix
 
 
-def column_colours(pattern: Any) -> np.ndarray:
+def column_colours(pattern: sparse.csr_matrix) -> np.ndarray:
     """A colour for each column, such that columns with an entry in a common row differ."""
     by_column = pattern.tocsc()
     n = pattern.shape[1]
@@ -135,7 +137,7 @@ def column_colours(pattern: Any) -> np.ndarray:
     return _best(coloured, [range(n), by_degree], densest)
 
 
-def neighbour_colours(pattern: Any) -> np.ndarray:
+def neighbour_colours(pattern: sparse.csr_matrix) -> np.ndarray:
     """A colour for each column of a symmetric matrix, such that neighbours differ."""
     neighbours = _neighbours(_sorted(pattern))
     n = len(neighbours)
@@ -161,7 +163,7 @@ def _best(coloured: Callable[[Any], np.ndarray], orders: Sequence[Any], least: i
     return min(colourings, key=lambda colour: int(colour.max(initial=-1)))
 
 
-def _neighbours(pattern: Any) -> list[list[int]]:
+def _neighbours(pattern: sparse.csr_matrix) -> list[list[int]]:
     return [
         [int(j) for j in pattern.indices[pattern.indptr[i] : pattern.indptr[i + 1]] if j != i]
         for i in range(pattern.shape[0])

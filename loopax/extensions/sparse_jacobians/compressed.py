@@ -33,7 +33,12 @@ class Plan(NamedTuple):
     by_rows: Compression | None = None  # the plan for ops without a pushforward
 
 
-def plan(pattern: Any, row_sizes: Any, column_sizes: Any, is_symmetric: bool = False) -> Plan:
+def plan(
+    pattern: sparse.csr_matrix,
+    row_sizes: Sequence[int],
+    column_sizes: Sequence[int],
+    is_symmetric: bool = False,
+) -> Plan:
     """Choose products for a matrix of ``pattern``: of columns, or of rows where these are fewer."""
     sizes = tuple(row_sizes), tuple(column_sizes)
     if is_symmetric:

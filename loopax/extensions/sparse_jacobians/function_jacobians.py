@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from scipy import sparse
@@ -69,5 +69,5 @@ def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
     return plan(pattern, rows, columns, is_symmetric)
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: Variable) -> bool:
     return isinstance(x, Constant) and isinstance(x.data, np.ndarray)

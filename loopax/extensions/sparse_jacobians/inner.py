@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
@@ -63,13 +64,15 @@ def _is_known(node: Apply, operands: Sequence[Known]) -> bool:
     return bool(operands) and all(k.value is not None and k.deps is None for k in operands)
 
 
-def _body(graph: Any, operands: Sequence[Known]) -> list[Known]:
+def _body(graph: AbstractFunctionGraph, operands: Sequence[Known]) -> list[Known]:
     env = dict(zip(graph.inputs, operands, strict=True))
     return _walked(graph, graph.toposort(), env)
 
 
-def _walked(graph: Any, nodes: Sequence[Apply], env: dict[Any, Known]) -> list[Known]:
-    def read(v: Any) -> Known:
+def _walked(
+    graph: AbstractFunctionGraph, nodes: Sequence[Apply], env: dict[Any, Known]
+) -> list[Known]:
+    def read(v: Variable) -> Known:
         return constant(v.data) if isinstance(v, Constant) else env[v]
 
     for node in nodes:
@@ -130,7 +133,7 @@ def _rows(x: Known, n: int) -> list[Known]:
     return [Known(x.shape[1:], None, x.deps[k * size : (k + 1) * size]) for k in range(n)]
 
 
-def _trace(rows: Sequence[Known], y: Any) -> Known:
+def _trace(rows: Sequence[Known], y: Variable) -> Known:
     if not rows:
         return Known((0, *y.type.shape))
     shape = (len(rows), *rows[0].shape)

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 from scipy import sparse
 
 Lengths = tuple[int | None, ...]
@@ -44,7 +45,7 @@ class Known(NamedTuple):
         return prod(self.full_shape)
 
 
-def constant(value: Any) -> Known:
+def constant(value: ArrayLike) -> Known:
     return Known(np.shape(value) if isinstance(value, np.ndarray | np.generic) else (), value)
 
 
@@ -58,7 +59,7 @@ def stacked(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
-def rows_at(deps: Any, ids: np.ndarray) -> Any:
+def rows_at(deps: sparse.csr_matrix, ids: np.ndarray) -> Any:
     """The rows ``ids`` of ``deps``; -1 stands for an element without dependences."""
     flat = np.asarray(ids).ravel()
     if flat.size == deps.shape[0] and np.array_equal(flat, np.arange(flat.size)):
@@ -67,18 +68,20 @@ def rows_at(deps: Any, ids: np.ndarray) -> Any:
     return _links(rows, flat[rows], (flat.size, deps.shape[0])) @ deps
 
 
-def masked(deps: Any, mask: np.ndarray) -> Any:
+def masked(deps: sparse.csr_matrix, mask: np.ndarray) -> Any:
     """``deps`` with empty rows where ``mask`` is False."""
     return deps if mask.all() else sparse.diags(mask.ravel(), dtype=bool, format="csr") @ deps
 
 
-def gathered(deps: Any, groups: np.ndarray, n: int) -> Any:
+def gathered(deps: sparse.csr_matrix, groups: np.ndarray, n: int) -> Any:
     """The union of dependences in each of ``n`` groups; ``groups`` has the group of each row."""
     flat = np.asarray(groups).ravel()
     return _links(flat, np.arange(flat.size), (n, flat.size)) @ deps
 
 
-def linked(rows: Any, columns: Any, shape: tuple[int, int], deps: Any) -> Any:
+def linked(
+    rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int], deps: sparse.csr_matrix
+) -> Any:
     """Dependences of each of ``rows`` on the row of ``deps`` in ``columns``."""
     return _links(np.asarray(rows), np.asarray(columns), shape) @ deps
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.extensions.sparse_jacobians.known import Known, linked, rows_at, stacked, union
@@ -71,7 +72,7 @@ def written_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     return [Known(written.shape, None, linked(rows, columns, (written.size, deps.shape[0]), deps))]
 
 
-def _performed(node: Apply, values: Sequence[Any], like: Any = None) -> list[Any]:
+def _performed(node: Apply, values: Sequence[Any], like: Op | None = None) -> list[Any]:
     op: Any = like or node.op
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     op.perform(node, list(values), storage)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 from scipy import sparse
 
@@ -73,7 +73,7 @@ def jacobian_pattern(
     ]
 
 
-def _known_of(env: Mapping[Any, Known], v: Any) -> Known:
+def _known_of(env: Mapping[Any, Known], v: Variable) -> Known:
     if v in env:
         return env[v]
     if isinstance(v, Constant):
@@ -81,7 +81,7 @@ def _known_of(env: Mapping[Any, Known], v: Any) -> Known:
     return Known(tuple(getattr(v.type, "shape", ())))
 
 
-def _size(v: Any) -> int:
+def _size(v: Variable) -> int:
     if any(n is None for n in v.type.shape):
         raise UnknownStructure(f"{v} of shape {v.type.shape}: a length is unknown")
     return prod(v.type.shape)

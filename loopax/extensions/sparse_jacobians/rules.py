@@ -15,6 +15,7 @@ import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
     ExtractDiag,
@@ -126,14 +127,14 @@ def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
     return [Known(shape, None, deps if is_float(v) else None) for v in node.outputs]
 
 
-def _passes(scalar_op: Any, k: int) -> bool:
+def _passes(scalar_op: ScalarOp, k: int) -> bool:
     """Whether a derivative passes through input ``k``, which is no condition and no shape."""
     if isinstance(scalar_op, ps.Second | ps.Switch):
         return k > 0
     return True
 
 
-def _mask(scalar_op: Any, k: int, operands: Sequence[Known], full: tuple[int, ...]) -> Any:
+def _mask(scalar_op: ScalarOp, k: int, operands: Sequence[Known], full: tuple[int, ...]) -> Any:
     """Flags of the entries that may depend on input ``k``; None where all may."""
     if isinstance(scalar_op, ps.Mul):
         zeros = [x.value for j, x in enumerate(operands) if j != k and x.value is not None]

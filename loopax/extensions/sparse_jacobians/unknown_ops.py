@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
@@ -92,7 +92,7 @@ def _lengths(v: Any, x: Known) -> Any:
     )
 
 
-def _value(length: Any) -> int | None:
+def _value(length: Variable) -> int | None:
     """The value of a symbolic length; None where it depends on an unknown value."""
     try:
         (n,) = evaluate(FunctionGraph([], [length], clone=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,7 +78,7 @@ class _Matrix:
         return np.concatenate(self.columns, axis=1)
 
 
-def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
+def _statistics(n: int, sums: Sequence[Sums], value: Callable[..., Any]) -> Statistics | None:
     constants = dict.fromkeys(v for entry in sums for v in entry.polynomial.constants)
     across = dict.fromkeys(v for entry in sums for v in entry.across)
     gathers = tuple(dict.fromkeys(v for entry in sums for v in entry.polynomial.gathers))

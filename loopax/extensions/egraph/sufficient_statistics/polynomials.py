@@ -39,7 +39,7 @@ class Sums(NamedTuple):
     scatters: tuple[Apply, ...] = ()
 
 
-def length_of(v: Any) -> int | None:
+def length_of(v: Variable) -> int | None:
     """The number of rows of a float64 vector, (n,) or (n, 1); None where it has too few."""
     shape: Any = getattr(v.type, "shape", ())
     if len(shape) not in (1, 2) or shape[1:] not in ((), (1,)) or v.type.dtype != "float64":
@@ -71,11 +71,11 @@ class Search:
                 n, entry = sums
                 self.sums.setdefault(n, []).append(entry)
 
-    def value(self, v: Any) -> Any:
+    def value(self, v: Variable) -> Any:
         """The value of a constant variable; None for any other."""
         return v.data if isinstance(v, Constant) else self._values.get(v)
 
-    def polynomial(self, v: Any) -> Polynomial | None:
+    def polynomial(self, v: Variable) -> Polynomial | None:
         if (value := self.value(v)) is None:
             return self._polynomials.get(v)
         if length_of(v) is None or not np.all(np.isfinite(value)):
@@ -138,13 +138,13 @@ class Search:
             return None
         return n, Sums(polynomial, tuple(across), (node,) if is_scatter(node) else ())
 
-    def _is_matrix(self, v: Any) -> bool:
+    def _is_matrix(self, v: Variable) -> bool:
         value = self.value(v)
         is_one = value is not None and v.type.dtype == "float64" and np.ndim(value) == 2
         return is_one and bool(np.all(np.isfinite(value)))
 
 
-def _is_number(v: Any) -> bool:
+def _is_number(v: Variable) -> bool:
     return all(n == 1 for n in v.type.shape)
 
 

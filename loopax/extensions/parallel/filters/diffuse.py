@@ -27,11 +27,12 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.linalg import cholesky
+from pytensor.tensor.variable import TensorVariable
 
 _ROUNDS = 6  # from eigenvalues of 0.1 and 0.9 to 0 and 1
 
 
-def scale_of(*covariances: Any) -> Any:
+def scale_of(*covariances: TensorVariable) -> Any:
     """A variance of the size of those of a model, or 1 where these are 0."""
     most: Any = pt.max(pt.stack([pt.max(pt.abs(x)) for x in covariances]))
     return disconnected_grad(pt.switch(most > 0, most, 1.0))
@@ -46,7 +47,7 @@ class Delta(NamedTuple):
     log_density: Any  # what it adds to the log density of the observations
 
 
-def delta_from(information: Any, eta: Any) -> Delta:
+def delta_from(information: TensorVariable, eta: TensorVariable) -> Delta:
     """The posterior of ``delta`` under ``exp(eta' delta - delta' information delta / 2)``.
 
     ``N`` comes by an iteration that is a polynomial, and not from eigenvectors: its derivatives, of any
@@ -81,7 +82,9 @@ def delta_from(information: Any, eta: Any) -> Delta:
     return Delta(mean, covariance, unknown, log_density)
 
 
-def with_delta(mean: Any, covariance: Any, delta: Delta, scale: Any) -> tuple[Any, Any, Any]:
+def with_delta(
+    mean: TensorVariable, covariance: TensorVariable, delta: Delta, scale: TensorVariable
+) -> tuple[Any, Any, Any]:
     """Mean, covariance and diffuse covariance of a state, whose mean has columns for ``delta``."""
     of_delta = mean[:, 1:]
     diffuse = of_delta @ delta.unknown @ of_delta.T

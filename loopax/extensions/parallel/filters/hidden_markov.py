@@ -8,6 +8,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.extensions.parallel.associative_scan import AssociativeScan
 from loopax.extensions.parallel.filters.steps import (
@@ -33,7 +35,11 @@ class HmmSmoother(NamedTuple):
 
 
 def hmm_forward(
-    log_initial: Any, log_transition: Any, log_likelihoods: Any, *, parallel: bool = False
+    log_initial: TensorLike,
+    log_transition: TensorLike,
+    log_likelihoods: TensorLike,
+    *,
+    parallel: bool = False,
 ) -> HmmForward:
     """Compute the filtered states and the log-likelihood of a hidden Markov model.
 
@@ -86,7 +92,11 @@ def hmm_forward(
 
 
 def hmm_smoother(
-    log_initial: Any, log_transition: Any, log_likelihoods: Any, *, parallel: bool = False
+    log_initial: TensorLike,
+    log_transition: TensorLike,
+    log_likelihoods: TensorLike,
+    *,
+    parallel: bool = False,
 ) -> HmmSmoother:
     """Compute the smoothed states, or posterior marginals, of a hidden Markov model, forward and
     backward.
@@ -132,7 +142,9 @@ def hmm_smoother(
     return HmmSmoother(smoothed - _log_sum(smoothed, 1)[:, None], log_likelihood)
 
 
-def _read(what: str, log_initial: Any, log_transition: Any, log_likelihoods: Any) -> Any:
+def _read(
+    what: str, log_initial: TensorLike, log_transition: TensorLike, log_likelihoods: TensorLike
+) -> Any:
     """The states behind the first step, and of the others the transitions and likelihoods."""
     initial = as_floats(log_initial, "log_initial", (1,), what)
     p: Any = as_floats(log_transition, "log_transition", (2, 3), what)
@@ -142,8 +154,12 @@ def _read(what: str, log_initial: Any, log_transition: Any, log_likelihoods: Any
     return begun, p[1:] if changes else p, likelihoods[1:], changes
 
 
-def _forward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
-    def step(carry: Any, likelihoods: Any, p: Any) -> Any:
+def _forward(
+    begun: tuple[TensorVariable, ...], p: TensorVariable, likelihoods: TensorVariable, changes: bool
+) -> HmmForward:
+    def step(
+        carry: tuple[TensorVariable, ...], likelihoods: TensorVariable, p: TensorVariable
+    ) -> Any:
         filtered, total = carry
         filtered, term = _step(filtered, p, likelihoods)
         return (filtered, total + term), filtered
@@ -153,10 +169,12 @@ def _forward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
     return HmmForward(with_first(begun[0], filtered), final[1])
 
 
-def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
+def _backward(
+    begun: tuple[TensorVariable, ...], p: TensorVariable, likelihoods: TensorVariable, changes: bool
+) -> Any:
     """The likelihood of the observations behind each step but the last by its state, up to a constant."""
 
-    def step(after: Any, likelihoods: Any, p: Any) -> Any:
+    def step(after: TensorVariable, likelihoods: TensorVariable, p: TensorVariable) -> Any:
         before, _ = _normalized(_log_sum(p + (likelihoods + after)[None, :], 1))
         return before, before
 
@@ -165,7 +183,7 @@ def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
 
 
 def _forward_at_once(
-    begun: Any, p: Any, likelihoods: Any, changes: bool
+    begun: tuple[TensorVariable, ...], p: TensorVariable, likelihoods: TensorVariable, changes: bool
 ) -> tuple[HmmForward, list[Any]]:
     """The forward pass over all steps at once: its result, and the elements of all steps but the first."""
     filtered, term = begun
@@ -186,7 +204,7 @@ def _forward_at_once(
     return HmmForward(with_first(filtered, later), term + terms.sum()), of_steps
 
 
-def _log_sum(x: Any, axis: int) -> Any:
+def _log_sum(x: TensorVariable, axis: int) -> Any:
     """``logsumexp``, whose gradient is 0, and not nan, where all are minus infinity."""
     # The result does not depend on it.
     most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))
@@ -197,17 +215,19 @@ def _log_sum(x: Any, axis: int) -> Any:
     return pt.switch(possible, logs, -np.inf)
 
 
-def _normalized(x: Any) -> tuple[Any, Any]:
+def _normalized(x: TensorVariable) -> tuple[Any, Any]:
     """Log probabilities, and the logarithm of what they have been divided by."""
     total = _log_sum(x, 0)
     return x - total, total
 
 
-def _step(filtered: Any, p: Any, likelihood: Any) -> tuple[Any, Any]:
+def _step(
+    filtered: TensorVariable, p: TensorVariable, likelihood: TensorVariable
+) -> tuple[Any, Any]:
     return _normalized(_log_sum(filtered[:, None] + p, 0) + likelihood)
 
 
-def _element(p: Any, likelihood: Any) -> list[Any]:
+def _element(p: TensorVariable, likelihood: TensorVariable) -> list[Any]:
     """One step: where it leads from each state, and the log density of its observation there."""
     both = p + likelihood[None, :]
     total = _log_sum(both, 1)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.extensions.parallel.filters.diffuse import Delta, delta_from, with_delta
 from loopax.extensions.parallel.filters.kalman_recursion import (
@@ -41,16 +43,16 @@ class KalmanFilter(NamedTuple):
 
 
 def kalman_filter(
-    observations: Any,
-    transition: Any,
-    transition_covariance: Any,
-    observation: Any,
-    observation_covariance: Any,
-    initial_mean: Any = None,
-    initial_covariance: Any = None,
+    observations: TensorLike,
+    transition: TensorLike,
+    transition_covariance: TensorLike,
+    observation: TensorLike,
+    observation_covariance: TensorLike,
+    initial_mean: TensorLike | None = None,
+    initial_covariance: TensorLike | None = None,
     *,
-    transition_offset: Any = None,
-    observation_offset: Any = None,
+    transition_offset: TensorLike | None = None,
+    observation_offset: TensorLike | None = None,
     diffuse: bool | Sequence[bool] = False,
     parallel: bool = False,
 ) -> KalmanFilter:
@@ -184,10 +186,12 @@ def _deltas(result: Filtered) -> Any:
     return for_all_steps(delta_from, *rows, each=[True, True])
 
 
-def _known(space: StateSpace, means: Any, covariances: Any, deltas: Delta) -> Any:
+def _known(
+    space: StateSpace, means: TensorVariable, covariances: TensorVariable, deltas: Delta
+) -> Any:
     """Means, covariances and diffuse covariances, from means with columns for ``delta``."""
 
-    def known(mean: Any, covariance: Any, *delta: Any) -> Any:
+    def known(mean: TensorVariable, covariance: TensorVariable, *delta: TensorVariable) -> Any:
         return with_delta(mean, covariance, Delta(*delta), space.scale)
 
     rows = means, covariances, *deltas

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.extensions.parallel.associative_scan import AssociativeScan
 from loopax.extensions.parallel.filters.state_space import StateSpace, in_columns, predicted
@@ -49,7 +50,7 @@ def one_after_another(space: StateSpace) -> Filtered:
         space.mean, space.covariance, space.observations[0], *space.first[3:]
     )
 
-    def step(carry: Any, y: Any, *model: Any) -> Any:
+    def step(carry: tuple[TensorVariable, ...], y: TensorVariable, *model: TensorVariable) -> Any:
         mean, covariance, total, *before = carry
         mean, covariance, term, *of_delta = _step(mean, covariance, y, *model)
         of_delta = [x + z for x, z in zip(before, of_delta, strict=True)]
@@ -98,7 +99,13 @@ def at_once(space: StateSpace) -> Filtered:
     return Filtered(means, covariances, terms, terms.sum(), known, last)
 
 
-def observed(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Observed:
+def observed(
+    mean: TensorVariable,
+    covariance: TensorVariable,
+    y: TensorVariable,
+    h: TensorVariable,
+    r: TensorVariable,
+) -> Observed:
     """The information of an observation, or of its entries that are not NaN, on a predicted state."""
     seen, y, h, r = _seen(y, h, r)
     root = _root(h @ covariance @ h.T + r)
@@ -114,7 +121,7 @@ def observed(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Observed:
     return Observed(root, whitened, matrix, log_density)
 
 
-def _seen(y: Any, h: Any, r: Any) -> Any:
+def _seen(y: TensorVariable, h: TensorVariable, r: TensorVariable) -> Any:
     """Which entries of an observation there are; the others are 0 of nothing with a noise of their own."""
     seen = ~pt.isnan(y)
     one = pt.eye(y.shape[0], dtype=r.dtype)
@@ -126,7 +133,7 @@ def _seen(y: Any, h: Any, r: Any) -> Any:
     )
 
 
-def _root(x: Any) -> Any:
+def _root(x: TensorVariable) -> Any:
     """The Cholesky factor; nan where a pivot is 0 but for rounding, of which there would be any number."""
     root = cholesky(x)
     least = 8 * float(np.finfo(x.dtype).eps)
@@ -134,12 +141,27 @@ def _root(x: Any) -> Any:
     return pt.switch(is_regular, root, np.asarray(np.nan, x.dtype))
 
 
-def _step(mean: Any, covariance: Any, y: Any, f: Any, c: Any, q: Any, h: Any, r: Any) -> Any:
+def _step(
+    mean: TensorVariable,
+    covariance: TensorVariable,
+    y: TensorVariable,
+    f: TensorVariable,
+    c: TensorVariable,
+    q: TensorVariable,
+    h: TensorVariable,
+    r: TensorVariable,
+) -> Any:
     """The next mean and covariance, the log density of the observation, and what it says of ``delta``."""
     return _updated(*predicted(mean, covariance, f, c, q), y, h, r)
 
 
-def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
+def _updated(
+    mean: TensorVariable,
+    covariance: TensorVariable,
+    y: TensorVariable,
+    h: TensorVariable,
+    r: TensorVariable,
+) -> Any:
     """The update from a predicted mean and covariance."""
     seen = observed(mean, covariance, y, h, r)
     gain, whitened = seen.observation @ covariance, seen.whitened
@@ -150,7 +172,14 @@ def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
     return *new, share.T @ share, -share.T @ whitened[:, 0]
 
 
-def _element(y: Any, f: Any, c: Any, q: Any, h: Any, r: Any) -> list[Any]:
+def _element(
+    y: TensorVariable,
+    f: TensorVariable,
+    c: TensorVariable,
+    q: TensorVariable,
+    h: TensorVariable,
+    r: TensorVariable,
+) -> list[Any]:
     """One step: the state behind it is ``N(A x + b, C)`` given ``x``, the one before.
 
     And the observation says of ``x`` what ``eta`` and ``J``, its information, do.

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.extensions.parallel.associative_scan import AssociativeScan
 from loopax.extensions.parallel.filters.diffuse import delta_from, with_delta
@@ -41,16 +43,16 @@ class KalmanSmoother(NamedTuple):
 
 
 def kalman_smoother(
-    observations: Any,
-    transition: Any,
-    transition_covariance: Any,
-    observation: Any,
-    observation_covariance: Any,
-    initial_mean: Any = None,
-    initial_covariance: Any = None,
+    observations: TensorLike,
+    transition: TensorLike,
+    transition_covariance: TensorLike,
+    observation: TensorLike,
+    observation_covariance: TensorLike,
+    initial_mean: TensorLike | None = None,
+    initial_covariance: TensorLike | None = None,
     *,
-    transition_offset: Any = None,
-    observation_offset: Any = None,
+    transition_offset: TensorLike | None = None,
+    observation_offset: TensorLike | None = None,
     diffuse: bool | Sequence[bool] = False,
     parallel: bool = False,
 ) -> KalmanSmoother:
@@ -115,19 +117,21 @@ def kalman_smoother(
         return KalmanSmoother(means, covariances, density, pt.zeros_like(covariances))
     delta = delta_from(*forward.last)
 
-    def known(mean: Any, covariance: Any) -> Any:
+    def known(mean: TensorVariable, covariance: TensorVariable) -> Any:
         return with_delta(mean, covariance, delta, space.scale)
 
     means, covariances, diffuse_ones = for_all_steps(known, means, covariances, each=[True, True])
     return KalmanSmoother(means, covariances, density, diffuse_ones)
 
 
-def _smoothed(mean: Any, covariance: Any, r: Any, n: Any) -> tuple[Any, Any]:
+def _smoothed(
+    mean: TensorVariable, covariance: TensorVariable, r: TensorVariable, n: TensorVariable
+) -> tuple[Any, Any]:
     return mean + covariance @ r, covariance - covariance @ n @ covariance
 
 
-def _one_by_one(space: StateSpace, means: Any, covariances: Any) -> Any:
-    def step(carry: Any, *row: Any) -> Any:
+def _one_by_one(space: StateSpace, means: TensorVariable, covariances: TensorVariable) -> Any:
+    def step(carry: tuple[TensorVariable, ...], *row: TensorVariable) -> Any:
         new = tuple(_before(*_element(*row), *carry))
         return new, new
 
@@ -137,7 +141,7 @@ def _one_by_one(space: StateSpace, means: Any, covariances: Any) -> Any:
     return one_by_one(step, nothing, *rows, each=each, reverse=True, name=name)[1]
 
 
-def _at_once(space: StateSpace, means: Any, covariances: Any) -> Any:
+def _at_once(space: StateSpace, means: TensorVariable, covariances: TensorVariable) -> Any:
     rows, each = _rows(space, means, covariances)
     elements = for_all_steps(_element, *rows, each=each)
     op = AssociativeScan.of(_combined, elements, reverse=True, name="Kalman smoother")
@@ -145,7 +149,9 @@ def _at_once(space: StateSpace, means: Any, covariances: Any) -> Any:
     return outs[1:]
 
 
-def _rows(space: StateSpace, means: Any, covariances: Any) -> tuple[list[Any], list[bool]]:
+def _rows(
+    space: StateSpace, means: TensorVariable, covariances: TensorVariable
+) -> tuple[list[Any], list[bool]]:
     """The arguments of `_element`, and which of them have a row for each step."""
     f, changes = space.model[0], space.changes[0]
     if changes:  # to the next step; behind the last one there is nothing, whatever the transition
@@ -154,7 +160,14 @@ def _rows(space: StateSpace, means: Any, covariances: Any) -> tuple[list[Any], l
     return rows, [True, True, True, *space.changes[3:], changes]
 
 
-def _element(mean: Any, covariance: Any, y: Any, h: Any, r: Any, f: Any) -> list[Any]:
+def _element(
+    mean: TensorVariable,
+    covariance: TensorVariable,
+    y: TensorVariable,
+    h: TensorVariable,
+    r: TensorVariable,
+    f: TensorVariable,
+) -> list[Any]:
     """One step's ``G``, ``H' v`` and ``H' H``, where ``f`` is the transition behind it."""
     seen = observed(mean, covariance, y, h, r)
     says = seen.observation.T @ seen.observation
@@ -162,7 +175,13 @@ def _element(mean: Any, covariance: Any, y: Any, h: Any, r: Any, f: Any) -> list
     return [gain, seen.observation.T @ seen.whitened, says]
 
 
-def _before(gain: Any, offset: Any, spread: Any, r: Any, n: Any) -> list[Any]:
+def _before(
+    gain: TensorVariable,
+    offset: TensorVariable,
+    spread: TensorVariable,
+    r: TensorVariable,
+    n: TensorVariable,
+) -> list[Any]:
     """``r`` and ``N`` of a step from those of the one that follows."""
     return [gain @ r + offset, gain @ n @ gain.T + spread]
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import LoopTypeError
 from loopax.extensions.parallel.filters.diffuse import scale_of
@@ -30,16 +32,16 @@ _AXES = {
 
 def read_state_space(
     what: str,
-    observations: Any,
-    transition: Any,
-    transition_covariance: Any,
-    observation: Any,
-    observation_covariance: Any,
-    initial_mean: Any,
-    initial_covariance: Any,
+    observations: TensorLike,
+    transition: TensorLike,
+    transition_covariance: TensorLike,
+    observation: TensorLike,
+    observation_covariance: TensorLike,
+    initial_mean: TensorLike | None,
+    initial_covariance: TensorLike | None,
     *,
-    transition_offset: Any,
-    observation_offset: Any,
+    transition_offset: TensorLike | None,
+    observation_offset: TensorLike | None,
     diffuse: bool | Sequence[bool],
 ) -> StateSpace:
     """A model as `kalman_filter` takes it, for the function ``what``.
@@ -105,7 +107,7 @@ def read_state_space(
     return StateSpace(y, model, changes, mean, covariance, scale)
 
 
-def _flags(what: str, diffuse: Any, d: int | None) -> Any:
+def _flags(what: str, diffuse: bool | Sequence[bool], d: int | None) -> Any:
     """Which states start diffuse: an array of flags, True for all, or None for none."""
     flags = np.asarray(diffuse)
     if flags.dtype != bool or flags.ndim > 1:
@@ -122,7 +124,7 @@ def _flags(what: str, diffuse: Any, d: int | None) -> Any:
     return flags if flags.any() else None
 
 
-def _check_sizes(what: str, args: dict[str, Any], y: Any) -> None:
+def _check_sizes(what: str, args: dict[str, Any], y: TensorVariable) -> None:
     """Refuse sizes that are known and do not fit one another."""
     steps, p = y.type.shape
     sizes = {"p": p, "d": args["transition"].type.shape[-1]}
@@ -144,7 +146,7 @@ def _in_words(shape: Sequence[int | None]) -> str:
     return f"({', '.join('?' if n is None else str(n) for n in shape)}{',' if len(shape) == 1 else ''})"
 
 
-def _check_covariance(what: str, name: str, x: Any) -> None:
+def _check_covariance(what: str, name: str, x: TensorVariable) -> None:
     """Refuse what is known before the program runs, and is no covariance."""
     if not isinstance(x, Constant) or not np.isfinite(x.data).all() or not x.data.size:
         return

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.extensions.parallel.filters.steps import for_all_steps, with_first
 
@@ -39,7 +40,7 @@ class StateSpace:
         """The model of all steps but the first."""
         return [v[1:] if e else v for v, e in zip(self.model, self.changes, strict=True)]
 
-    def predicted(self, means: Any, covariances: Any) -> tuple[Any, Any]:
+    def predicted(self, means: TensorVariable, covariances: TensorVariable) -> tuple[Any, Any]:
         """Means and covariances before the observation of each step, from those behind it."""
         rows = means[:-1], covariances[:-1], *self.later[:3]
         later = for_all_steps(predicted, *rows, each=[True, True, *self.changes[:3]])
@@ -47,19 +48,25 @@ class StateSpace:
         later_means, later_covariances = later
         return with_first(first[0], later_means), with_first(first[1], later_covariances)
 
-    def for_all_steps(self, step: Callable[..., Sequence[Any]], *rows: Any) -> Any:
+    def for_all_steps(self, step: Callable[..., Sequence[Any]], *rows: TensorVariable) -> Any:
         """The results of ``step(*rows, y, h, r)``, with the observations of each step and their model."""
         args = *rows, self.observations, *self.model[3:]
         each = [True] * (len(rows) + 1) + self.changes[3:]
         return for_all_steps(step, *args, each=each)
 
 
-def predicted(mean: Any, covariance: Any, f: Any, c: Any, q: Any) -> tuple[Any, Any]:
+def predicted(
+    mean: TensorVariable,
+    covariance: TensorVariable,
+    f: TensorVariable,
+    c: TensorVariable,
+    q: TensorVariable,
+) -> tuple[Any, Any]:
     """The mean and covariance of the state that follows."""
     return f @ mean + in_columns(c, mean), f @ covariance @ f.T + q
 
 
-def in_columns(x: Any, mean: Any) -> Any:
+def in_columns(x: TensorVariable, mean: TensorVariable) -> Any:
     """The vector ``x`` beside a mean, with as many columns: ``delta`` has no share in it."""
     if mean.type.ndim == 1:
         return x

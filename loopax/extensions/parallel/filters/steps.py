@@ -7,14 +7,18 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.scan import scan
 from loopax.ir.batching.batch import vectorized
 
 
-def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence[bool]) -> Any:
+def for_all_steps(
+    step: Callable[..., Sequence[Any]], *args: TensorVariable, each: Sequence[bool]
+) -> Any:
     """The results of ``step`` for all steps; ``each`` tells which arguments have a row for each."""
     dummies = [
         TensorType(x.type.dtype, (None,) * (x.type.ndim - 1))() if e else x
@@ -26,11 +30,15 @@ def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence
 
 
 def one_by_one(
-    step: Callable[..., Any], init: Any, *args: Any, each: Sequence[bool], **options: Any
+    step: Callable[..., Any],
+    init: object,
+    *args: TensorVariable,
+    each: Sequence[bool],
+    **options: Any,
 ) -> Any:
     """`scan` of ``step(carry, *args)``, with a row of the arguments that have one for each step."""
 
-    def with_rows(carry: Any, rows: Any) -> Any:
+    def with_rows(carry: object, rows: Sequence[Any]) -> Any:
         remaining = iter(rows)
         return step(carry, *(next(remaining) if e else x for x, e in zip(args, each, strict=True)))
 
@@ -38,12 +46,12 @@ def one_by_one(
     return scan(with_rows, init, rows, **options)
 
 
-def with_first(first: Any, later: Any) -> Any:
+def with_first(first: TensorVariable, later: TensorVariable) -> Any:
     """The rows of all steps, from that of the first one and those of the others."""
     return pt.concatenate([pt.expand_dims(first, 0), later])
 
 
-def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
+def as_floats(x: TensorLike, name: str, ndims: Sequence[int], what: str) -> Variable:
     """``x`` as a tensor of floats of one of those ranks.
 
     Raises `LoopTypeError` if it is something else.
