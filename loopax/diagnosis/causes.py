@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax.diagnosis.contributions import Flags, bad_flags, behind_log_of_zero, contributions
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.loops import LoopRun
-from loopax.diagnosis.numbers import first_true
+from loopax.diagnosis.numbers import Numbers, first_true
 from loopax.diagnosis.places import Place
 from loopax.diagnosis.runner import Runner
 from loopax.ir import Call
@@ -187,7 +187,12 @@ class _Search:
         return sources, operands
 
     def _request_state(
-        self, loop: LoopRun, steps: dict[int, dict[Variable, Any]], j: int, step: int, flags: Any
+        self,
+        loop: LoopRun,
+        steps: dict[int, dict[Variable, Any]],
+        j: int,
+        step: int,
+        flags: Numbers,
     ) -> None:
         """Request state ``j`` of the first step since which it has been bad, up to ``step``."""
         after = np.asarray(loop.states_before(step + 1)[j])
@@ -201,7 +206,9 @@ class _Search:
             if not selected.any():
                 continue
 
-            def test(states: Any, selected: Any = selected, bad: Any = bad) -> Any:
+            def test(
+                states: np.ndarray, selected: Numbers = selected, bad: Callable[..., Any] = bad
+            ) -> Any:
                 bad_entries = bad(states)
                 return bad_entries[:, selected].any(axis=1) if selected.ndim else bad_entries
 
@@ -246,21 +253,27 @@ def _bad(frame: Frame, requested: Flags) -> dict[Variable, Any]:
     return bad_flags_by_variable
 
 
-def _request(requested: dict[Variable, Any], v: Variable, flags: Any) -> None:
+def _request(requested: dict[Variable, Any], v: Variable, flags: Numbers) -> None:
     requested[v] = requested[v] | flags if v in requested else np.asarray(flags)
 
 
-def _merge(relevant: Any, keys: Any, v: Variable, flags: Any, key: tuple[Any, ...]) -> None:
+def _merge(
+    relevant: dict[Variable, Any],
+    keys: dict[Variable, Any],
+    v: Variable,
+    flags: Numbers,
+    key: tuple[Any, ...],
+) -> None:
     relevant[v] = relevant[v] | flags if v in relevant else np.asarray(flags)
     keys[v] = min(keys[v], key) if v in keys else key
 
 
-def _join(operands: Inputs, v: Variable, flags: Any, key: tuple[Any, ...]) -> None:
+def _join(operands: Inputs, v: Variable, flags: Numbers, key: tuple[Any, ...]) -> None:
     if v in operands:
         flags, key = operands[v][0] | flags, min(operands[v][1], key)
     operands[v] = np.asarray(flags), key
 
 
-def _place(frame: Frame, v: Variable, flags: Any) -> Place:
+def _place(frame: Frame, v: Variable, flags: Numbers) -> Place:
     shape = np.shape(frame.value(v))
     return Place(frame, v, first_true(flags) if np.shape(flags) == shape else None)

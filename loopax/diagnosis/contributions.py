@@ -14,7 +14,7 @@ from pytensor.scalar.basic import Switch
 
 from loopax.base.upstream.pytensor import IfElse
 from loopax.diagnosis.frames import Frame
-from loopax.diagnosis.numbers import bad_entries, is_inexact
+from loopax.diagnosis.numbers import Numbers, bad_entries, is_inexact
 from loopax.diagnosis.origin import op_name
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_elementwise
@@ -60,7 +60,7 @@ def contributions(
 
 
 def _contributions_of_kind(
-    frame: Frame, node: Apply, v: Variable, entries: Any, is_of_nan: bool, through: bool
+    frame: Frame, node: Apply, v: Variable, entries: Numbers, is_of_nan: bool, through: bool
 ) -> tuple[dict[int, Any], Any]:
     """Contributions to entries of one output that are all nan, or all infinite."""
     parts = {k: p for k, p in _bad_operands(frame, node, v, entries).items() if p.any()}
@@ -87,7 +87,7 @@ def _contributions_of_kind(
     return merged, own
 
 
-def _covered(frame: Frame, node: Apply, parts: Mapping[int, Any], entries: Any) -> Any:
+def _covered(frame: Frame, node: Apply, parts: Mapping[int, Any], entries: Numbers) -> Any:
     """Flags of the entries of an elementwise result that read one of ``parts``."""
     covered = np.zeros(np.shape(entries), bool)
     for k, p in parts.items():
@@ -107,7 +107,7 @@ def _is_nan(frame: Frame, node: Apply, k: int) -> Any:
     return np.isnan(value) if is_inexact(value) else np.asarray(True)
 
 
-def _bad_operands(frame: Frame, node: Apply, v: Variable, entries: Any) -> dict[int, Any]:
+def _bad_operands(frame: Frame, node: Apply, v: Variable, entries: Numbers) -> dict[int, Any]:
     """The bad entries of each operand that ``entries`` of the output ``v`` read."""
     by_operand = {}
     for k, x in enumerate(node.inputs):

@@ -155,7 +155,7 @@ def names_in(frame: Frame, names: Names) -> Names:
     return inner_names
 
 
-def _short_name(v: Any, names: Names) -> str:
+def _short_name(v: Variable, names: Names) -> str:
     """``v`` as an expression, or its own name where that is long or says little."""
     text = expression(v, names, 2)
     if "…" in text or len(text) > _LONGEST or "an input" in text:
@@ -219,13 +219,13 @@ def _operands(place: Place, node: Apply, names: Names, code: str) -> list[Operan
     return operands[:_OPERANDS]
 
 
-def _is_written(frame: Frame, v: Any) -> bool:
+def _is_written(frame: Frame, v: Variable) -> bool:
     """Whether ``v`` is a number of the program itself."""
     return frame.is_constant(v) and np.size(frame.value(v)) <= 1
 
 
 def _comparisons(
-    frame: Frame, v: Any, entry: Entry | None, depth: int = 6
+    frame: Frame, v: Variable, entry: Entry | None, depth: int = 6
 ) -> Iterator[tuple[Any, Entry | None]]:
     """The comparisons in a condition; for a false condition, its false comparisons alone."""
     node = None if v in frame.roots else v.owner

@@ -96,7 +96,7 @@ def _finding(stop: NotFinite, names: Mapping[Variable, str], spread: tuple[str, 
     )
 
 
-def _is_untaken(frame: Frame, v: Variable, entry: Any) -> bool:
+def _is_untaken(frame: Frame, v: Variable, entry: tuple[int, ...] | None) -> bool:
     """Whether a later switch discards the value computed from ``v``."""
     clients: dict[Variable, list[tuple[Apply, int]]] = {}
     for node in frame.order:

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.diagnosis.frames import Failed, Frame, TooLong
+from loopax.diagnosis.segments import Segments
 from loopax.ir import Scan
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.evaluation.run_scan import check_lengths
@@ -91,7 +92,7 @@ class LoopRun:
         ]
         return self._outputs([own(s) for s in states], traces, stopped)
 
-    def _compiled(self, segments: Any) -> list[Any]:
+    def _compiled(self, segments: Segments) -> list[Any]:
         args, scan = self.args, self.scan
         self._blocks, self.n_done = [], 0
         n = int(args.n_steps)
@@ -119,7 +120,7 @@ class LoopRun:
         return self._outputs(states, traces, stopped)
 
     def _find_failure(
-        self, segments: Any, states: Sequence[Any], count: int, error: Exception
+        self, segments: Segments, states: Sequence[Any], count: int, error: Exception
     ) -> None:
         """Bisect ``count`` steps for the one that raises; run it node by node, up to `Failed`."""
         good, bad = 0, count

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 Entry = tuple[int, ...]
+# An array, or the scalar that NumPy returns for one without axes.
+Numbers: TypeAlias = np.ndarray | np.number | np.bool_
 _SHOWN = 4  # printed entries of a larger value
 
 
-def is_inexact(value: Any) -> bool:
+def is_inexact(value: object) -> bool:
     """Whether ``value`` is an array that can hold a nan."""
     return isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "fc"
 
@@ -27,12 +30,12 @@ def bad_entries(value: Any) -> Any:
     return ~np.isfinite(value)
 
 
-def is_bad(value: Any) -> bool:
+def is_bad(value: object) -> bool:
     flags = bad_entries(value)
     return flags is not None and bool(flags.any())
 
 
-def first_true(flags: Any) -> Entry | None:
+def first_true(flags: Numbers) -> Entry | None:
     """The position of the first flag that is set, in C order."""
     flags = np.asarray(flags)
     if not flags.any():
@@ -40,7 +43,7 @@ def first_true(flags: Any) -> Entry | None:
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(flags)), flags.shape))
 
 
-def kind_of(number: Any) -> str:
+def kind_of(number: np.number) -> str:
     """Name a number that is not finite: ``nan``, ``inf``, ``-inf``; an empty string for others."""
     if np.isnan(number):
         return "nan"
@@ -49,7 +52,7 @@ def kind_of(number: Any) -> str:
     return ""
 
 
-def at_entry(value: Any, entry: Entry | None) -> Any:
+def at_entry(value: object, entry: Entry | None) -> Any:
     """The number at ``entry`` of an array; the value itself where it has no such entry."""
     array = np.asarray(value)
     if entry is None or len(entry) != array.ndim:
@@ -62,7 +65,7 @@ def entry_in_words(entry: Entry | None) -> str:
     return f"[{', '.join(map(str, entry))}]" if entry else ""
 
 
-def number_in_words(x: Any) -> str:
+def number_in_words(x: npt.ArrayLike) -> str:
     """Format a number with six digits, a flag or an integer in full."""
     x = np.asarray(x)[()]
     if x.dtype.kind not in "fc":
@@ -70,7 +73,7 @@ def number_in_words(x: Any) -> str:
     return f"{x:.6g}"
 
 
-def value_in_words(value: Any, entry: Entry | None = None) -> str:
+def value_in_words(value: object, entry: Entry | None = None) -> str:
     """Format a number, the number at ``entry``, or a few entries of an array with its shape."""
     if not isinstance(value, np.ndarray | np.generic | int | float | complex):
         return f"a {type(value).__name__}"
@@ -86,7 +89,7 @@ def value_in_words(value: Any, entry: Entry | None = None) -> str:
     return f"[{shown}{more}] of shape {array.shape}"
 
 
-def without_subnormals(value: Any) -> Any:
+def without_subnormals(value: object) -> Any:
     """Flush subnormal numbers to 0, as XLA does on a CPU."""
     if not is_inexact(value):
         return value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from collections.abc import Mapping
 
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 
@@ -56,7 +57,7 @@ def _short(place: str) -> str:
     return f"{path if relative.startswith('..') else relative}:{line}"
 
 
-def op_name(op: Any) -> str:
+def op_name(op: Op) -> str:
     """The common name of an op: ``Log``, ``Cholesky``, ``Sum``."""
     if isinstance(op, Blockwise):
         return op_name(op.core_op)
@@ -67,7 +68,9 @@ def op_name(op: Any) -> str:
     return re.split(r"[{(]", str(op), maxsplit=1)[0] or type(op).__name__
 
 
-def expression(variable: Any, names: Any = None, depth: int = _DEPTH) -> str:
+def expression(
+    variable: Variable, names: Mapping[Variable, str] | None = None, depth: int = _DEPTH
+) -> str:
     """``variable`` as an expression of named values, a few operations deep.
 
     >>> import pytensor.tensor as pt
@@ -109,7 +112,7 @@ def expression(variable: Any, names: Any = None, depth: int = _DEPTH) -> str:
 _STRENGTH = {"add": 1, "sub": 1, "mul": 2, "true_div": 2, "int_div": 2, "pow": 3}
 
 
-def _binds_less(operand: Any, around: str) -> bool:
+def _binds_less(operand: Variable, around: str) -> bool:
     """Whether ``operand`` needs parentheses inside of the infix operation ``around``."""
     node = unshuffled(operand).owner
     if operand.name or not is_elementwise(node):
@@ -121,7 +124,7 @@ def _binds_less(operand: Any, around: str) -> bool:
     return strength < outer or (strength == outer and around in ("sub", "true_div", "pow"))
 
 
-def _constant(data: Any) -> str:
+def _constant(data: object) -> str:
     size = getattr(data, "size", 1)
     if getattr(data, "ndim", 0) == 0 or size == 1:
         try:

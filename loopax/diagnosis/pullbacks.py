@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.diagnosis.segments import Segments
 from loopax.importer.import_graph import import_graph
@@ -18,7 +19,7 @@ from loopax.ir.evaluation.evaluate import evaluate
 from loopax.ir.program import Input, Program
 
 
-def pullback_graph(op: Any, types: Sequence[Any], used: Sequence[bool]) -> tuple[Any, list[int]]:
+def pullback_graph(op: Op, types: Sequence[Any], used: Sequence[bool]) -> tuple[Any, list[int]]:
     """``[*inputs, *cotangents of used outputs] -> [*cotangents]``, and the positions of their inputs.
 
     Raises `NotImplementedError` if the op has no pullback.
@@ -72,7 +73,7 @@ class Pullbacks:
             pulled[k] = np.asarray(g)
         return pulled
 
-    def _graph(self, op: Any, types: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+    def _graph(self, op: Op, types: Sequence[Any], cotangents: Sequence[Any]) -> Any:
         key = op, tuple(types), tuple(g is not None for g in cotangents)
         if key not in self._graphs:
             self._graphs[key] = pullback_graph(op, types, key[2])

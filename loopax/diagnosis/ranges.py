@@ -106,7 +106,7 @@ def _any_outside(segments: Segments, loop: LoopRun, start: int, count: int, with
     )
 
 
-def _first(value: Any, bounds: tuple[float, float]) -> tuple[int, ...] | None:
+def _first(value: object, bounds: tuple[float, float]) -> tuple[int, ...] | None:
     """The first entry that is nan or outside of the bounds."""
     low, high = bounds
     value = np.asarray(value)

@@ -10,9 +10,10 @@ from pytensor.graph.basic import Apply, Variable
 
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.loops import LoopRun
-from loopax.diagnosis.numbers import Entry, bad_entries, first_true, is_bad
+from loopax.diagnosis.numbers import Entry, Numbers, bad_entries, first_true, is_bad
 from loopax.diagnosis.pullbacks import Pullbacks
 from loopax.diagnosis.runner import Runner
+from loopax.diagnosis.segments import Segments
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.inner_gradients import is_float
 
@@ -26,7 +27,7 @@ class NotFinite(Exception):
     """The pullback of ``node`` maps finite cotangents to one for operand ``k`` that is not finite."""
 
     def __init__(
-        self, frame: Frame, node: Apply, k: int, pulled: Any, cotangents: Sequence[Any]
+        self, frame: Frame, node: Apply, k: int, pulled: Numbers, cotangents: Sequence[Any]
     ) -> None:
         super().__init__(str(node.op))
         self.frame, self.node, self.k, self.pulled = frame, node, k, pulled
@@ -156,7 +157,7 @@ class _Back:
             pulled = scan.split_body_inputs(self.reverse.pull(frame, outs, self.moving))
             self._take(self.loop.row_of(k), pulled.rows, pulled.states, pulled.consts)
 
-    def segment(self, segments: Any, start: int, count: int) -> None:
+    def segment(self, segments: Segments, start: int, count: int) -> None:
         """Go back through ``count`` steps by compiled code, or one by one where that is not finite."""
         loop, scan = self.loop, self.loop.scan
         inputs = segments.inputs(loop.args, start, count, loop.states_before(start))
@@ -179,7 +180,13 @@ class _Back:
             return
         self._take(slice(start, start + count), args.sequences, args.states, args.consts[:-1])
 
-    def _take(self, at: Any, rows: Any, states: Any, consts: Any) -> None:
+    def _take(
+        self,
+        at: int | slice,
+        rows: Sequence[np.ndarray | None],
+        states: Sequence[np.ndarray | None],
+        consts: Sequence[np.ndarray | None],
+    ) -> None:
         for j, g in enumerate(rows):
             if g is not None:
                 if self.rows[j] is None:
@@ -196,12 +203,12 @@ class _Back:
                 self.consts[j] = g if self.consts[j] is None else self.consts[j] + g
 
 
-def _add(sums: dict[Variable, Any], v: Variable, g: Any) -> None:
+def _add(sums: dict[Variable, Any], v: Variable, g: Numbers | None) -> None:
     if g is not None and is_float(v):
         sums[v] = g if v not in sums else sums[v] + g
 
 
-def _guarded(node: Apply, g: Any, arrived: Sequence[Any]) -> Any:
+def _guarded(node: Apply, g: Numbers | None, arrived: Sequence[Any]) -> Any:
     """``g`` with 0 where the cotangent of the output is 0."""
     if g is None or (
         not is_elementwise(node) or arrived[0] is None or np.shape(g) != np.shape(arrived[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,12 @@ _MOST, _EVERY = 4, 64  # searched rows
 
 
 def rows_of(
-    in_axes: Any, out_axes: Any, result: Any, args: Any, kwargs: Any, all_rows: bool
+    in_axes: object,
+    out_axes: object,
+    result: object,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    all_rows: bool,
 ) -> Iterator[tuple[int, Any, Any]]:
     """The first rows of ``result`` that are not finite, or ``all_rows``, with their arguments."""
     flags = None
@@ -44,7 +49,7 @@ def rows_of(
         yield int(row), row_args, row_kwargs
 
 
-def _axes(axes: Any) -> Any:
+def _axes(axes: object) -> Any:
     return tuple(axes) if isinstance(axes, list) else axes
 
 

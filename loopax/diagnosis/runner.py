@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.diagnosis.frames import Failed, Frame, TooLong
@@ -83,7 +83,9 @@ class Runner:
             frame.errors[node] = error
             return outputs
 
-    def _within(self, frame: Frame, node: Apply, graph: Any, inputs: Sequence[Any]) -> list[Any]:
+    def _within(
+        self, frame: Frame, node: Apply, graph: AbstractFunctionGraph, inputs: Sequence[Any]
+    ) -> list[Any]:
         inner = frame.inside[node] = Frame(graph, inputs, frame, node)
         return [own(x) for x in self.run(inner)]
 

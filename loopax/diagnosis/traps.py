@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopax.diagnosis.numbers import number_in_words
+from loopax.diagnosis.numbers import Numbers, number_in_words
 
 
 class Trap(NamedTuple):
@@ -30,7 +30,7 @@ _LOGS = (
 )
 
 
-def explain_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
+def explain_value(name: str, numbers: Sequence[Any], result: Numbers) -> Trap:
     """Explain why the op ``name`` of ``numbers``, or arrays, gives the non-finite ``result``."""
     rule = _VALUES.get(name)
     try:
@@ -46,7 +46,7 @@ def explain_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
     return Trap(f"{name} has no finite value for these operands.")
 
 
-def explain_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken: bool) -> Trap:
+def explain_gradient(name: str, numbers: Sequence[Any], cotangent: object, untaken: bool) -> Trap:
     """Explain why the derivative of the op ``name`` at ``numbers`` is not finite.
 
     ``cotangent`` belongs to the output; ``untaken``: it is 0 because a switch discards the value.
@@ -70,11 +70,11 @@ def explain_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken:
     return Trap(f"{why}.", _FLOOR)
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic | float | int) and np.asarray(x).dtype.kind in "fc"
 
 
-def _is_scalar(x: Any) -> bool:
+def _is_scalar(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic | float | int) and np.ndim(x) == 0
 
 
@@ -85,7 +85,7 @@ def _are_numbers(numbers: Sequence[Any]) -> bool:
 # -- values ------------------------------------------------------------------------------------------
 
 
-def _log(result: Any, x: Any) -> Trap | None:
+def _log(result: Numbers, x: Numbers) -> Trap | None:
     if x < 0:
         return Trap(
             f"the logarithm of a negative number, {number_in_words(x)}, is nan.",
@@ -100,7 +100,7 @@ def _log(result: Any, x: Any) -> Trap | None:
     return None
 
 
-def _sqrt(result: Any, x: Any) -> Trap | None:
+def _sqrt(result: Numbers, x: Numbers) -> Trap | None:
     if x < 0:
         return Trap(
             f"the square root of a negative number, {number_in_words(x)}, is nan.",
@@ -109,7 +109,7 @@ def _sqrt(result: Any, x: Any) -> Trap | None:
     return None
 
 
-def _divide(result: Any, x: Any, y: Any) -> Trap | None:
+def _divide(result: Numbers, x: Numbers, y: Numbers) -> Trap | None:
     if y == 0 and x == 0:
         return Trap(
             "0 / 0 is nan.", "Define the value at 0: pt.switch(pt.eq(y, 0), ..., x / safe_y)."
@@ -119,7 +119,7 @@ def _divide(result: Any, x: Any, y: Any) -> Trap | None:
     return _infinities(result, x, y) or Trap("the quotient overflows.")
 
 
-def _power(result: Any, x: Any, y: Any) -> Trap | None:
+def _power(result: Numbers, x: Numbers, y: Numbers) -> Trap | None:
     if x < 0 and y != int(y):
         return Trap(
             f"a negative number, {number_in_words(x)}, has no power {number_in_words(y)}.",
@@ -130,7 +130,7 @@ def _power(result: Any, x: Any, y: Any) -> Trap | None:
     return _overflow(result, x, y)
 
 
-def _exp(result: Any, x: Any) -> Trap | None:
+def _exp(result: Numbers, x: Numbers) -> Trap | None:
     most = np.log(np.finfo(np.asarray(result).dtype).max)
     return Trap(
         f"exp({number_in_words(x)}) overflows: the largest argument of {np.asarray(result).dtype} is "
@@ -139,7 +139,7 @@ def _exp(result: Any, x: Any) -> Trap | None:
     )
 
 
-def _infinities(result: Any, *numbers: Any) -> Trap | None:
+def _infinities(result: Numbers, *numbers: Numbers) -> Trap | None:
     if not np.isnan(result):
         return None
     if any(np.isinf(x) for x in numbers) and any(x == 0 for x in numbers):
@@ -150,14 +150,14 @@ def _infinities(result: Any, *numbers: Any) -> Trap | None:
     return None
 
 
-def _sum(result: Any, *numbers: Any) -> Trap | None:
+def _sum(result: Numbers, *numbers: Numbers) -> Trap | None:
     flat = np.concatenate([np.ravel(x) for x in numbers])
     if np.isnan(result) and np.isinf(flat).any():
         return Trap("inf - inf is nan.")
     return _overflow(result, *numbers)
 
 
-def _overflow(result: Any, *numbers: Any) -> Trap | None:
+def _overflow(result: Numbers, *numbers: Numbers) -> Trap | None:
     if not np.isinf(result) or not all(np.all(np.isfinite(x)) for x in numbers):
         return None
     dtype = np.asarray(result).dtype
@@ -168,7 +168,7 @@ def _overflow(result: Any, *numbers: Any) -> Trap | None:
 
 
 def _outside(low: float, high: float) -> Callable[..., Trap | None]:
-    def rule(result: Any, x: Any) -> Trap | None:
+    def rule(result: Numbers, x: Numbers) -> Trap | None:
         if low <= x <= high:
             return None
         return Trap(
@@ -179,7 +179,7 @@ def _outside(low: float, high: float) -> Callable[..., Trap | None]:
     return rule
 
 
-def _chosen(result: Any, condition: Any, *_: Any) -> Trap | None:
+def _chosen(result: Numbers, condition: Numbers, *_: object) -> Trap | None:
     if not np.isinf(result) or np.ndim(condition):
         return None
     return Trap(
@@ -189,13 +189,13 @@ def _chosen(result: Any, condition: Any, *_: Any) -> Trap | None:
     )
 
 
-def _gammaln(result: Any, x: Any) -> Trap | None:
+def _gammaln(result: Numbers, x: Numbers) -> Trap | None:
     if x <= 0 and x == int(x):
         return Trap(f"the gamma function has a pole at {number_in_words(x)}.", _FLOOR)
     return None
 
 
-def _cholesky(result: Any, a: Any, *_: Any) -> Trap | None:
+def _cholesky(result: Numbers, a: np.ndarray, *_: object) -> Trap | None:
     eigenvalues = np.linalg.eigvalsh(np.asarray(a, "float64"))
     return Trap(
         "the matrix is not positive definite: its smallest eigenvalue is "
@@ -204,7 +204,7 @@ def _cholesky(result: Any, a: Any, *_: Any) -> Trap | None:
     )
 
 
-def _singular(result: Any, a: Any, *_: Any) -> Trap | None:
+def _singular(result: Numbers, a: np.ndarray, *_: object) -> Trap | None:
     values = np.linalg.svd(np.asarray(a, "float64"), compute_uv=False)
     return Trap(
         f"the matrix is singular: its smallest singular value is {number_in_words(values.min())}, its "

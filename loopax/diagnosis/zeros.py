@@ -41,7 +41,7 @@ def first_zero(place: Place) -> Place:
     return Place(frame, variable, first_true(flags))
 
 
-def _before(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
+def _before(frame: Frame, v: Variable, flags: np.ndarray) -> _Zeros | None:
     """The zeros of an operand behind the zeros of ``v``; None where they arose here, or in an input."""
     if v in frame.roots:
         return _outside(frame, v, flags)
@@ -56,7 +56,7 @@ def _before(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
     return _operand(frame, node, v, flags)
 
 
-def _operand(frame: Frame, node: Apply, v: Variable, flags: Any) -> _Zeros | None:
+def _operand(frame: Frame, node: Apply, v: Variable, flags: np.ndarray) -> _Zeros | None:
     name = op_name(node.op)
     passes_on = name == "Sum" or facts_of(node.op).structure is Structure.MOVES
     if not passes_on and name not in _PRODUCTS:
@@ -73,7 +73,7 @@ def _operand(frame: Frame, node: Apply, v: Variable, flags: Any) -> _Zeros | Non
     return None
 
 
-def _in_loop(run: LoopRun, node: Apply, v: Variable, flags: Any) -> _Zeros | None:
+def _in_loop(run: LoopRun, node: Apply, v: Variable, flags: np.ndarray) -> _Zeros | None:
     k = node.outputs.index(v)
     if k < run.scan.n_states:
         return _state(run, k, run.n_done - 1, flags)
@@ -84,12 +84,12 @@ def _in_loop(run: LoopRun, node: Apply, v: Variable, flags: Any) -> _Zeros | Non
     return _checked(run.frame(step), run.body.outputs[k], flags[row])
 
 
-def _state(run: LoopRun, k: int, step: int, flags: Any) -> _Zeros | None:
+def _state(run: LoopRun, k: int, step: int, flags: np.ndarray) -> _Zeros | None:
     """State ``k`` of the first step since which the flagged entries have been 0, up to ``step``."""
     if step < 0:
         return _checked(run.around, run.scan.split_inputs(run.node.inputs).states[k], flags)
 
-    def are_zero(states: Any) -> Any:
+    def are_zero(states: np.ndarray) -> Any:
         return (
             ~np.asarray(states)[:, flags].any(axis=1) if np.ndim(flags) else np.asarray(states) == 0
         )
@@ -97,7 +97,7 @@ def _state(run: LoopRun, k: int, step: int, flags: Any) -> _Zeros | None:
     return _checked(run.frame(run.first_bad_step(k, step, are_zero)), run.body.outputs[k], flags)
 
 
-def _outside(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
+def _outside(frame: Frame, v: Variable, flags: np.ndarray) -> _Zeros | None:
     """The zeros of an input of a frame, in the outer frame or the step that computed it."""
     if frame.parent is None or frame.node is None:
         return None
@@ -119,7 +119,7 @@ def _outside(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
     return _checked(frame.parent, outer, flags)
 
 
-def _checked(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
+def _checked(frame: Frame, v: Variable, flags: np.ndarray) -> _Zeros | None:
     """``v`` and the flags where the entries are 0 in this frame; None otherwise, and for constants."""
     if frame.is_constant(v) or v not in frame.values:
         return None

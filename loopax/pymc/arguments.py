@@ -48,7 +48,9 @@ class SampleOptions(TypedDict, total=False):
     slice: Mapping[str, Any]
 
 
-def one_name(ours: str, value: Any, default: Any, theirs: str, options: dict[str, Any]) -> Any:
+def one_name(
+    ours: str, value: object, default: object, theirs: str, options: dict[str, Any]
+) -> Any:
     """The value of an argument with two names; removes ``theirs`` from ``options``."""
     if theirs not in options:
         return value

@@ -7,7 +7,7 @@ When the oldest supported PyMC has a loop that runs, `inference_loop` can go.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -28,9 +28,9 @@ class _Algorithm(NamedTuple):
 
 
 def inference_loop(
-    seed: Any,
-    init_position: Any,
-    logp_fn: Any,
+    seed: jax.Array,
+    init_position: Sequence[jax.Array],
+    logp_fn: Callable[..., Any],
     draws: int,
     tune: int,
     target_accept: float,
@@ -52,10 +52,10 @@ def sample_in_blocks(
     chain_method: str,
     target_accept: float,
     random_seed: int,
-    initial_points: Any,
+    initial_points: Sequence[Any],
     nuts_kwargs: dict[str, Any],
-    logp_fn: Any,
-    **_: Any,
+    logp_fn: Callable[..., Any],
+    **_: object,
 ) -> tuple[Any, dict[str, Any], Any]:
     """Draw all chains, with the arguments and the result of PyMC's ``_sample_blackjax_nuts``.
 
@@ -83,13 +83,13 @@ def sample_in_blocks(
 
 
 def _algorithm(
-    logp_fn: Any,
+    logp_fn: Callable[..., Any],
     tune: int,
     target_accept: float,
     *,
     algorithm: str = "nuts",
     progress_bar: bool = False,  # BlackJAX has none
-    **options: Any,
+    **options: object,
 ) -> _Algorithm:
     blackjax = import_module("blackjax")
     if algorithm not in ("nuts", "hmc"):
@@ -106,7 +106,7 @@ def _algorithm(
     adaptation_names = inspect.signature(blackjax.window_adaptation).parameters
     kernel_options = {k: x for k, x in options.items() if k not in adaptation_names}
 
-    def untuned(position: Any) -> Any:
+    def untuned(position: Sequence[jax.Array]) -> Any:
         """BlackJAX's state and parameters before its first step of tuning, which it refuses to return."""
         choices = {name: p.default for name, p in adaptation_names.items()} | options
         n = sum(x.size for x in jax.tree.leaves(position))
@@ -118,17 +118,17 @@ def _algorithm(
         }
         return kind.init(position, logp_fn), parameters
 
-    def tuned(key: Any, position: Any) -> Any:
+    def tuned(key: jax.Array, position: Sequence[jax.Array]) -> Any:
         if tune == 0:
             return untuned(position)
         (start, parameters), _ = adaptation.run(key, position, num_steps=tune)
         return start, {name: parameters[name] for name in _TUNED}
 
-    def draw(state: Any, keys: Any) -> Any:
+    def draw(state: Any, keys: jax.Array) -> Any:
         chain, parameters = state
         step = kind(logp_fn, **parameters, **kernel_options).step
 
-        def one_draw(state: Any, key: Any) -> Any:
+        def one_draw(state: Any, key: jax.Array) -> Any:
             state, info = step(key, state)
             statistics = {
                 "diverging": info.is_divergent,

@@ -6,19 +6,27 @@ copies the elements; checks and return codes are nutpie's (0.16).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from numba import carray
 
 from loopax.numba_backend.callable.array_function import called_natively
 
 
-def logp_function(compiling: ModuleType, theirs: Any) -> Any:
+def logp_function(compiling: ModuleType, theirs: Callable[..., Any]) -> Any:
     """Replacement of ``nutpie.compile_pymc._make_c_logp_func``; ``theirs`` is the original."""
 
-    def make(n: int, logp: Any, user_data: Any, keys: Any, shared: Any) -> tuple[Any, Any]:
+    def make(
+        n: int,
+        logp: Callable[..., Any],
+        user_data: np.ndarray,
+        keys: Sequence[str],
+        shared: Mapping[str, Any],
+    ) -> tuple[Any, Any]:
         _, signature = theirs(n, logp, user_data, keys, shared)
         extract = compiling.make_extraction_fn(called_natively(logp), shared, keys, user_data.dtype)
 
@@ -43,11 +51,16 @@ def logp_function(compiling: ModuleType, theirs: Any) -> Any:
     return make
 
 
-def expand_function(compiling: ModuleType, theirs: Any) -> Any:
+def expand_function(compiling: ModuleType, theirs: Callable[..., Any]) -> Any:
     """Replacement of ``nutpie.compile_pymc._make_c_expand_func``; ``theirs`` is the original."""
 
     def make(
-        n: int, n_expanded: int, expand: Any, user_data: Any, keys: Any, shared: Any
+        n: int,
+        n_expanded: int,
+        expand: Callable[..., Any],
+        user_data: np.ndarray,
+        keys: Sequence[str],
+        shared: Mapping[str, Any],
     ) -> tuple[Any, Any]:
         _, signature = theirs(n, n_expanded, expand, user_data, keys, shared)
         extract = compiling.make_extraction_fn(

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 from pymc.backends.arviz import dataset_to_point_list
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 
 from loopax.diagnosis import Diagnosis, Finding
@@ -47,7 +48,7 @@ class ModelDiagnosis(Diagnosis):
         return lines
 
 
-def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
+def diagnose(model: pm.Model | None = None, point: object = None) -> ModelDiagnosis:
     """Find the terms of a model's log-density that are not finite at a point, and their origins.
 
     Parameters
@@ -89,7 +90,7 @@ def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
     return _diagnose_gradient(model, name, values, point)
 
 
-def _terms(model: Any, point: Mapping[str, Any]) -> dict[str, float]:
+def _terms(model: pm.Model, point: Mapping[str, Any]) -> dict[str, float]:
     """The log-density of each variable and potential, with checks replaced by minus infinity."""
     with pytensor.config.change_flags(traceback__limit=0):
         terms = [t.sum() for t in model.logp(sum=False)]
@@ -99,7 +100,7 @@ def _terms(model: Any, point: Mapping[str, Any]) -> dict[str, float]:
     return {n: float(x) for n, x in zip(names, densities, strict=True)}
 
 
-def _term_findings(model: Any, variable: Any, point: Mapping[str, Any]) -> list[Finding]:
+def _term_findings(model: pm.Model, variable: Variable, point: Mapping[str, Any]) -> list[Finding]:
     """Causes in one term: in the parameters, which have the user's lines, or else in the density."""
     title, origin = f"'{variable.name}'", Origin(variable)
     if (f := _parameters(model, variable)) is not None:
@@ -115,7 +116,7 @@ def _term_findings(model: Any, variable: Any, point: Mapping[str, Any]) -> list[
     return [_labelled(f, f"the log-density of {title}", origin) for f in findings]
 
 
-def _parameters(model: Any, variable: Any) -> Any:
+def _parameters(model: pm.Model, variable: Variable) -> Any:
     """Compile the float parameters of a variable as a function of a point; None without parameters."""
     parameters = [variable] if variable in model.potentials else variable.owner.inputs
     parameters = [v for v in parameters if is_float(v) and not isinstance(v, Constant)]
@@ -136,7 +137,7 @@ def _labelled(finding: Finding, part: str, origin: Origin) -> Finding:
 
 
 def _diagnose_gradient(
-    model: Any, name: str, values: Mapping[str, float], point: Mapping[str, Any]
+    model: pm.Model, name: str, values: Mapping[str, float], point: Mapping[str, Any]
 ) -> ModelDiagnosis:
     density = logp(model)
     slopes = {n: np.asarray(g) for n, g in density.gradient(point).items()}
@@ -176,7 +177,7 @@ def _diagnose_gradient(
 # -- traces ------------------------------------------------------------------------------------------
 
 
-def _diagnose_divergences(model: Any, trace: Any) -> ModelDiagnosis:
+def _diagnose_divergences(model: pm.Model, trace: Any) -> ModelDiagnosis:
     """Diagnose the first divergences of a trace."""
     diverging = np.asarray(trace.sample_stats["diverging"])
     points = dataset_to_point_list(trace.posterior, sample_dims=("chain", "draw"))[0]
@@ -190,7 +191,7 @@ def _diagnose_divergences(model: Any, trace: Any) -> ModelDiagnosis:
     return replace(first, notes=notes)
 
 
-def _unconstrained(model: Any, draw: Mapping[str, Any]) -> dict[str, Any]:
+def _unconstrained(model: pm.Model, draw: Mapping[str, Any]) -> dict[str, Any]:
     """Map a draw, which has all free variables, to the sampler's unconstrained space."""
     placeholders = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
     values = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 from pymc.pytensorf import rewrite_pregrad
 from pymc.util import get_default_varnames
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.type import TensorType
@@ -42,7 +43,7 @@ class LogDensity:
     """
 
     def __init__(
-        self, model: Any, backend: str, jacobian: bool, options: Mapping[str, Any]
+        self, model: pm.Model, backend: str, jacobian: bool, options: Mapping[str, Any]
     ) -> None:
         self.model, self.backend = model, backend
         self._variables = list(model.value_vars)
@@ -51,19 +52,19 @@ class LogDensity:
         self._graph = checked_by_value(model, [model.logp(jacobian=jacobian)])[0]
         self._value = self._jaxified(self._graph, f"logp of {model.name or 'the model'}")
 
-    def __call__(self, *point: Any, **values: Any) -> Any:
+    def __call__(self, *point: object, **values: object) -> Any:
         return self._value(**self._named(point, values))
 
-    def value_and_gradient(self, *point: Any, **values: Any) -> tuple[Any, dict[str, Any]]:
+    def value_and_gradient(self, *point: object, **values: object) -> tuple[Any, dict[str, Any]]:
         """The log-density and its gradient, a dict by the names of the float variables."""
         value, slopes = self._both(**self._named(point, values))
         return value, slopes
 
-    def gradient(self, *point: Any, **values: Any) -> dict[str, Any]:
+    def gradient(self, *point: object, **values: object) -> dict[str, Any]:
         """The gradient, a dict by the names of the float variables."""
         return self.value_and_gradient(*point, **values)[1]
 
-    def initial_point(self, seed: Any = None) -> dict[str, np.ndarray]:
+    def initial_point(self, seed: int | None = None) -> dict[str, np.ndarray]:
         """The point at which PyMC starts."""
         return self.model.initial_point(seed)
 
@@ -201,15 +202,15 @@ class LogDensity:
         ends = np.cumsum([int(np.prod(s)) for s in self._shapes]).tolist()
         return [vector[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
-    def _jaxified(self, outputs: Any, name: str) -> Any:
+    def _jaxified(self, outputs: object, name: str) -> Any:
         return self._built(self._variables, outputs, name)
 
-    def _built(self, inputs: Any, outputs: Any, name: str) -> Any:
+    def _built(self, inputs: Sequence[Variable], outputs: object, name: str) -> Any:
         return built(inputs, outputs, name, self.backend, self._options)
 
 
 def logp(
-    model: Any = None,
+    model: pm.Model | None = None,
     *,
     backend: BackendName = DEFAULT,
     jacobian: bool = True,
@@ -263,7 +264,7 @@ def logp(
     return LogDensity(model, backend, jacobian, options)
 
 
-def model_given_or_in_context(model: Any, caller: str) -> Any:
+def model_given_or_in_context(model: pm.Model | None, caller: str) -> Any:
     """``model``, or the model of the ``with`` block around the call of ``loopax.pymc.<caller>``.
 
     Raises
@@ -288,7 +289,7 @@ def model_given_or_in_context(model: Any, caller: str) -> Any:
     return model
 
 
-def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
+def checked_by_value(model: pm.Model, outputs: list[Any]) -> list[Any]:
     """Replace PyMC's checks of parameters by minus infinity, or remove them, as PyMC does."""
     check = (
         "local_check_parameter_to_ninf_switch"
@@ -299,7 +300,9 @@ def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
     return rewritten
 
 
-def built(inputs: Any, outputs: Any, name: str, backend: str, options: Mapping[str, Any]) -> Any:
+def built(
+    inputs: Sequence[Variable], outputs: object, name: str, backend: str, options: Mapping[str, Any]
+) -> Any:
     return _builder(backend, options)(frontend.read_variables(inputs, outputs, name=name))
 
 

@@ -6,7 +6,7 @@ state, which holds the random key and all of the adaptation: it can be stopped a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -24,10 +24,10 @@ def sample_in_blocks(
     chain_method: str,
     target_accept: float,
     random_seed: int,
-    initial_points: Any,
+    initial_points: Sequence[Any],
     nuts_kwargs: dict[str, Any],
-    logp_fn: Any,
-    **_: Any,
+    logp_fn: Callable[..., Any],
+    **_: object,
 ) -> tuple[Any, dict[str, Any], Any]:
     """Draw all chains, with the arguments and the result of PyMC's ``_sample_numpyro_nuts``.
 
@@ -53,15 +53,15 @@ def sample_in_blocks(
     else:
         keys = jax.random.split(key, chains)
 
-    def start(key: Any, position: Any) -> Any:
+    def start(key: jax.Array, position: Sequence[jax.Array]) -> Any:
         return kernel.init(key, tune, position, (), {})
 
-    def one_step(state: Any, _: Any) -> Any:
+    def one_step(state: Any, _: object) -> Any:
         state = kernel.sample(state, (), {})
         return state, (state.z, _statistics(state))
 
     @jax.jit
-    def advance(state: Any, steps: Any) -> Any:
+    def advance(state: Any, steps: jax.Array) -> Any:
         loop = partial(jax.lax.scan, one_step, length=len(steps))
         return side_by_side(loop)(state)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -13,6 +13,7 @@ from typing import Any, Literal, Unpack, get_args
 import pymc as pm
 from pymc.step_methods import STEP_METHODS
 from pymc.vartypes import discrete_types
+from pytensor.graph.basic import Variable
 
 from loopax.base.gc_pause import gc_paused
 from loopax.base.upstream.nutpie import compilation_patches
@@ -34,7 +35,7 @@ _OF_JAX = ("numpyro", "blackjax")
 
 
 def sample(
-    model: Any = None,
+    model: pm.Model | int | None = None,
     sampler: Sampler | None = None,
     *,
     backend: BackendName | None = None,
@@ -150,7 +151,7 @@ def sample(
     return trace
 
 
-def _drawn(model: Any, backend: str, options: dict[str, Any]) -> Any:
+def _drawn(model: pm.Model, backend: str, options: dict[str, Any]) -> Any:
     """The result of ``pm.sample``, with functions of ``backend``."""
     sampler, mode = options["nuts_sampler"], _mode(backend)
     if sampler == "pymc":
@@ -163,7 +164,7 @@ def _drawn(model: Any, backend: str, options: dict[str, Any]) -> Any:
         return pm.sample(model=model, **options)
 
 
-def nutpie_model(model: Any = None, **options: Any) -> Any:
+def nutpie_model(model: pm.Model | None = None, **options: Any) -> Any:
     """Compile a model for ``nutpie.sample``: log-density, gradient and stored variables as C functions.
 
     They are compiled as with ``backend="numba"``. ``.with_data(x=...)`` of the result replaces the data
@@ -237,19 +238,25 @@ def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator
         yield
 
 
-def _jaxified_logp(loops: str | None, model: Any, negative_logp: bool = True) -> Any:
+def _jaxified_logp(loops: str | None, model: pm.Model, negative_logp: bool = True) -> Any:
     """Replacement of ``pymc.sampling.jax.get_jaxified_logp``, whose False means the negative."""
     value = model.logp() if negative_logp else -model.logp()
     f = _jaxified_graph(loops, model.value_vars, checked_by_value(model, [value]))
     return lambda x: f(*x)[0]
 
 
-def _jaxified_graph(loops: str | None, inputs: Any = None, outputs: Any = None) -> Any:
+def _jaxified_graph(
+    loops: str | None,
+    inputs: Sequence[Variable] | None = None,
+    outputs: Sequence[Variable] | None = None,
+) -> Any:
     """Replacement of ``pymc.sampling.jax.get_jaxified_graph``."""
     return built(list(inputs or ()), list(outputs or ()), "model", "jax", {"loops": loops})
 
 
-def _native_functions(theirs: Any, model: Any, *, mode: str, **options: Any) -> Any:
+def _native_functions(
+    theirs: Callable[..., Any], model: pm.Model, *, mode: str, **options: object
+) -> Any:
     """Replacement of ``nutpie.compile_pymc._make_functions``, with our mode in place of Numba's."""
     return theirs(model, mode=_mode("numba") if mode == "NUMBA" else mode, **options)
 
@@ -261,7 +268,7 @@ def _mode(backend: str) -> str:
     return modes[backend]
 
 
-def _steps_beside_nuts(model: Any) -> list[str]:
+def _steps_beside_nuts(model: pm.Model) -> list[str]:
     """Variables to which PyMC assigns another step than NUTS, each with the name of the step.
 
     The choice is that of ``pm.sample``, by the steps' competence, but without a gradient for each

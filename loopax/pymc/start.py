@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from pymc.initial_point import make_initial_point_fn
 
 
 @contextmanager
-def start_checked(model: Any, starts: Any) -> Iterator[None]:
+def start_checked(model: pm.Model, starts: Mapping[str, Any] | None) -> Iterator[None]:
     """Raise PyMC's error where nutpie has no start: nutpie's is a backtrace that names no variable.
 
     See https://github.com/pymc-devs/nutpie/issues/44; remove this when nutpie names the variable.

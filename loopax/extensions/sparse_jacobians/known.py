@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 Lengths = tuple[int | None, ...]

@@ -88,12 +88,12 @@ def _concatenated(blocks: list[list[np.ndarray]]) -> list[np.ndarray]:
 _DONE = "steps"
 
 
-def _named(state: Any, done: int) -> dict[str, np.ndarray]:
+def _named(state: object, done: int) -> dict[str, np.ndarray]:
     leaves = {str(k): np.asarray(x) for k, x in enumerate(jax.tree.leaves(state))}
     return {**leaves, _DONE: np.array(done)}
 
 
-def _restored(arrays: dict[str, np.ndarray], shapes: Any) -> tuple[Any, int]:
+def _restored(arrays: dict[str, np.ndarray], shapes: object) -> tuple[Any, int]:
     leaves, structure = jax.tree.flatten(shapes)
     stored = [arrays.get(str(k)) for k in range(len(leaves))]
     if len(arrays) != len(leaves) + 1 or any(

@@ -141,7 +141,7 @@ def _tree(chains: list[dict[str, np.ndarray]], compiled_model: Any) -> Tree:
     )
 
 
-def _as_bytes(value: Any) -> np.ndarray:
+def _as_bytes(value: object) -> np.ndarray:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 

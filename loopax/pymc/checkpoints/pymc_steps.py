@@ -14,14 +14,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from loopax.pymc.checkpoints.blocks import Cadence
 from loopax.pymc.checkpoints.folder import Checkpoint, CheckpointError, Record
 from loopax.pymc.checkpoints.step_state import as_arrays, from_arrays
+
+if TYPE_CHECKING:
+    from pymc.step_methods.compound import BlockedStep, CompoundStep
 
 _N_DRAWS = "draws"  # in the state: how many draws came before it, those of tuning included
 _DIVERGENCES = "divergences"  # a count that PyMC's steps keep beside their state
@@ -32,10 +35,10 @@ def sample_with_steps(
     checkpoint: Checkpoint,
     loop: Callable[..., None],
     *,
-    step: Any,
+    step: BlockedStep | CompoundStep,
     draws: int,
-    traces: Any,
-    rngs: Any,
+    traces: Sequence[Any],
+    rngs: Sequence[Any],
     callback: Callable[..., None] | None = None,
     **options: Any,
 ) -> None:
@@ -51,7 +54,7 @@ def sample_with_steps(
         for rng, name, writer in zip(rngs, names, writers, strict=True)
     }
 
-    def tell(trace: Any, draw: Any) -> None:
+    def tell(trace: object, draw: Any) -> None:
         writers[draw.chain].add(draw.draw_idx, draw.point, draw.stats)
         if callback is not None:
             callback(trace=trace, draw=draw)
@@ -62,7 +65,7 @@ def sample_with_steps(
         raise KeyboardInterrupt  # which PyMC's loop takes for the end
 
 
-def refuse_population(*_: Any, **options: Any) -> None:
+def refuse_population(*_: object, **options: object) -> None:
     """Raise in the place of PyMC's ``_sample_population``."""
     raise CheckpointError(
         "checkpoint= keeps chains that are independent, but this step draws a population of chains "
@@ -70,7 +73,7 @@ def refuse_population(*_: Any, **options: Any) -> None:
     )
 
 
-def parts_of(step: Any) -> list[Any]:
+def parts_of(step: BlockedStep | CompoundStep) -> list[Any]:
     """The steps of which a compound one is made."""
     return list(getattr(step, "methods", [step]))
 
@@ -118,7 +121,7 @@ class _Writer:
         self._rows: list[tuple[Any, Any]] = []
         self.n_draws = 0 if record.state is None else int(record.state[_N_DRAWS])
 
-    def add(self, k: int, point: Any, stats: StatsWithState) -> None:
+    def add(self, k: int, point: Mapping[str, Any], stats: StatsWithState) -> None:
         if k < self.n_draws + len(self._rows):
             return  # replayed
         # Copies: a step may write its next draw into the same array.
@@ -200,7 +203,9 @@ class ReplayedStep:
         The number of draws of a chain, those of tuning included.
     """
 
-    def __init__(self, step: Any, recorded: Mapping[str, _RecordedDraws], n_steps: int) -> None:
+    def __init__(
+        self, step: BlockedStep | CompoundStep, recorded: Mapping[str, _RecordedDraws], n_steps: int
+    ) -> None:
         # Not by attributes: those are the step's.
         vars(self).update(_step=step, _recorded=recorded, _n_steps=n_steps, _main=os.getpid())
         vars(self).update(_chain=None, _done=n_steps)
@@ -221,7 +226,7 @@ class ReplayedStep:
         chain = self._recorded[_generator_key(rng)]
         vars(self).update(_chain=chain, _replay=chain.draws(), _done=0, _cadence=Cadence())
 
-    def step(self, point: Any) -> tuple[Any, StatsWithState]:
+    def step(self, point: Mapping[str, Any]) -> tuple[Any, StatsWithState]:
         chain, done = self._chain, self._done + 1
         if done <= chain.n_draws:
             point, values = next(self._replay)
@@ -251,5 +256,5 @@ class ReplayedStep:
             raise AttributeError(name)
         return getattr(self._step, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         setattr(self._step, name, value)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopax.base.upstream import nutpie, pymc
 from loopax.base.upstream.patching import Patch, patched
@@ -17,12 +17,15 @@ from loopax.pymc.checkpoints.nutpie_chains import sample_by_chain
 from loopax.pymc.checkpoints.pymc_steps import refuse_population, sample_with_steps
 from loopax.pymc.checkpoints.run_parts import run_parts
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 _JAX_LOOPS = {"blackjax": blackjax_loop.sample_in_blocks, "numpyro": numpyro_loop.sample_in_blocks}
 
 
 @contextmanager
 def resumable(
-    path: str | os.PathLike[str], model: Any, backend: str, options: Mapping[str, Any]
+    path: str | os.PathLike[str], model: pm.Model, backend: str, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """A block whose ``pm.sample(model=model, **options)`` keeps its draws in a folder, and resumes there.
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pytensor.compile import SharedVariable
@@ -27,6 +27,9 @@ from loopax.pymc.checkpoints.folder import CheckpointError
 from loopax.pymc.checkpoints.pymc_steps import parts_of, refuse_steps
 from loopax.pymc.checkpoints.step_state import TREE, as_arrays
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 # Packages that draw or compute, and so decide the last bits. Not Python's version, nor the processor.
 _PACKAGES = ("loopax", "pytensor", "pymc", "numpy", "numba", "jax", "jaxlib")
 _SHORTEST_DIGEST = 60  # characters of a value that is written as it is
@@ -38,7 +41,7 @@ _INDIFFERENT = {
 }
 
 
-def run_parts(model: Any, backend: str, options: Mapping[str, Any]) -> dict[str, str]:
+def run_parts(model: pm.Model, backend: str, options: Mapping[str, Any]) -> dict[str, str]:
     """The parts of a run of ``pm.sample(model=model, **options)`` with functions of ``backend``."""
     sampler = options["nuts_sampler"]
     parts = {"backend": repr(backend)}
@@ -64,7 +67,7 @@ def run_parts(model: Any, backend: str, options: Mapping[str, Any]) -> dict[str,
     return parts
 
 
-def _model(model: Any) -> str:
+def _model(model: pm.Model) -> str:
     """The log-density and the variables that are stored, without the values of the data."""
     outputs = [model.logp(), *model.unobserved_value_vars]
     roots = [v for v in graph_inputs(outputs) if not isinstance(v, Constant)]
@@ -74,7 +77,7 @@ def _model(model: Any) -> str:
     return f"sha256 {content.key}"
 
 
-def _data(model: Any) -> dict[str, Any]:
+def _data(model: pm.Model) -> dict[str, Any]:
     """The data of a model by name: ``pm.Data``, and observed values that are constants."""
     data: dict[Any, Any] = {
         v.name: v.get_value() for v in model.data_vars if isinstance(v, SharedVariable)
@@ -100,13 +103,13 @@ def _steps(step: Any) -> list[Any]:
     return content
 
 
-def _without_generators(tree: Any) -> Any:
+def _without_generators(tree: object) -> Any:
     if isinstance(tree, dict):
         return {name: _without_generators(x) for name, x in tree.items() if name != "rng"}
     return list(map(_without_generators, tree)) if isinstance(tree, list) else tree
 
 
-def _argument(name: str, value: Any) -> str:
+def _argument(name: str, value: object) -> str:
     if isinstance(value, Mapping):  # a start may be given by variables
         value = {getattr(k, "name", k): x for k, x in value.items()}
     text = repr(value)
@@ -122,7 +125,7 @@ def _argument(name: str, value: Any) -> str:
         ) from None
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(k, str) and _is_plain(x) for k, x in value.items())
     if isinstance(value, list | tuple):
@@ -130,7 +133,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, bool | int | float | str | type(None))
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     content = _ModelContent()
     if isinstance(value, np.random.Generator | np.random.SeedSequence | np.random.BitGenerator):
         value = _state_of_generator(value)
@@ -153,7 +156,7 @@ class _ModelContent(Content):
     it is compared as far as it goes.
     """
 
-    def _write_object(self, value: Any) -> None:
+    def _write_object(self, value: object) -> None:
         try:
             super()._write_object(value)
         except NotKnown:

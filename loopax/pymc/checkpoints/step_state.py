@@ -19,14 +19,14 @@ _PLAIN = (bool, int, float, str, type(None))
 _KIND, _VALUE = "kind", "value"
 
 
-def as_arrays(state: Any) -> dict[str, np.ndarray]:
+def as_arrays(state: object) -> dict[str, np.ndarray]:
     """The arrays of a state, and under ``"tree"`` the rest of it, as JSON.
 
     Raises `CheckpointError` if the state holds an object of another kind.
     """
     arrays: dict[str, np.ndarray] = {}
 
-    def write(value: Any, place: str) -> Any:
+    def write(value: object, place: str) -> Any:
         if type(value) in _PLAIN:
             return value
         if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
@@ -61,7 +61,7 @@ def from_arrays(arrays: Arrays, like: Any) -> Any:
     Raises `CheckpointError` if it is the state of a step of another form.
     """
 
-    def read(written: Any, like: Any) -> Any:
+    def read(written: object, like: Any) -> Any:
         if isinstance(written, list):
             matches = isinstance(like, list) and len(like) == len(written)
             return [read(x, like[k] if matches else None) for k, x in enumerate(written)]
