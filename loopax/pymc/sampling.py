@@ -114,7 +114,7 @@ def sample(
     True
     """
     if isinstance(model, int) and not isinstance(model, bool):  # pm.sample(500)
-        model, draws = None, model
+        draws, model = model, None
     model = model_given_or_in_context(model, "sample")
     others: dict[str, Any] = {**options}
     sampler = one_name("sampler", sampler, None, "nuts_sampler", others)
