@@ -56,7 +56,7 @@ class SharedContext(Mapping[str, Any]):
     crossing: ClassVar[Crossing]  # of the backend
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
-        return object.__new__(backend_named(DEFAULT).context if cls is SharedContext else cls)  # type: ignore[type-var, return-value]
+        return object.__new__(backend_named(DEFAULT).context if cls is SharedContext else cls)  # type: ignore[return-value]
 
     def __init__(self, values: Mapping[Any, Any] | Layout, of_layout: Sequence[Any] = ()) -> None:
         if isinstance(values, Layout):

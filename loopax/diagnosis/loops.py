@@ -39,7 +39,7 @@ class LoopRun:
 
     def __init__(self, runner: Any, frame: Frame, node: Apply, inputs: Sequence[Any]) -> None:
         self.runner, self.around, self.node = runner, frame, node
-        self.scan: Scan = node.op  # type: ignore[assignment]
+        self.scan: Scan = node.op
         self.args = self.scan.split_inputs(inputs)
         self.body = self.scan.written or self.scan.fgraph
         self.n_done = 0

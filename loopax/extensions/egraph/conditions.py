@@ -57,7 +57,7 @@ class _Conditions:
         [index] = self._program.table.entries[k].constants
         vector = TensorType(like.type.dtype, like.type.shape)
         rows = TensorType(like.type.dtype, (index.type.shape[0],))
-        node = vector()[index].set(rows()).owner  # type: ignore[attr-defined]
+        node = vector()[index].set(rows()).owner
         index_inputs: Any = list(node.inputs[2:])
         number = self._program.table.number(node.op, (vector, rows), index_inputs)
         self._program.facts.append(f'(Put {k} "#{number}")')

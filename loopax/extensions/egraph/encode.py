@@ -203,7 +203,7 @@ class Encoded:
             if isinstance(node.op, CheckAndRaise):
                 self.facts.append(f'(Checks "{name}")')
             if is_write(node):
-                if node.op.set_instead_of_inc:  # type: ignore[attr-defined]
+                if node.op.set_instead_of_inc:
                     self.facts.append(f'(Put -1 "{name}")')
         if not operands:
             return Term("Atom", len(self.terms))

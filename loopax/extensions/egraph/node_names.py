@@ -65,9 +65,9 @@ def name_of(node: Apply, output: int) -> str | None:
 def is_total(node: Apply) -> bool:
     """Whether a node raises nothing, though `speculation` calls it too costly to run in vain."""
     if isinstance(node.op, Sum | All | AnyOf | CumOp):
-        return all(0 not in v.type.shape for v in node.inputs)  # type: ignore[attr-defined]
+        return all(0 not in v.type.shape for v in node.inputs)
     if isinstance(node.op, Reshape):
-        lengths: Any = [v.type.shape for v in (node.inputs[0], node.outputs[0])]  # type: ignore[attr-defined]
+        lengths: Any = [v.type.shape for v in (node.inputs[0], node.outputs[0])]
         are_static = not any(None in shape for shape in lengths)
         return are_static and np.prod(lengths[0]) == np.prod(lengths[1])
     return False
@@ -96,7 +96,7 @@ def in_any_case(graph: FunctionGraph) -> list[Variable]:
 
 def is_within(node: Apply) -> bool:
     """Whether an access is in bounds, so that it raises nothing."""
-    lengths: Any = node.inputs[0].type.shape  # type: ignore[attr-defined]  # of a tensor
+    lengths: Any = node.inputs[0].type.shape  # of a tensor
     if isinstance(node.op, AdvancedSubtensor) and len(lengths) == 1 and lengths[0] is not None:
         index = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
         return len(index) == 1 and bool(np.all((-lengths[0] <= index[0]) & (index[0] < lengths[0])))

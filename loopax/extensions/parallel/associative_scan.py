@@ -71,7 +71,7 @@ class AssociativeScan(Call):
 
         Raises `LoopTypeError` if ``combine`` gives something of another type than it takes.
         """
-        kinds = [TensorType(x.type.dtype, (None,) * (x.type.ndim - 1)) for x in rows]  # type: ignore[attr-defined]
+        kinds = [TensorType(x.type.dtype, (None,) * (x.type.ndim - 1)) for x in rows]
         first, second = [t() for t in kinds], [t() for t in kinds]
         both = [pt.as_tensor(v) for v in combine(first, second)]
         for k, (v, t) in enumerate(zip(both, kinds, strict=True)):

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types
 
-from loopax.base.upstream.numba import cgutils, compiler, ir, make_array, populate_array
+from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
 from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
 from loopax.numba_backend.runtime.safepoints import raise_later
@@ -58,7 +58,7 @@ def lengths_of(mapped: Mapped, frame: CallFrame) -> list[Any]:
 def row_function(
     context: Any,
     module: ir.Module,
-    compiled: compiler.CompileResult,
+    compiled: Any,
     inputs: Sequence[ArrayType],
     outputs: Sequence[ArrayType],
     mapped: Mapped,
@@ -85,7 +85,7 @@ class _Row:
         context: Any,
         builder: ir.IRBuilder,
         arguments: Sequence[Any],
-        compiled: compiler.CompileResult,
+        compiled: Any,
         inputs: Sequence[ArrayType],
         outputs: Sequence[ArrayType],
         mapped: Mapped,
@@ -174,7 +174,7 @@ class _Row:
         )
         return array._getvalue()
 
-    def _return(self, buffer: Buffer, t: ArrayType, native: types.Type, value: ir.Value) -> None:
+    def _return(self, buffer: Buffer, t: ArrayType, native: Any, value: ir.Value) -> None:
         """Copy ``value``, of the type ``native``, to its row of ``buffer``, and release it."""
         context, builder = self.context, self.builder
         lengths = [buffer.length(len(self.mapped) + k) for k in range(t.ndim)]

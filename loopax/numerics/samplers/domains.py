@@ -152,7 +152,8 @@ def _is_probability(p: Array) -> Any:
 
 def _is_distribution(p: Array) -> Any:
     """Whether the last axis has probabilities, within NumPy's tolerance."""
-    return (p >= 0).all(-1) & (abs(p.sum(-1) - 1) <= _tolerance(p))
+    total: Any = p.sum(-1)
+    return (p >= 0).all(-1) & (abs(total - 1) <= _tolerance(p))
 
 
 def _tolerance(p: Array) -> float:

@@ -28,7 +28,7 @@ SIGN_BIT = -(2**63)
 
 
 @intrinsic
-def bits(typing_context: object, x: types.Type) -> Any:
+def bits(typing_context: object, x: object) -> Any:
     def write(
         context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
     ) -> Any:
@@ -38,7 +38,7 @@ def bits(typing_context: object, x: types.Type) -> Any:
 
 
 @intrinsic
-def from_bits(typing_context: object, n: types.Type) -> Any:
+def from_bits(typing_context: object, n: object) -> Any:
     def write(
         context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
     ) -> Any:
@@ -48,7 +48,7 @@ def from_bits(typing_context: object, n: types.Type) -> Any:
 
 
 @intrinsic
-def fused(typing_context: object, a: types.Type, b: types.Type, c: types.Type) -> Any:
+def fused(typing_context: object, a: object, b: object, c: object) -> Any:
     """``a * b + c``, rounded once."""
 
     def write(
@@ -60,7 +60,7 @@ def fused(typing_context: object, a: types.Type, b: types.Type, c: types.Type) -
 
 
 @intrinsic
-def where(typing_context: object, condition: types.Type, x: types.Type, y: types.Type) -> Any:
+def where(typing_context: object, condition: object, x: object, y: object) -> Any:
     """``x if condition else y`` without branches, which take five times as long to compile."""
 
     def write(
@@ -72,7 +72,7 @@ def where(typing_context: object, condition: types.Type, x: types.Type, y: types
 
 
 @intrinsic
-def nearest_integer(typing_context: object, x: types.Type) -> Any:
+def nearest_integer(typing_context: object, x: object) -> Any:
     """`numpy.rint`, without the third of a second that Numba takes to resolve it."""
 
     def write(
@@ -91,7 +91,7 @@ def polynomial(*coefficients: float) -> Any:
     """
 
     @intrinsic
-    def value(typing_context: object, x: types.Type) -> Any:
+    def value(typing_context: object, x: object) -> Any:
         def write(
             context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
         ) -> ir.Value:
@@ -121,7 +121,7 @@ def table(name: str, numbers: Sequence[float]) -> Any:
     """A function for ``numbers[n]``, which LLVM vectorizes to gathers."""
 
     @intrinsic
-    def entry(typing_context: object, n: types.Type) -> Any:
+    def entry(typing_context: object, n: object) -> Any:
         def write(
             context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
         ) -> Any:

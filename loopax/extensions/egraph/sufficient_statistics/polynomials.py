@@ -98,7 +98,7 @@ class Search:
         return self._elementwise(node) if is_elementwise(node) else None
 
     def _elementwise(self, node: Apply) -> Polynomial | None:
-        scalar: Any = node.op.scalar_op  # type: ignore[attr-defined]
+        scalar: Any = node.op.scalar_op
         parts = [Polynomial(0) if _is_number(v) else self.polynomial(v) for v in node.inputs]
         polynomials = [polynomial for polynomial in parts if polynomial is not None]
         if len(polynomials) < len(parts):
