@@ -105,7 +105,7 @@ def _linearized_scalar(
     return values, _with_zeros(values, {scalar: total})
 
 
-def _spread(t: jax.Array, has_axis: Sequence[bool]) -> Any:
+def _spread(t: jax.Array, has_axis: Sequence[bool]) -> jax.Array:
     """``t`` with an axis of length 1 for each axis of the batch that it lacks."""
     missing = [level for level, has in enumerate(has_axis) if not has]
     return jnp.expand_dims(t, missing) if missing else t

@@ -153,7 +153,9 @@ def neighbour_colours(pattern: sparse.csr_matrix) -> np.ndarray:
     return np.asarray(_best(coloured, [range(n), by_degree]))
 
 
-def _best(coloured: Callable[[Any], np.ndarray], orders: Sequence[Any], least: int = 0) -> Any:
+def _best(
+    coloured: Callable[[Any], np.ndarray], orders: Sequence[Any], least: int = 0
+) -> np.ndarray:
     """The colouring with the fewest colours over all orders, or the first with at most ``least``."""
     colourings = []
     for order in orders:

@@ -68,7 +68,7 @@ def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
     """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
     n_steps = steps_asked_for(steps, inputs)
 
-    def going(carry: tuple[jax.Array, Any, jax.Array]) -> Any:
+    def going(carry: tuple[jax.Array, Any, jax.Array]) -> jax.Array:
         count, _, stopped = carry
         return (count < n_steps) & ~stopped
 

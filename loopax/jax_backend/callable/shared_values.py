@@ -62,7 +62,7 @@ def _kept_on_device(shared: Shared, what: str) -> Memo:
     """The value of a shared variable on the device, made again where it has changed."""
     held = shared.variable.type
 
-    def make(copies: list[np.ndarray]) -> Any:
+    def make(copies: list[np.ndarray]) -> jax.Array:
         with jax.ensure_compile_time_eval():
             return jnp.asarray(accept(copies[0], held, what))
 

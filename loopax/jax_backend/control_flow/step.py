@@ -112,7 +112,7 @@ def next_state(x: Any, before: Any, v: Variable) -> Any:
     return x
 
 
-def _next_matrix(x: OrderedBCOO, before: OrderedBCOO, v: Variable) -> Any:
+def _next_matrix(x: OrderedBCOO, before: OrderedBCOO, v: Variable) -> OrderedBCOO:
     if x.nse > before.nse:
         raise DynamicShapeError(
             f"A sparse matrix that is a state of a loop has {before.nse} entries before a step and up "

@@ -29,6 +29,7 @@ from loopax.jax_backend.ops.scalars import compares_exactly, convert, scalar_fun
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.numerics.arrays import Array
 
 
 @rule(Elemwise)
@@ -108,7 +109,7 @@ def _as_number(x: ArrayLike) -> Any:
     return x.reshape(()) if isinstance(x, np.ndarray) and x.size == 1 else x
 
 
-def _cast(x: ArrayLike, dtype: str) -> Any:
+def _cast(x: ArrayLike, dtype: str) -> Array:
     if not isinstance(x, jax.Array):
         return np.asarray(x, dtype=dtype)
     return x if x.dtype == dtype else convert(x, dtype)

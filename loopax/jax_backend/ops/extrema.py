@@ -44,18 +44,18 @@ def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
     )
 
 
-def largest(x: Array, axis: tuple[int, ...] | None) -> Any:
+def largest(x: Array, axis: tuple[int, ...] | None) -> jax.Array:
     """``x.max(axis)``."""
     return _extreme(x, axis, True) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.max(x, axis)
 
 
-def smallest(x: Array, axis: tuple[int, ...] | None) -> Any:
+def smallest(x: Array, axis: tuple[int, ...] | None) -> jax.Array:
     """``x.min(axis)``."""
     return _extreme(x, axis, False) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.min(x, axis)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _extreme(x: Array, axis: tuple[int, ...] | None, is_largest: bool) -> Any:
+def _extreme(x: Array, axis: tuple[int, ...] | None, is_largest: bool) -> jax.Array:
     return (jnp.max if is_largest else jnp.min)(x, axis=axis)
 
 
@@ -77,7 +77,7 @@ def _extreme_jvp(
     return extreme, (tangents[0] * share).sum(axis=along)
 
 
-def _is_first_extreme(x: Array, along: tuple[int, ...], is_largest: bool) -> Any:
+def _is_first_extreme(x: Array, along: tuple[int, ...], is_largest: bool) -> jax.Array:
     """Whether an element is the first extreme one along the axes, in their order."""
     order = [*(k for k in range(x.ndim) if k not in along), *along]
     moved = x.transpose(order)

@@ -25,7 +25,7 @@ def stop(site: Site, x: object) -> Any:
 
 
 @rule(UndefinedGrad)
-def undefined(site: Site, x: Array) -> Any:
+def undefined(site: Site, x: Array) -> jax.Array:
     """The value; an error where it is differentiated, as in PyTensor."""
     message = (
         f"The gradient of {describe(site.out)} is declared undefined, by undefined_grad. Keep it out of "

@@ -34,6 +34,7 @@ from loopax.facts.elementwise import scalar_op_of
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
+from loopax.numerics.arrays import Array
 
 _DEPTH = 6  # of the chain of ops that is searched for a singular function
 _HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
@@ -158,10 +159,10 @@ def _of_shape(mask: jax.Array, shape: tuple[int, ...]) -> Any:
     return mask if mask.shape == shape else None
 
 
-def _rows(x: AnyArray, mask: jax.Array) -> Any:
+def _rows(x: AnyArray, mask: jax.Array) -> Array:
     """The array of a trace, with as many rows as the mask has."""
     return x.fitted(mask.shape[x.axis]).data if isinstance(x, PaddedArray) else x
 
 
-def _harmless(mask: jax.Array, x: jax.Array, value: float) -> Any:
+def _harmless(mask: jax.Array, x: Array, value: float) -> jax.Array:
     return jnp.where(mask, x, jnp.asarray(value, dtype=jnp.asarray(x).dtype))

@@ -37,7 +37,7 @@ def _of_floats(x: Array, y: Array, is_traced: bool) -> Any:
     return with_slopes(lambda x: _with_slope_at_zero(x, y), lambda x: _slope_of_base(x, y))(x)
 
 
-def _with_slope_at_zero(x: Array, y: Array) -> Any:
+def _with_slope_at_zero(x: Array, y: Array) -> jax.Array:
     """``x**y``, of which JAX's derivative by x is 0, not nan, where both are 0.
 
     JAX 0.10 forgets a custom derivative in forward over reverse mode through a ``lax.scan``, and
@@ -59,7 +59,7 @@ def _slope_of_base(x: Array, y: Array) -> Any:
     return y * power(x, reduced.astype(jnp.result_type(y)))
 
 
-def _slope_of_exponent(x: Array, y: Array) -> Any:
+def _slope_of_exponent(x: Array, y: Array) -> jax.Array:
     """0 where x is 0, the limit where y is positive."""
     is_zero = x == 0
     return jnp.where(is_zero, 0, power(x, y) * jnp.log(jnp.where(is_zero, 1, x)))

@@ -158,7 +158,7 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
     return invalid
 
 
-def _of_shape(site: Site, drawn: jax.Array, shape: tuple[int, ...]) -> Any:
+def _of_shape(site: Site, drawn: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """``drawn``, which a sampler made: a user's own could have another shape."""
     draw = site.node.outputs[1]
     if drawn.shape[: len(shape)] == shape and drawn.ndim == draw.type.ndim:

@@ -18,7 +18,7 @@ from loopax.jax_backend.staging.registry import rule
 from loopax.numerics.arrays import Array
 
 
-def _product_of_nonzero(x: Array, axis: tuple[int, ...] | None) -> Any:
+def _product_of_nonzero(x: Array, axis: tuple[int, ...] | None) -> jax.Array:
     """The product of the elements that are not 0: 1 where all are, the derivative of a product of one 0."""
     return jnp.prod(jnp.where(x != 0, x, 1), axis=axis)
 

@@ -78,7 +78,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 _SIGNED = {"int8", "int16", "int32", "int64"}
 
 
-def convert(x: Array, dtype: str) -> Any:
+def convert(x: Array, dtype: str) -> jax.Array:
     """``x`` in ``dtype``, as NumPy converts it.
 
     A bool becomes a float by a choice of two numbers: XLA takes the product of a converted bool and ``y``
@@ -92,11 +92,11 @@ def convert(x: Array, dtype: str) -> Any:
     return jax.lax.convert_element_type(x, new)
 
 
-def _sign(x: Array) -> Any:
+def _sign(x: Array) -> jax.Array:
     return jnp.where(x == 0, 0, jnp.sign(x))  # NumPy's is 0.0 for -0.0 too
 
 
-def _complex(x: Array, y: Array) -> Any:
+def _complex(x: Array, y: Array) -> jax.Array:
     return jax.lax.complex(jnp.real(x), jnp.real(y))
 
 
@@ -107,25 +107,25 @@ def _complex_from_polar(r: Array, theta: Array) -> Any:
     return jax.lax.complex(*jnp.broadcast_arrays(r * jnp.cos(theta), r * jnp.sin(theta)))
 
 
-def _round_half_away(x: Array) -> Any:
+def _round_half_away(x: Array) -> jax.Array:
     return jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5)
 
 
-def _second(x: Array, y: Array) -> Any:
+def _second(x: Array, y: Array) -> jax.Array:
     return jnp.broadcast_to(y, jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y)))
 
 
-def _switch(condition: Array, x: Array, y: Array) -> Any:
+def _switch(condition: Array, x: Array, y: Array) -> jax.Array:
     return jnp.where(jnp.asarray(condition).astype(bool), x, y)
 
 
-def _softplus(x: Array) -> Any:
+def _softplus(x: Array) -> jax.Array:
     # PyTensor's is a chain of `where` whose unused branches overflow: the derivative is NaN.
     return jnp.logaddexp(x, 0)
 
 
 @jax.custom_jvp
-def _log1mexp(x: Array) -> Any:
+def _log1mexp(x: Array) -> jax.Array:
     """log(1 - exp(x)) for x < 0, by Maechler (2012), "Accurately computing log(1 - exp(-|a|))".
 
     Each branch sees a harmless value where the other one is used, so that derivatives stay finite.
@@ -149,7 +149,7 @@ def _angle(y: Array, x: Array) -> Any:
     if dtype.kind != "f":
         return jnp.arctan2(y, x)
 
-    def over_squares(z: Array, y: Array, x: Array) -> Any:
+    def over_squares(z: Array, y: Array, x: Array) -> jax.Array:
         squares = y**2 + x**2
         is_small = squares < jnp.inf
         return jnp.where(is_small, z, 0) / jnp.where(is_small, squares, 1)
@@ -160,7 +160,7 @@ def _angle(y: Array, x: Array) -> Any:
     return function(jnp.asarray(y, dtype), jnp.asarray(x, dtype))
 
 
-def _mul_without_zeros(x: Array, y: Array) -> Any:
+def _mul_without_zeros(x: Array, y: Array) -> jax.Array:
     return jnp.where(x == 0, y, jnp.where(y == 0, x, x * y))
 
 

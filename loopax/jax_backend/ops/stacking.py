@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Join, Split
@@ -24,7 +25,7 @@ def axis_of(site: Site) -> int:
 
 
 @rule(Join)
-def join(site: Site, *values: Array) -> Any:
+def join(site: Site, *values: Array) -> jax.Array:
     axis = axis_of(site)
     arrays = [jnp.asarray(x, site.out.type.dtype) for x in joined_by(site.op, values)]
     some = [x for x in arrays if x.shape[axis]] or arrays[:1]

@@ -85,7 +85,7 @@ def _static_bounds(site: Site, index: slice) -> list[Any]:
     return [None if b is None else int(b) for b in bounds]
 
 
-def _at(leaf: jax.Array, k: Array) -> Any:
+def _at(leaf: jax.Array, k: Array) -> jax.Array:
     """Row ``k``, traced, of an array; what is out of range is no number. Keys have none: the last."""
     k = keep_outside(k, leaf.shape[0])
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
@@ -94,7 +94,7 @@ def _at(leaf: jax.Array, k: Array) -> Any:
 
 
 @rule(Choose)
-def choose(site: Site, index: Array, choices: Array | TypedList | list[Any]) -> Any:
+def choose(site: Site, index: Array, choices: Array | TypedList | list[Any]) -> jax.Array:
     """Element by element the one of the choices, the rows of a list or an array, that an index names."""
     rows = list(_list(site, choices, 1)) if isinstance(choices, StackedList | list) else choices
     if site.op.mode != "raise":
@@ -110,7 +110,7 @@ def choose(site: Site, index: Array, choices: Array | TypedList | list[Any]) -> 
 
 
 @rule(Length)
-def length(site: Site, x: TypedList | list[Any]) -> Any:
+def length(site: Site, x: TypedList | list[Any]) -> np.ndarray:
     return np.asarray(len(x), dtype=np.int64)
 
 
@@ -140,7 +140,7 @@ def insert(site: Site, x: TypedList | list[Any], index: Array, row: object) -> A
 
 
 @rule(Reverse)
-def reverse(site: Site, x: TypedList | list[Any]) -> Any:
+def reverse(site: Site, x: TypedList | list[Any]) -> TypedList:
     return _part(site, _list(site, x), slice(None, None, -1))
 
 
@@ -208,5 +208,5 @@ def stack(site: Site, x: TypedList | list[Any], *dims: Array) -> Any:
 
 
 @rule(Unstack)
-def unstack(site: Site, x: Array) -> Any:
+def unstack(site: Site, x: Array) -> StackedList:
     return StackedList(x)

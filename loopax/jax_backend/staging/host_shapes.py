@@ -90,7 +90,7 @@ def _outputs_of_a_run(site: Site, values: Sequence[Any], perform: Perform) -> Se
     ) from failed
 
 
-def _unlike_numbers(shape: tuple[int, ...]) -> Any:
+def _unlike_numbers(shape: tuple[int, ...]) -> np.ndarray:
     """Increasing ones, as times are; of square matrices positive definite ones."""
     size = int(np.prod(shape))
     numbers = np.linspace(1.0, 2.0, size).reshape(shape)

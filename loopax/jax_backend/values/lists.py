@@ -24,6 +24,7 @@ from pytensor.typed_list.type import TypedListType
 
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.x64 import as_declared
+from loopax.numerics.arrays import Array
 
 
 @jax.tree_util.register_pytree_node_class
@@ -173,5 +174,5 @@ def _form(x: object) -> Any:
     return tree, [np.shape(leaf) for leaf in leaves]
 
 
-def _stack(xs: Sequence[Any]) -> Any:
+def _stack(xs: Sequence[Any]) -> Array:
     return jnp.stack(xs) if any(isinstance(x, jax.Array) for x in xs) else np.stack(xs)

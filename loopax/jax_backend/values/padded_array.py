@@ -36,7 +36,7 @@ class FlatPositions:
         width = jnp.maximum(self.length * self.inner, 1)
         return k // width * (self.bound * self.inner) + k % width
 
-    def in_array(self, k: jax.Array) -> jax.Array:
+    def in_array(self, k: Array) -> jax.Array:
         """The position in the array of the element that lies at ``k`` in the room."""
         width = max(self.bound * self.inner, 1)
         return k // width * (self.length * self.inner) + k % width
@@ -98,7 +98,7 @@ class PaddedArray:
         """Member ``k`` of a batch of traces, as ``jax.vmap`` returns it."""
         return jax.tree.map(lambda x: x[k], self)
 
-    def rows(self) -> Any:
+    def rows(self) -> jax.Array:
         """The actual rows. Only outside transformations, where their number is known."""
         if np.ndim(self.length):
             raise ValueError(

@@ -45,16 +45,16 @@ class Flag(NamedTuple):
     def counts_steps(self) -> bool:
         return False
 
-    def none(self) -> Any:
+    def none(self) -> jax.Array:
         return jnp.zeros((), bool)
 
-    def at(self, x: jax.Array, code: int) -> Any:
+    def at(self, x: jax.Array, code: int) -> jax.Array:
         return jnp.logical_not(jnp.isfinite(x).all())
 
-    def first(self, one: jax.Array, other: jax.Array) -> Any:
+    def first(self, one: jax.Array, other: jax.Array) -> jax.Array:
         return one | other
 
-    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> Any:
+    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> jax.Array:
         return finding
 
 
@@ -68,10 +68,10 @@ class Report(NamedTuple):
     def counts_steps(self) -> bool:
         return True
 
-    def none(self) -> Any:
+    def none(self) -> jax.Array:
         return jnp.zeros(2 + self.n_axes + self.depth, "int32")
 
-    def at(self, x: jax.Array, code: int) -> Any:
+    def at(self, x: jax.Array, code: int) -> jax.Array:
         bad = jnp.logical_not(jnp.isfinite(x)).ravel()
         if not bad.size:
             return self.none()
@@ -83,10 +83,10 @@ class Report(NamedTuple):
         vector = jnp.stack([jnp.asarray(n).astype("int32") for n in numbers])
         return jnp.pad(vector, (0, len(self.none()) - len(numbers)))
 
-    def first(self, one: jax.Array, other: jax.Array) -> Any:
+    def first(self, one: jax.Array, other: jax.Array) -> jax.Array:
         return jnp.where(one[0] != 0, one, other)
 
-    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> Any:
+    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> jax.Array:
         return finding.at[2 + self.n_axes + depth].set(step)
 
 
@@ -144,7 +144,7 @@ class _Evaluation:
 
     def with_values(
         self, finding: jax.Array, values: Sequence[tuple[Any, str]], loops: tuple[str, ...]
-    ) -> Any:
+    ) -> jax.Array:
         """``finding``, or else what is found in these values, each with its name."""
         for x, name in values:
             if _is_inexact(x):

@@ -108,12 +108,12 @@ def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: jax.Array) -> lis
     return [_as_declared(x, v) for x, v in zip(outs, outputs, strict=True)]
 
 
-def _as_array(x: jax.Array) -> Any:
+def _as_array(x: jax.Array) -> jax.Array:
     """A random key as the integers that it holds."""
     return jax.random.key_data(x) if _is_key(jax.typeof(x)) else x
 
 
-def _as_declared(x: jax.Array, v: Var) -> Any:
+def _as_declared(x: jax.Array, v: Var) -> jax.Array:
     """The value of ``v`` for a result of `_as_array`: its inverse."""
     return jax.random.wrap_key_data(x, impl="threefry2x32") if _is_key(v.aval) else x
 

@@ -32,7 +32,7 @@ def write_slices(
     sets: bool,
     from_zero: bool,
     in_place: Callable[[], bool],
-) -> Any:
+) -> jax.Array:
     """``x`` with ``y`` set or added at a basic ``index``.
 
     Parameters

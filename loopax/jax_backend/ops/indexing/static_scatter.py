@@ -92,11 +92,11 @@ def _place_and_take(
     return place, take
 
 
-def _where(mask: np.ndarray, x: jax.Array) -> Any:
+def _where(mask: np.ndarray, x: jax.Array) -> jax.Array:
     return x if mask.all() else jnp.where(mask, x, jnp.zeros((), x.dtype))
 
 
-def _elements(x: jax.Array, at: np.ndarray) -> Any:
+def _elements(x: jax.Array, at: np.ndarray) -> jax.Array:
     known, facts = in_range((at,), (x.size,))
     return x.reshape(-1).at[known].get(**facts)
 
@@ -129,7 +129,7 @@ def in_range(
     return tuple(known), _ASSUMED
 
 
-def _from_start(k: np.ndarray, length: int) -> Any:
+def _from_start(k: np.ndarray, length: int) -> np.ndarray:
     """Indices along an axis, counted from its beginning."""
     at = np.asarray(k).astype(np.int64)
     at = np.where(at < 0, at + length, at)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Nonzero
@@ -40,7 +41,7 @@ from loopax.numerics.no_number import no_number
 
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
-def read(site: Site, x: AnyArray, *values: AnyArray) -> Any:
+def read(site: Site, x: AnyArray, *values: AnyArray) -> AnyArray:
     slices, arrays, fits = _entries(site, x, values)
     if slices is not None:
         x = read_part(site, x, slices)
@@ -56,7 +57,7 @@ def read(site: Site, x: AnyArray, *values: AnyArray) -> Any:
 
 
 @trace_rule(AdvancedIncSubtensor1, AdvancedIncSubtensor)
-def write(site: Site, x: AnyArray, y: AnyArray, *values: AnyArray) -> Any:
+def write(site: Site, x: AnyArray, y: AnyArray, *values: AnyArray) -> AnyArray:
     slices, arrays, fits = _entries(site, x, values)
     part = x if slices is None else read_part(site, x, slices)
     at = _places(site, part, arrays)
@@ -68,6 +69,7 @@ def write(site: Site, x: AnyArray, y: AnyArray, *values: AnyArray) -> Any:
     y = jnp.asarray(y, x.dtype)
     if adds_last_only(site.op):
         y = place.get(mode="clip") + y
+    data: AnyArray
     if site.op.set_instead_of_inc or adds_last_only(site.op):
         data = place.set(y, mode="drop")
     else:  # JAX does not add bools; NumPy's sum of them is `or`
@@ -149,7 +151,7 @@ class _Places:
     padded: int | None
     index_axis: int | None
 
-    def leading(self, x: AnyArray) -> Any:
+    def leading(self, x: AnyArray) -> jax.Array:
         data = x.data if isinstance(x, PaddedArray) else jnp.asarray(x)
         return jnp.moveaxis(data, self.axes, range(len(self.axes)))
 
@@ -166,11 +168,11 @@ class _Places:
         n = len(self.index_shape)
         return range(n), range(self.begin, self.begin + n)
 
-    def in_place(self, data: Array) -> Any:
+    def in_place(self, data: Array) -> jax.Array:
         """``data``, the axes of the index in front, with these where they belong."""
         return jnp.moveaxis(data, *self._of_index)
 
-    def in_front(self, data: Array) -> Any:
+    def in_front(self, data: Array) -> jax.Array:
         return jnp.moveaxis(data, *self._of_index[::-1])
 
 

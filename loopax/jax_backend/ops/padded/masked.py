@@ -75,7 +75,7 @@ def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list
 
 def _where_equal(
     site: Site, x: jax.Array, length: Array | int, traces: Sequence[PaddedArray]
-) -> Any:
+) -> jax.Array:
     """``x``; no numbers where the lengths differ, which cannot raise while a program runs."""
     others = [t.length for t in traces if t.length is not length]
     if not others:
@@ -99,7 +99,7 @@ def of_each_row(site: Site, x: PaddedArray) -> Any:
 
 
 @trace_rule(DimShuffle)
-def dimshuffle(site: Site, x: PaddedArray) -> Any:
+def dimshuffle(site: Site, x: PaddedArray) -> PaddedArray:
     (data,) = convert_arrays(site, [x.data])
     return PaddedArray(data, x.length, list(site.op.new_order).index(x.axis))
 
@@ -148,7 +148,7 @@ _NEUTRAL: dict[type, Callable[[Any], Any]] = {
 
 
 @trace_rule(CAReduce)
-def reduce(site: Site, x: PaddedArray) -> Any:
+def reduce(site: Site, x: PaddedArray) -> AnyArray:
     op = site.op
     neutral = _NEUTRAL.get(type(op.scalar_op))
     if neutral is None:
@@ -157,7 +157,7 @@ def reduce(site: Site, x: PaddedArray) -> Any:
 
 
 @trace_rule(Argmax)
-def argmax(site: Site, x: PaddedArray) -> Any:
+def argmax(site: Site, x: PaddedArray) -> AnyArray:
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     result = _reduced(site, x, _least(x.dtype), of_some=True)
     if isinstance(result, PaddedArray):
@@ -165,7 +165,7 @@ def argmax(site: Site, x: PaddedArray) -> Any:
     return jnp.where(x.length > 0, x.positions(axes).in_array(result), result)
 
 
-def _reduced(site: Site, x: PaddedArray, neutral: int | float, of_some: bool) -> Any:
+def _reduced(site: Site, x: PaddedArray, neutral: int | float, of_some: bool) -> AnyArray:
     """``of_some`` says that there is no result without a row."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     if x.axis in axes:
@@ -176,7 +176,7 @@ def _reduced(site: Site, x: PaddedArray, neutral: int | float, of_some: bool) ->
 
 
 @trace_rule(Softmax, LogSoftmax)
-def softmax(site: Site, x: PaddedArray) -> Any:
+def softmax(site: Site, x: PaddedArray) -> PaddedArray:
     """Along the trace the rows behind the end have the weight 0."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     along = x.axis in (axes if not isinstance(axes, int) else (axes % x.ndim,))
@@ -186,7 +186,7 @@ def softmax(site: Site, x: PaddedArray) -> Any:
 
 
 @trace_rule(CumOp)
-def cumulated(site: Site, x: PaddedArray) -> Any:
+def cumulated(site: Site, x: PaddedArray) -> PaddedArray:
     """The rows behind the end come last: those before it do not see them."""
     (data,) = convert_arrays(site, [x.data])
     result = x.with_data(data)
@@ -194,7 +194,7 @@ def cumulated(site: Site, x: PaddedArray) -> Any:
 
 
 @trace_rule(Dot)
-def dot(site: Site, a: AnyArray, b: AnyArray) -> Any:
+def dot(site: Site, a: AnyArray, b: AnyArray) -> AnyArray:
     of_a, of_b = ("k", "ik")[np.ndim(a) - 1], ("k", "kj")[np.ndim(b) - 1]
     return _contracted(site, a, b, of_a, of_b)
 
@@ -204,7 +204,7 @@ def batched_dot(site: Site, a: AnyArray, b: AnyArray) -> Any:
     return _contracted(site, a, b, "nik"[: np.ndim(a)], "nkj"[: np.ndim(b)])
 
 
-def _contracted(site: Site, a: AnyArray, b: AnyArray, of_a: str, of_b: str) -> Any:
+def _contracted(site: Site, a: AnyArray, b: AnyArray, of_a: str, of_b: str) -> AnyArray:
     """The product of ``a`` and ``b``, whose axes have letters: along ``k`` it is a sum."""
     pairs = ((a, of_a), (b, of_b))
     names = {of[x.axis] for x, of in pairs if isinstance(x, PaddedArray)}

@@ -29,7 +29,7 @@ from loopax.numerics.no_number import no_number
 
 
 @trace_rule(Subtensor)
-def subtensor(site: Site, x: AnyArray, *indices: ArrayLike) -> Any:
+def subtensor(site: Site, x: AnyArray, *indices: ArrayLike) -> AnyArray:
     return read_part(site, x, indices_from_subtensor(indices, site.op.idx_list))
 
 
@@ -39,7 +39,7 @@ def inc_subtensor(site: Site, x: AnyArray, y: AnyArray, *indices: ArrayLike) -> 
     return write_part(site, x, y, entries, site.op.set_instead_of_inc)
 
 
-def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> Any:
+def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> AnyArray:
     """``x[entries]``, each of the entries a slice or a number."""
     if _is_known(x, entries):
         return jnp.asarray(x)[tuple(entries)]
@@ -176,7 +176,7 @@ def _most_rows(k: slice, bound: int) -> int:
 
 
 @trace_rule(Join)
-def join(site: Site, *values: AnyArray) -> Any:
+def join(site: Site, *values: AnyArray) -> PaddedArray:
     """Row ``j`` comes from the part it falls in, whose rows lie behind the room of those before."""
     axis, parts = axis_of(site), joined_by(site.op, values)
     traces = [p for p in parts if isinstance(p, PaddedArray)]

@@ -240,7 +240,7 @@ def _room(site: Site, k: int) -> int:
 
 
 @trace_rule(ARange)
-def arange(site: Site, start: Array, stop: Array, step: Array) -> Any:
+def arange(site: Site, start: Array, stop: Array, step: Array) -> PaddedArray:
     if is_traced(start) or is_traced(step) or int(step) <= 0:
         refuse_trace(site)
     bound = len(range(int(start), _room(site, 1), int(step)))
@@ -264,7 +264,7 @@ def fit_rows(site: Site, x: PaddedArray, length: Array) -> Any:
 
 
 @trace_rule(KeepRows)
-def keep_rows(site: Site, x: AnyArray, count: Array, length: Array) -> Any:
+def keep_rows(site: Site, x: AnyArray, count: Array, length: Array) -> AnyArray:
     """The first ``count`` rows, zeros behind them; with ``last`` the last ones, zeros before them."""
     x = as_padded(x)
     if x.axis:
