@@ -23,6 +23,7 @@ from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import partial_at
 from loopax.jax_backend.staging.frame import NeedsStatic
+from loopax.jax_backend.staging.primitive_rules import Operand, Tangents
 from loopax.kernels.derivative_kernels import pushforward, with_gradient, with_pushforward
 from loopax.kernels.kernel import Kernel, NotPlain
 from loopax.kernels.linearization import Linearization, linearization
@@ -31,12 +32,7 @@ from loopax.numerics.arrays import Array
 
 
 def _jvp(
-    primals: Sequence[Array],
-    tangents: Sequence[jax.Array | ad.Zero],
-    *,
-    kernel: Kernel,
-    batch: Batch,
-    **params: object,
+    primals: Sequence[Array], tangents: Tangents, *, kernel: Kernel, batch: Batch, **params: object
 ) -> Any:
     wrt = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
     moving = [t for t in tangents if not isinstance(t, ad.Zero)]
@@ -214,11 +210,7 @@ def _split_equation(
 
 
 def _transpose(
-    cotangents: Sequence[jax.Array | ad.Zero],
-    *args: jax.Array | ad.UndefinedPrimal,
-    kernel: Kernel,
-    batch: Batch,
-    **params: object,
+    cotangents: Tangents, *args: Operand, kernel: Kernel, batch: Batch, **params: object
 ) -> list[Any]:
     n_fixed = len(kernel.inputs) - kernel.linear
     assert kernel.transpose is not None, f"{kernel.name} is not linear"

@@ -25,6 +25,7 @@ from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir, trace_cache
 from loopax.cache.facts import Fact
 from loopax.jax_backend.staging.checked import Checkable
+from loopax.jax_backend.staging.primitive_rules import BatchAxes
 from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
@@ -100,12 +101,7 @@ def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
 
 
 def _batched(
-    args: Sequence[jax.Array],
-    axes: Sequence[int | None],
-    *,
-    kernel: Kernel,
-    batch: Batch,
-    **params: object,
+    args: Sequence[jax.Array], axes: BatchAxes, *, kernel: Kernel, batch: Batch, **params: object
 ) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
     operands = [

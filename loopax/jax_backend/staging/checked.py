@@ -31,6 +31,7 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import ad, batching, mlir, trace_cache
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
+from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents
 from loopax.jax_backend.values.generators import is_key
 from loopax.numerics import manual_axes
 
@@ -170,7 +171,7 @@ def _lower(
 
 def _jvp(
     primals: Sequence[jax.Array],
-    tangents: Sequence[jax.Array | ad.Zero],
+    tangents: Tangents,
     *,
     failure: Failure,
     raises: bool,
@@ -188,11 +189,7 @@ def _jvp(
 
 
 def _transpose(
-    cotangents: Sequence[jax.Array | ad.Zero],
-    *args: Any,
-    failure: Failure,
-    raises: bool,
-    **params: object,
+    cotangents: Tangents, *args: Any, failure: Failure, raises: bool, **params: object
 ) -> Any:
     operands: list[Any] = list(cotangents)
     at = [k for k, c in enumerate(operands) if not isinstance(c, ad.Zero)]
@@ -203,12 +200,7 @@ def _transpose(
 
 
 def _batch(
-    args: Sequence[jax.Array],
-    axes: Sequence[int | None],
-    *,
-    failure: Failure,
-    raises: bool,
-    **params: object,
+    args: Sequence[jax.Array], axes: BatchAxes, *, failure: Failure, raises: bool, **params: object
 ) -> Any:
     ok = args[-1] if axes[-1] is None else jnp.all(args[-1], axis=axes[-1])
     return _bind(args[:-1], ok, failure, raises), list(axes[:-1])

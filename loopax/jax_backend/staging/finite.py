@@ -23,6 +23,7 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.checked import of_type, plain_shape
+from loopax.jax_backend.staging.primitive_rules import BatchAxes, Operand, Tangents
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
 
@@ -124,30 +125,19 @@ def _through(
 
 
 def _jvp(
-    primals: Sequence[jax.Array],
-    tangents: Sequence[jax.Array | ad.Zero],
-    *,
-    n: int,
-    report: Report,
-    batch: Batch,
+    primals: Sequence[jax.Array], tangents: Tangents, *, n: int, report: Report, batch: Batch
 ) -> Any:
     outs = _raising.bind(*primals, n=n, report=report, batch=batch)
     return outs, _through(tangents[:n], primals[n:], batch, n, report)
 
 
-def _transpose(
-    cotangents: Sequence[jax.Array | ad.Zero],
-    *args: jax.Array | ad.UndefinedPrimal,
-    n: int,
-    report: Report,
-    batch: Batch,
-) -> Any:
+def _transpose(cotangents: Tangents, *args: Operand, n: int, report: Report, batch: Batch) -> Any:
     arrived = _through(cotangents, args[n:], batch, n, report)
     return [*arrived, *[None] * (len(args) - n)]
 
 
 def _batch(
-    args: Sequence[jax.Array], axes: Sequence[int | None], *, n: int, report: Report, batch: Batch
+    args: Sequence[jax.Array], axes: BatchAxes, *, n: int, report: Report, batch: Batch
 ) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
     moved = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]

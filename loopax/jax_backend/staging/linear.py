@@ -21,6 +21,7 @@ from jax.core import ShapedArray
 
 from loopax.base.upstream.jax import ClosedJaxpr, Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.sequences import partial_at, with_items
+from loopax.jax_backend.staging.primitive_rules import BatchAxes, Operand, Tangents
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
 
@@ -63,9 +64,7 @@ def _run(*args: jax.Array, of: Linear, n: int) -> list[Any]:
     return list(of.forward(list(args[:n]), list(args[n:])))
 
 
-def _jvp(
-    primals: Sequence[Array], tangents: Sequence[jax.Array | ad.Zero], *, of: Linear, n: int
-) -> Any:
+def _jvp(primals: Sequence[Array], tangents: Tangents, *, of: Linear, n: int) -> Any:
     if all(isinstance(t, ad.Zero) for t in tangents[:n]):
         dots = [ad.instantiate_zeros(t) for t in tangents[n:]]
         return of(primals[:n], primals[n:]), of(primals[:n], dots)
@@ -78,13 +77,13 @@ def _jvp(
 
 
 def _transpose(
-    cotangents: Sequence[jax.Array | ad.Zero], *args: Array | ad.UndefinedPrimal, of: Linear, n: int
+    cotangents: Tangents, *args: Array | ad.UndefinedPrimal, of: Linear, n: int
 ) -> list[Any]:
     cotangent_values = [ad.instantiate_zeros(c) for c in cotangents]
     return [*[None] * n, *of.transpose(list(args[:n]), cotangent_values)]
 
 
-def _batch(args: Sequence[jax.Array], axes: Sequence[int | None], *, of: Linear, n: int) -> Any:
+def _batch(args: Sequence[jax.Array], axes: BatchAxes, *, of: Linear, n: int) -> Any:
     size, args = _leading(args, axes)
     # Each row has tangents of its own, so that each has cotangents.
     tangents = [
@@ -106,7 +105,7 @@ def _batch(args: Sequence[jax.Array], axes: Sequence[int | None], *, of: Linear,
     return outs, [0] * len(outs)
 
 
-def _leading(args: Sequence[jax.Array], axes: Sequence[int | None]) -> tuple[int, list[Any]]:
+def _leading(args: Sequence[jax.Array], axes: BatchAxes) -> tuple[int, list[Any]]:
     """The size of a batch, and its arguments with the batch's axis in front."""
     size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
     return size, [
@@ -114,7 +113,7 @@ def _leading(args: Sequence[jax.Array], axes: Sequence[int | None]) -> tuple[int
     ]
 
 
-def _mapped(axes: Sequence[int | None]) -> list[Any]:
+def _mapped(axes: BatchAxes) -> list[Any]:
     return [None if a is None else 0 for a in axes]
 
 
@@ -168,10 +167,7 @@ def _run_function(*args: jax.Array, of: Function, jaxpr: ClosedJaxpr) -> list[An
 
 
 def _transpose_function(
-    cotangents: Sequence[jax.Array | ad.Zero],
-    *args: jax.Array | ad.UndefinedPrimal,
-    of: Function,
-    jaxpr: ClosedJaxpr,
+    cotangents: Tangents, *args: Operand, of: Function, jaxpr: ClosedJaxpr
 ) -> list[Any]:
     """In what it is linear: by its rule at zero."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
@@ -182,11 +178,7 @@ def _transpose_function(
 
 
 def _jvp_function(
-    primals: Sequence[Array],
-    tangents: Sequence[jax.Array | ad.Zero],
-    *,
-    of: Function,
-    jaxpr: ClosedJaxpr,
+    primals: Sequence[Array], tangents: Tangents, *, of: Function, jaxpr: ClosedJaxpr
 ) -> Any:
     tangent_values = [None if isinstance(t, ad.Zero) else t for t in tangents]
     outs, dots = of.jvp(list(primals), tangent_values)
@@ -197,7 +189,7 @@ def _jvp_function(
 
 
 def _batch_function(
-    args: Sequence[jax.Array], axes: Sequence[int | None], *, of: Function, jaxpr: ClosedJaxpr
+    args: Sequence[jax.Array], axes: BatchAxes, *, of: Function, jaxpr: ClosedJaxpr
 ) -> Any:
     size, args = _leading(args, axes)
     inside = _mapped(axes)

@@ -15,6 +15,7 @@ from jax.core import ShapedArray
 from loopax.base.upstream.jax import ClosedJaxpr, ad, jaxpr_as_fun, trace_cache
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import with_items
+from loopax.jax_backend.staging.primitive_rules import Operand, Tangents
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
 
@@ -31,7 +32,7 @@ def selected(xs: Sequence[Any], flags: Sequence[bool], value: bool = True) -> li
 
 def _jvp(
     primals: Sequence[jax.Array],
-    tangents: Sequence[jax.Array | ad.Zero],
+    tangents: Tangents,
     *,
     call_jaxpr: ClosedJaxpr,
     plan: Plan,
@@ -86,11 +87,7 @@ def _has_tangent(aval: ShapedArray) -> bool:
 
 
 def _transpose(
-    cotangents: Sequence[jax.Array | ad.Zero],
-    *args: jax.Array | ad.UndefinedPrimal,
-    call_jaxpr: ClosedJaxpr,
-    plan: Plan,
-    n_tangents: int,
+    cotangents: Tangents, *args: Operand, call_jaxpr: ClosedJaxpr, plan: Plan, n_tangents: int
 ) -> list[Any]:
     linear = tuple(ad.is_undefined_primal(x) for x in args)
     has_cotangent = tuple(type(ct) is not ad.Zero for ct in cotangents)

@@ -28,6 +28,7 @@ from loopax.base.upstream.jax import (
 )
 from loopax.cache import without_disk
 from loopax.jax_backend.staging.checked import Checkable
+from loopax.jax_backend.staging.primitive_rules import BatchAxes
 from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.native_call.native_parts import Plan
 
@@ -66,7 +67,7 @@ def _abstract(*args: ShapedArray, call_jaxpr: ClosedJaxpr, plan: Plan, n_tangent
 def _batched(
     axis: Any,
     args: Sequence[jax.Array],
-    axes: Sequence[int | None],
+    axes: BatchAxes,
     *,
     call_jaxpr: ClosedJaxpr,
     plan: Plan,
@@ -91,7 +92,7 @@ def _batched_jaxpr(
     def whole(*args: jax.Array) -> list[Any]:
         outs: list[Any] = []  # not kept beyond the trace that they belong to
 
-        def record(values: Sequence[Any], axes: Sequence[int | None]) -> None:
+        def record(values: Sequence[Any], axes: BatchAxes) -> None:
             outs[:], out_axes[:] = values, axes
 
         def row(*args: jax.Array) -> list[Any]:
@@ -105,11 +106,7 @@ def _batched_jaxpr(
 
 
 def _record(
-    axis_data: object,
-    values: Sequence[jax.Array],
-    axes: Sequence[int | None],
-    *,
-    record: Callable[..., None],
+    axis_data: object, values: Sequence[jax.Array], axes: BatchAxes, *, record: Callable[..., None]
 ) -> Any:
     record(values, axes)
     return [], []
