@@ -30,6 +30,7 @@ from loopax.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
 from loopax.kernels.native_call.function import with_native_loops
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.primitive import bind
+from loopax.numerics.arrays import Array
 
 # With "auto": Numba takes some 5 ms for each. The gradient of a hidden Markov model, 825 lines, is there
 # after 5 s, as XLA's operations after 2, and from then on takes a third of their time; a second process has
@@ -84,7 +85,7 @@ class Candidate:
         self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
         self.remarks: dict[str, None] = {}  # the form chosen for each call so far, and why
 
-    def run(self, args: Sequence[Any]) -> list[Any] | None:
+    def run(self, args: Sequence[Array]) -> list[Any] | None:
         """The outputs; None where native code does not suit the program or its arguments."""
         if self._draws:
             return self._with_native_loops(args)
@@ -103,7 +104,7 @@ class Candidate:
         has_keys = any(isinstance(t, RandomType) for t in types)
         return has_keys and all(isinstance(t, RandomType | DenseTensorType) for t in types)
 
-    def _with_native_loops(self, args: Sequence[Any]) -> list[Any] | None:
+    def _with_native_loops(self, args: Sequence[Array]) -> list[Any] | None:
         """A call of a program with keys: its form in JAX's operations, whose loops are native.
 
         So a draw is JAX's own, from the same random bits, in either form.
@@ -140,7 +141,7 @@ class Candidate:
             return "a loop is to take all its steps at once"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
-    def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
+    def _obstacle_in(self, arrays: Sequence[Array]) -> str | None:
         """Why these arguments rule out native code; None where they do not."""
         if not all(map(_is_plain, arrays)):
             return "an argument is no plain array, or part of a mesh"
@@ -236,7 +237,7 @@ class Candidate:
         return self._traced[shapes]
 
 
-def _shapes(arrays: Sequence[Any]) -> Shapes:
+def _shapes(arrays: Sequence[Array]) -> Shapes:
     return tuple(x.shape for x in arrays)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal
+from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal, Var
 from loopax.kernels.operation_times import (
     BLAS_PRODUCT,
     FREE,
@@ -173,7 +173,7 @@ def _rows(outer: Sequence[Any], inner: Sequence[Any]) -> int:
     return sum(v.aval.shape != w.aval.shape for v, w in zip(outer, inner, strict=True))
 
 
-def _chain(jaxpr: Jaxpr, states: Sequence[Any], following: Sequence[Any]) -> float:
+def _chain(jaxpr: Jaxpr, states: Sequence[Var], following: Sequence[Var]) -> float:
     """The critical path of native code from the states of a step to the next states."""
     ready_at: dict[Any, float] = dict.fromkeys(states, 0.0)
     for eqn in jaxpr.eqns:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ def without_debug_flags() -> Iterator[None]:
         yield
 
 
-def check_special(name: str, values: Sequence[Any]) -> None:
+def check_special(name: str, values: Sequence[jax.Array]) -> None:
     """Raise JAX's error for a NaN or an infinity in ``values``, where JAX is to look for them."""
     looks = {
         "nan": (jax_config.jax_debug_nans, jnp.isnan),

@@ -149,7 +149,7 @@ def _jvp_in_jax(
     return outs, _with_zeros(outs, {k: out_tangents[k] for k in kernel.floats})
 
 
-def _with_zeros(outs: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
+def _with_zeros(outs: Sequence[jax.Array], tangents: dict[int, Any]) -> list[Any]:
     """A tangent for each output: zero for those that have none."""
     return [tangents.get(k, _zero_of(x)) for k, x in enumerate(outs)]
 
@@ -218,7 +218,8 @@ def _transpose(
     dense = [ad.instantiate_zeros(ct) for ct in cotangents]
     all_axes = (True,) * len(dense)  # the outputs have all axes of the batch
     pull_batch = tuple((*has_axis[:n_fixed], *all_axes) for has_axis in batch)
-    linear_cotangents = bind(pull, [*args[:n_fixed], *dense], pull_batch)
+    operands: list[Any] = [*args[:n_fixed], *dense]
+    linear_cotangents = bind(pull, operands, pull_batch)
     in_cotangents: list[Any] = [None] * n_fixed
     for k, ct in enumerate(linear_cotangents, n_fixed):
         if not ad.is_undefined_primal(args[k]):

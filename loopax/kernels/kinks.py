@@ -146,17 +146,20 @@ class _CheckedThrough(CheckAndRaise):
         super().__init__(own.exc_type, own.msg)
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> Any:
         value_cotangent, *condition_cotangents = super().pullback(inputs, outputs, cotangents)
         return [self._checked(value_cotangent, inputs), *condition_cotangents]
 
     def pushforward(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Any]
     ) -> Any:
         return [self._checked(tangents[0], inputs)]
 
-    def _checked(self, derivative: Variable, inputs: Sequence[Any]) -> Any:
+    def _checked(self, derivative: Variable, inputs: Sequence[Variable]) -> Any:
         is_one = not isinstance(derivative.type, DisconnectedType | NullType)
         return self(derivative, *inputs[1:]) if is_one else derivative
 

@@ -55,7 +55,7 @@ def is_possible() -> bool:
 
 
 def measured(
-    fact: Callable[[], Fact], native: Form, in_jax: Form, avals: Sequence[Any]
+    fact: Callable[[], Fact], native: Form, in_jax: Form, avals: Sequence[ShapedArray]
 ) -> Times | None:
     """The times of a program in both forms; None where the costs have to tell.
 
@@ -94,7 +94,7 @@ def conditions() -> tuple[str | int, ...] | None:
         return None
 
 
-def _times(forms: Sequence[Form], avals: Sequence[Any]) -> tuple[int, ...]:
+def _times(forms: Sequence[Form], avals: Sequence[ShapedArray]) -> tuple[int, ...]:
     with without_debug_flags(), jax.default_device(jax.local_devices(backend="cpu")[0]):
         args = jax.device_put([_value(aval) for aval in avals])
         return _least_times(*(_compiled_call(form, args) for form in forms))
@@ -111,7 +111,7 @@ def _value(aval: ShapedArray | jax.ShapeDtypeStruct) -> Any:
     return np.zeros(aval.shape, aval.dtype)
 
 
-def _compiled_call(form: Form, args: Sequence[Any]) -> Callable[[], Any]:
+def _compiled_call(form: Form, args: Sequence[jax.Array]) -> Callable[[], Any]:
     compiled = jax.jit(form).lower(*args).compile()
 
     def call() -> Any:

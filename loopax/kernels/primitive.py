@@ -42,7 +42,7 @@ kernel_p = Checkable("loopax_kernel")
 kernel_jvp_p = Checkable("loopax_kernel_jvp")
 
 
-def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
+def bind(kernel: Kernel, args: Sequence[Array], batch: Batch = ()) -> list[Any]:
     """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
     args = manual_axes.vary_alike(args)
     primitive = kernel_p if kernel.jvp_of is None else kernel_jvp_p
@@ -92,7 +92,7 @@ def row_shapes(args: Sequence[Any], batch: Batch) -> Shapes:
     return tuple(jnp.shape(x)[_axes(batch, k) :] for k, x in enumerate(args))
 
 
-def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
+def _batch_shape(args: Sequence[ShapedArray], batch: Batch) -> tuple[int, ...]:
     firsts = [has_axis.index(True) for has_axis in batch]
     return tuple(args[k].shape[_axes(batch, k, level)] for level, k in enumerate(firsts))
 

@@ -78,7 +78,7 @@ def all_vary(function: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> b
     return all(axes_of(x) == all_axes(args) for x in types)
 
 
-def results_like(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def results_like(args: Sequence[ShapedArray], results: Sequence[Any]) -> list[Any]:
     """The types of a primitive's results, from their shapes and dtypes.
 
     They vary like the varying ones among ``args``, the types of results of `vary_alike`; NumPy arrays,

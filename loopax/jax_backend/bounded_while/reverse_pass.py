@@ -74,7 +74,7 @@ def backward(
     steps: Steps,
     inputs: Given,
     blocks: Blocks,
-    cotangents: Sequence[Any],
+    cotangents: Sequence[jax.Array],
     varying: Sequence[int],
     floats: Sequence[int],
 ) -> list[Any]:

@@ -40,7 +40,7 @@ def vmap(
         n = _length(leaves, axes)
         mapped = [k for k, a in enumerate(axes) if a is not None]
 
-        def one(rows: Sequence[Any]) -> Any:
+        def one(rows: Sequence[jax.Array]) -> Any:
             some, named = jax.tree.unflatten(tree, with_items(leaves, mapped, rows))
             return f(*some, **named)
 
@@ -69,7 +69,7 @@ def _matched(prefix: object, tree: object) -> list[Any]:
     return jax.tree.leaves(entries, is_leaf=is_none)
 
 
-def _length(leaves: Sequence[Any], axes: Sequence[Any]) -> int:
+def _length(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
     lengths = {jnp.shape(x)[a] for x, a in zip(leaves, axes, strict=True) if a is not None}
     if len(lengths) != 1:
         received = f"axes of lengths {sorted(lengths)}" if lengths else "no axis"

@@ -111,7 +111,7 @@ def _guard(
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
 
 
-def _singular_argument(op: ScalarOp, values: Sequence[Any]) -> tuple[int | None, float]:
+def _singular_argument(op: ScalarOp, values: Sequence[Array]) -> tuple[int | None, float]:
     """The argument by which the derivative of ``op`` may be infinite, and a value where it is not."""
     if isinstance(op, _SINGULAR):
         return 0, _OTHER_HARMLESS.get(type(op), _HARMLESS)

@@ -44,7 +44,7 @@ def random_variable(site: Site, key: jax.Array, size: Array | None, *parameters:
 
 
 def _draw(
-    site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Any]
+    site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Array]
 ) -> Any:
     op, dtype = site.op, jax.dtypes.canonicalize_dtype(site.node.outputs[1].type.dtype)
     shape = _batch_shape(site, size, parameters)
@@ -75,7 +75,7 @@ def _draw(
 
 
 def _batch_shape(
-    site: Site, size: tuple[int, ...] | None, parameters: Sequence[Any]
+    site: Site, size: tuple[int, ...] | None, parameters: Sequence[Array]
 ) -> tuple[int, ...]:
     """``size``; the shape that the parameters' batch dimensions broadcast to, where that is None."""
     node, op = site.node, site.op
@@ -131,7 +131,7 @@ def _without_new_axes(v: Variable) -> Variable:
     return v
 
 
-def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
+def _invalid(site: Site, family: Family, parameters: Sequence[Array]) -> Any:
     """Where a parameter is none of its distribution: None where all are known to be.
 
     Raises `ValueError` where that is known while JAX traces, as NumPy raises it. A NaN gives NaN

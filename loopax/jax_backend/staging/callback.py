@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
@@ -103,7 +103,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     )(*operands)
 
 
-def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
+def is_detached(site: Site, outputs: Sequence[Variable]) -> bool:
     """Whether every read of these outputs of the node is through ``disconnected_grad`` or ``zero_grad``."""
     plan, produced = site.frame.plan, set(outputs)
     readers = [n.op for n, _ in plan.steps if not produced.isdisjoint(n.inputs)]

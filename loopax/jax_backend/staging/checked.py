@@ -34,6 +34,7 @@ from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents
 from loopax.jax_backend.values.generators import is_key
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 
 class Failure(NamedTuple):
@@ -84,7 +85,7 @@ def checked(x: object, ok: ArrayLike, failure: Failure, raises: bool = False) ->
     return jax.tree.unflatten(tree, _bind(leaves, ok, failure, raises))
 
 
-def _bind(leaves: Sequence[Any], ok: ArrayLike, failure: Failure, raises: bool) -> list[Any]:
+def _bind(leaves: Sequence[Array], ok: ArrayLike, failure: Failure, raises: bool) -> list[Any]:
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     jaxpr = _with_check(len(leaves), str(failure))
     return _check.bind(*leaves, ok, call_jaxpr=jaxpr, failure=failure, raises=raises)
@@ -178,7 +179,7 @@ def _jvp(
     **params: object,
 ) -> Any:
     outs = _bind(primals[:-1], primals[-1], failure, raises)
-    dots = list(tangents[:-1])
+    dots: list[Any] = list(tangents[:-1])
     if raises:
         # A gradient need not read the value, and the check is to run all the same.
         at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]

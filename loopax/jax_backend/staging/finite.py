@@ -42,7 +42,7 @@ class Report:
 
 
 def raising_where_not_finite(
-    xs: Sequence[Any], flag: jax.Array, args: Sequence[Any], report: Report
+    xs: Sequence[jax.Array], flag: jax.Array, args: Sequence[jax.Array], report: Report
 ) -> list[Any]:
     """``xs``, arrays; when the program runs an error if ``flag`` is up, by the ``report`` of ``args``."""
     if not xs:
@@ -113,7 +113,7 @@ def _lower(ctx: mlir.LoweringRuleContext, *args: object, **params: object) -> An
 
 
 def _through(
-    dots: Sequence[Any], others: Sequence[Any], batch: Batch, n: int, report: Report
+    dots: Tangents, others: Sequence[Any], batch: Batch, n: int, report: Report
 ) -> list[Any]:
     """Tangents or cotangents through the identity, those that there are."""
     at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]

@@ -40,7 +40,7 @@ class Linear:
     smooth: Callable[[Any, Any], Sequence[Any]]
     shapes: Sequence[Any] | None = None
 
-    def __call__(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    def __call__(self, residuals: Sequence[Array], tangents: Sequence[Any]) -> list[Any]:
         return _linear.bind(
             *manual_axes.vary_alike([*residuals, *tangents]), of=self, n=len(residuals)
         )
@@ -153,7 +153,7 @@ class Function:
     run: Callable[[Any], Sequence[Any]]
     jvp: Callable[[Any, Any], tuple[Sequence[Any], Sequence[Any]]]
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
+    def __call__(self, args: Sequence[Array]) -> list[Any]:
         # As a jaxpr it shows what is in it, and is traced once.
         args = manual_axes.vary_alike(args)
         return function_with_rule.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(args))

@@ -174,5 +174,5 @@ def _form(x: object) -> Any:
     return tree, [np.shape(leaf) for leaf in leaves]
 
 
-def _stack(xs: Sequence[Any]) -> Array:
+def _stack(xs: Sequence[Array]) -> Array:
     return jnp.stack(xs) if any(isinstance(x, jax.Array) for x in xs) else np.stack(xs)

@@ -10,14 +10,14 @@ from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal, Var, inner_jaxprs
 _LOOPS = {"scan", "while"}
 
 
-def inputs_of(run: Sequence[Any]) -> list[Var]:
+def inputs_of(run: Sequence[JaxprEqn]) -> list[Var]:
     """The variables that a run reads and does not compute, in order."""
     computed = {v for eqn in run for v in eqn.outvars}
     operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
     return list(dict.fromkeys(v for v in operands if v not in computed))
 
 
-def outputs_of(jaxpr: Jaxpr, run: Sequence[Any]) -> list[Var]:
+def outputs_of(jaxpr: Jaxpr, run: Sequence[JaxprEqn]) -> list[Var]:
     """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
     inside = set(map(id, run))
     eqns_outside = [eqn for eqn in jaxpr.eqns if id(eqn) not in inside]

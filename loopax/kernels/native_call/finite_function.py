@@ -76,7 +76,7 @@ class FiniteFunction:
         self._inspections[_types(args)] = inspection
         return inspection.report(*operands)
 
-    def _inspected(self, args: Sequence[Any]) -> tuple[Inspection, list[Any], Any]:
+    def _inspected(self, args: Sequence[ArrayLike]) -> tuple[Inspection, list[Any], Any]:
         jaxpr, operands, shapes = traced_call(self._f, args)
         paths, _ = jax.tree_util.tree_flatten_with_path(shapes)
         names = [jax.tree_util.keystr(path) or "of the program" for path, _ in paths]

@@ -128,7 +128,9 @@ class Inspection:
         """The error for a `report`, or for the reports of a batch."""
         return error_of_reports(reports, self._report.n_axes, list(self.places), self.name)
 
-    def _evaluated(self, evaluation: _Evaluation, args: Sequence[Any]) -> tuple[list[Any], Any]:
+    def _evaluated(
+        self, evaluation: _Evaluation, args: Sequence[jax.Array]
+    ) -> tuple[list[Any], Any]:
         outs, finding = evaluation.run(self._jaxpr, self.jaxpr.consts, args, ())
         values = zip(outs, self._jaxpr.outvars, self.output_names, strict=True)
         named = [(x, f"output {name}") for x, v, name in values if not isinstance(v, Literal)]
@@ -154,7 +156,7 @@ class _Evaluation:
         return finding
 
     def run(
-        self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], loops: tuple[str, ...]
+        self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[jax.Array], loops: tuple[str, ...]
     ) -> tuple[list[Any], Any]:
         """The outputs, and what is found inside of the equations."""
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
@@ -286,7 +288,7 @@ class _Evaluation:
         finding: jax.Array,
         inner: jax.Array,
         depth: int,
-        states: Sequence[Any],
+        states: Sequence[jax.Array],
     ) -> Any:
         finding = self._kind.first(finding, self._kind.in_step(inner, k, depth))
         return (None if k is None else k + 1, finding, *states)
@@ -303,9 +305,9 @@ def _is_inexact(x: jax.Array) -> bool:
 
 
 def _computed(
-    outs: Sequence[Any],
-    outvars: Sequence[Any],
-    before: Sequence[Any],
+    outs: Sequence[jax.Array],
+    outvars: Sequence[Var],
+    before: Sequence[Var],
     states: Sequence[str],
     traces: Sequence[str],
 ) -> list[tuple[Any, str]]:

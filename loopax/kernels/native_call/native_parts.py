@@ -177,7 +177,7 @@ class _Parts:
             self.choices.append(_Choice(in_words(eqn), False, why))
         return None
 
-    def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
+    def _kernel(self, run: Sequence[JaxprEqn], values: Mapping[Any, Variable]) -> Any:
         """An equation that computes a run natively; None where that is slower, or impossible."""
         if not any(map(has_loop, run)):
             return None

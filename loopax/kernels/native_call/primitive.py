@@ -40,7 +40,7 @@ def bind(jaxpr: ClosedJaxpr, args: Sequence[Any], plan: Plan, n_tangents: int = 
     return native_call_p.bind(*args, call_jaxpr=jaxpr, plan=plan, n_tangents=n_tangents)
 
 
-def trace_jaxpr(function: Callable[..., Sequence[Any]], avals: Sequence[Any]) -> Any:
+def trace_jaxpr(function: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> Any:
     """The closed jaxpr of ``function``, of flat lists to flat lists, for arguments of these types."""
     return jax.make_jaxpr(lambda *args: list(function(*args)))(*avals)
 
@@ -92,7 +92,7 @@ def _batched_jaxpr(
     def whole(*args: jax.Array) -> list[Any]:
         outs: list[Any] = []  # not kept beyond the trace that they belong to
 
-        def record(values: Sequence[Any], axes: BatchAxes) -> None:
+        def record(values: Sequence[jax.Array], axes: BatchAxes) -> None:
             outs[:], out_axes[:] = values, axes
 
         def row(*args: jax.Array) -> list[Any]:

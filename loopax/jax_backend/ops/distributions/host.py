@@ -23,13 +23,14 @@ from loopax.jax_backend.staging.callback import (
 )
 from loopax.jax_backend.staging.host_shapes import output_shape
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Array
 
 if TYPE_CHECKING:
     from loopax.jax_backend.staging.evaluate import Site
 
 
 def draw_on_host(
-    site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Any]
+    site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Array]
 ) -> Any:
     """The draw of ``site``'s node by its op's ``perform``.
 

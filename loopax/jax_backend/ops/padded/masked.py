@@ -54,7 +54,7 @@ def index_of_several(site: Site, *values: AnyArray) -> Any:
     return _of_rows(site, indices, (lengths,))
 
 
-def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list[PaddedArray]:
+def _of_rows(site: Site, values: Sequence[AnyArray], others: tuple[Any, ...]) -> list[PaddedArray]:
     """A function of each row of ``values``, which are broadcast, and of the whole of ``others``."""
     first = next(x for x in values if isinstance(x, PaddedArray))
     axis, length = first.axis, first.length
