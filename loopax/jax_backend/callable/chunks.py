@@ -16,7 +16,7 @@ from loopax.numerics import manual_axes
 
 def vmap(
     f: Callable[..., Any],
-    in_axes: Any = 0,
+    in_axes: int | Sequence[Any] | None = 0,
     out_axes: Any = 0,
     batch_size: int | None = None,
     progress: Progress | None = None,

@@ -57,7 +57,6 @@ from loopax.jax_backend.values.lists import (
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import as_bcoo, bcoo_to_scipy
 from loopax.jax_backend.values.x64 import as_declared, holds, refuse_narrowed, refuse_wrapping
-from loopax.numerics.arrays import Array
 
 TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
@@ -94,7 +93,7 @@ def accept(x: object, expected: Type, what: str) -> Any:
     return accept_none(x, what)
 
 
-def accept_copy(x: Any, expected: Type, what: str) -> Array:
+def accept_copy(x: Any, expected: Type, what: str) -> Any:
     """A copy of what `accept` returns; axes before those of the type are allowed, for ``jax.vmap``."""
     if isinstance(expected, RandomType) and is_key(x):
         return x

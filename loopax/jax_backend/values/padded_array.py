@@ -98,7 +98,7 @@ class PaddedArray:
         """Member ``k`` of a batch of traces, as ``jax.vmap`` returns it."""
         return jax.tree.map(lambda x: x[k], self)
 
-    def rows(self) -> jax.Array:
+    def rows(self) -> Any:
         """The actual rows. Only outside transformations, where their number is known."""
         if np.ndim(self.length):
             raise ValueError(
