@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,9 @@ from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes
 from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
 
+# The outputs of a jaxpr with what is found in it, and the names of the loops around an equation.
+Inspected: TypeAlias = tuple[list[Any], Any]
+Loops: TypeAlias = tuple[str, ...]
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
 
 
@@ -128,9 +131,7 @@ class Inspection:
         """The error for a `report`, or for the reports of a batch."""
         return error_of_reports(reports, self._report.n_axes, list(self.places), self.name)
 
-    def _evaluated(
-        self, evaluation: _Evaluation, args: Sequence[jax.Array]
-    ) -> tuple[list[Any], Any]:
+    def _evaluated(self, evaluation: _Evaluation, args: Sequence[jax.Array]) -> Inspected:
         outs, finding = evaluation.run(self._jaxpr, self.jaxpr.consts, args, ())
         values = zip(outs, self._jaxpr.outvars, self.output_names, strict=True)
         named = [(x, f"output {name}") for x, v, name in values if not isinstance(v, Literal)]
@@ -145,7 +146,7 @@ class _Evaluation:
         self._kind = kind
 
     def with_values(
-        self, finding: jax.Array, values: Sequence[tuple[Any, str]], loops: tuple[str, ...]
+        self, finding: jax.Array, values: Sequence[tuple[Any, str]], loops: Loops
     ) -> jax.Array:
         """``finding``, or else what is found in these values, each with its name."""
         for x, name in values:
@@ -156,8 +157,8 @@ class _Evaluation:
         return finding
 
     def run(
-        self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[jax.Array], loops: tuple[str, ...]
-    ) -> tuple[list[Any], Any]:
+        self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[jax.Array], loops: Loops
+    ) -> Inspected:
         """The outputs, and what is found inside of the equations."""
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
@@ -176,12 +177,7 @@ class _Evaluation:
         return list(map(read, jaxpr.outvars)), finding
 
     def _equation(
-        self,
-        jaxpr: Jaxpr,
-        eqn: JaxprEqn,
-        args: list[Any],
-        is_read: set[Any],
-        loops: tuple[str, ...],
+        self, jaxpr: Jaxpr, eqn: JaxprEqn, args: list[Any], is_read: set[Any], loops: Loops
     ) -> tuple[dict[Any, Any], Any]:
         """The values of an equation's outputs, and what is found inside of it; None for no loop."""
         rule: Any = _RULES.get(eqn.primitive.name) if has_loop(eqn) else None
@@ -200,15 +196,11 @@ class _Evaluation:
             finding = self.with_values(self._kind.none(), named, loops)
         return dict(zip(outvars, outs, strict=True)), finding
 
-    def _call(
-        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
-    ) -> tuple[list[Any], Any]:
+    def _call(self, eqn: JaxprEqn, args: list[Any], loops: Loops) -> Inspected:
         (inner,) = inner_jaxprs(eqn)
         return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), args, loops)
 
-    def _checkpoint(
-        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
-    ) -> tuple[list[Any], Any]:
+    def _checkpoint(self, eqn: JaxprEqn, args: list[Any], loops: Loops) -> Inspected:
         def function(*args: jax.Array) -> Any:
             return self._call(eqn, list(args), loops)
 
@@ -216,7 +208,7 @@ class _Evaluation:
         outs, finding = jax.checkpoint(function, **options)(*args)
         return outs, finding
 
-    def _branches(self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]) -> Any:
+    def _branches(self, eqn: JaxprEqn, args: list[Any], loops: Loops) -> Any:
         def function(branch: ClosedJaxpr) -> Any:
             return lambda *args: self.run(branch.jaxpr, branch.consts, args, loops)
 
@@ -224,9 +216,7 @@ class _Evaluation:
         branches = list(map(function, eqn.params["branches"]))
         return lax.switch(jnp.asarray(index).astype("int32"), branches, *operands)
 
-    def _scan(
-        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
-    ) -> tuple[list[Any], Any]:
+    def _scan(self, eqn: JaxprEqn, args: list[Any], loops: Loops) -> Inspected:
         body, params = eqn.params["jaxpr"], eqn.params
         invars, outvars = body.jaxpr.invars, body.jaxpr.outvars
         n_rows, n_ys = _n_rows(eqn.invars, invars), _n_rows(eqn.outvars, outvars)
@@ -254,9 +244,7 @@ class _Evaluation:
         )
         return [*finals, *ys], finding
 
-    def _while(
-        self, eqn: JaxprEqn, args: list[Any], loops: tuple[str, ...]
-    ) -> tuple[list[Any], Any]:
+    def _while(self, eqn: JaxprEqn, args: list[Any], loops: Loops) -> Inspected:
         condition, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
         n, m = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         before = body.jaxpr.invars[m:]
