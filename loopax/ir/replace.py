@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.graph.traversal import toposort
 
 from loopax.base.upstream.pytensor import copy_origin, thaw
 
 
-def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:
+def outputs_at(graph: FrozenFunctionGraph, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of ``graph``, an inner graph of an op, at ``inputs``."""
     body = thaw(graph)
     return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))

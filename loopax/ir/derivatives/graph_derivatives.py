@@ -21,6 +21,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.batching.batch import vectorized
 from loopax.ir.derivatives.inner_gradients import is_float, is_null, zeros_for
@@ -134,7 +135,7 @@ def _rows(wrt: Sequence[Any], outputs: Sequence[Any], k: int) -> list[Any]:
     ]
 
 
-def _identity(v: Any) -> Any:
+def _identity(v: TensorVariable) -> Any:
     """The seeds of ``v``: for each element an array of its shape with a one there."""
     n: Any = 1
     for length in lengths(v):

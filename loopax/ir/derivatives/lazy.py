@@ -21,10 +21,11 @@ from typing import Any, ClassVar
 
 from pytensor.compile.builders import infer_shape
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import freeze
 from loopax.facts.linearity import is_affine
@@ -114,11 +115,13 @@ class Derivative(CompiledBodies):
         """The variables of the body whose shapes, concatenated, are the shape of each derivative."""
         return [(self.fgraph.inputs[k],) for k in self.wrt]
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+    ) -> list[Any]:
         """The derivatives of ``outputs`` with respect to roots ``wrt``, as graphs."""
         raise NotImplementedError(type(self).__name__)
 
-    def make_node(self, *inputs: Any) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         inner = [*self.fgraph.inputs, *self._seeded()]
         operands = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
         outs = [v.type() for v in self.fgraph.outputs]
@@ -214,11 +217,11 @@ class Derivative(CompiledBodies):
         return roots, [v for v in roots if is_float(v)], self.make_node(*roots).outputs
 
 
-def _seed(y: Any, g: Any) -> Any:
+def _seed(y: TensorVariable, g: TensorVariable) -> Any:
     return y.type.filter_variable(g.astype(y.type.dtype)) if is_float(y) else y.zeros_like()
 
 
-def _cast(v: Any, declared: Any) -> Any:
+def _cast(v: TensorVariable, declared: TensorType) -> Any:
     are_tensors = isinstance(declared, TensorType) and isinstance(v.type, TensorType)
     return v.astype(declared.dtype) if are_tensors and v.type.dtype != declared.dtype else v
 
@@ -243,7 +246,9 @@ class Grad(Derivative):
     (array(8.), array(12.))
     """
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+    ) -> list[Any]:
         return gradients(wrt, outputs)
 
     @cached_property
@@ -292,7 +297,9 @@ class Pullback(Derivative):
     def _seeded(self) -> list[Any]:
         return list(self.fgraph.outputs)
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+    ) -> list[Any]:
         return pulled_back(wrt, outputs, seeds)
 
 
@@ -305,7 +312,9 @@ class Pushforward(Derivative):
     def _derived(self) -> list[Any]:
         return [(v,) for v in self.fgraph.outputs]
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+    ) -> list[Any]:
         return pushed_forward(wrt, outputs, seeds)
 
 
@@ -315,7 +324,9 @@ class Jacobian(Derivative):
     def _derived(self) -> list[Any]:
         return [(y, self.fgraph.inputs[k]) for y in self.fgraph.outputs for k in self.wrt]
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+    ) -> list[Any]:
         # The Jacobian of a gradient is square, and a pushforward is cheaper than a pullback.
         forward = all(v.owner and isinstance(v.owner.op, Grad) for v in self.fgraph.outputs)
         return [block for row in jacobian(wrt, outputs, forward or None) for block in row]
@@ -337,7 +348,7 @@ def expand(graph: FunctionGraph) -> None:
         graph.replace_all(pairs, import_missing=True, reason="expand")
 
 
-def has_derivatives(graph: Any) -> bool:
+def has_derivatives(graph: AbstractFunctionGraph) -> bool:
     """Whether ``graph`` contains a lazy derivative, in bodies too."""
     return any(
         isinstance(node.op, Derivative)

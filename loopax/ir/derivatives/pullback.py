@@ -10,6 +10,7 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.null_type import NullType
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 
 from loopax.base.upstream.pytensor import freeze
@@ -43,7 +44,7 @@ class PullbackRule:
 
     def __init__(
         self,
-        op: Any,
+        op: Op,
         types: Sequence[Any],
         prepare: Callable[[FunctionGraph], None],
         used: Sequence[bool] = (),

@@ -20,7 +20,7 @@ from loopax.ir.replace import applied_to
 _dense_from_sparse = DenseFromSparse(structured=False)
 
 
-def converted(g: Any, v: Any) -> Any:
+def converted(g: Variable, v: Variable) -> Any:
     """``g``, a derivative of ``v``, as a dense matrix, or a sparse one in a format, as ``v`` is."""
     wanted, current = (getattr(x.type, "format", None) for x in (v, g))
     if wanted == current:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.sparse import sp_ones_like
@@ -95,7 +95,7 @@ def push_forward(
     return [moving.get(v) for v in outputs]
 
 
-def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
+def _add(sums: dict[Any, Any], x: Variable, g: Variable) -> None:
     """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
     if not is_null(g) and hasattr(g.type, "dtype"):
         g = as_cotangent_of(x, g)

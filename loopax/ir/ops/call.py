@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from pytensor.compile.builders import infer_shape
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
 from loopax.base.upstream.pytensor import freeze
@@ -69,7 +69,7 @@ class Call(CompiledBodies):
     def __str__(self) -> str:
         return f"Call{{{self.name}}}"
 
-    def make_node(self, *inputs: Any) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         inner = self.fgraph.inputs
         operands = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
         return Apply(self, operands, [v.type() for v in self.fgraph.outputs])

@@ -100,11 +100,11 @@ class Cond(CompiledBodies):
     def __getstate__(self) -> dict[str, Any]:
         return {"fgraph": self.fgraph, "name": self.name}
 
-    def bind(self, condition: Any, operands: Sequence[Any]) -> list[Variable]:
+    def bind(self, condition: Variable, operands: Sequence[Any]) -> list[Variable]:
         """Apply the Cond; return its outputs as a list."""
         return list(self.make_node(condition, *operands).outputs)
 
-    def make_node(self, condition: Any, *operands: Any) -> Apply:
+    def make_node(self, condition: Variable, *operands: Variable) -> Apply:
         inner = self.fgraph.inputs
         if len(operands) != len(inner):
             raise TypeError(f"{self} takes {len(inner)} operands, got {len(operands)}")

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import DenseTensorType
 
@@ -94,7 +94,7 @@ class Scan(ScanGrammar):
         return scan_pullback.connection_pattern(self, node)
 
 
-def _shape(trace: Any, n_rows: Any, trailing: Any) -> Any:
+def _shape(trace: Variable, n_rows: Variable, trailing: Sequence[Variable]) -> Any:
     """The shape of a trace, also where the trailing shape is only known from the trace itself."""
     if not isinstance(trace.type, DenseTensorType):
         return None
