@@ -10,17 +10,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
-def clamped(start: Any, n: int, size: int) -> Any:
+
+def clamped(start: TensorVariable, n: int, size: int) -> Any:
     """The start of a slice of ``size`` elements of an axis of length ``n``, moved into range."""
     if n == size:
         return 0
@@ -31,14 +35,14 @@ def clamped(start: Any, n: int, size: int) -> Any:
     return pt.clip(start.astype("int64"), np.int64(0), np.int64(n - size))
 
 
-def _entry(start: Any, n: int, size: int) -> Any:
+def _entry(start: TensorVariable | int, n: int, size: int) -> Any:
     """The index of a slice of ``size`` elements that begins at ``start``, in range."""
     if size == n:
         return slice(None)
     return start if size == 1 else slice(start, start + size)
 
 
-def window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
+def window(x: TensorVariable, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
     """The index of a window of these sizes; an axis of size 1 is dropped."""
     lengths = x.type.shape
     return tuple(
@@ -53,7 +57,7 @@ def window_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 @rule("dynamic_slice", keys=True)
-def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
+def _dynamic_slice(eqn: JaxprEqn, x: TensorVariable, *starts: TensorVariable) -> Any:
     sizes = eqn.params["slice_sizes"]
     if len(starts) != len(sizes):
         raise refuse(eqn, "sizes known only at run time")
@@ -61,7 +65,7 @@ def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
     return read_window(x, [*starts, *(pt.constant(0) for _ in key_lengths)], [*sizes, *key_lengths])
 
 
-def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+def read_window(x: TensorVariable, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
     """The window of these sizes, as an array of this shape."""
     if 0 in sizes:
         return pt.zeros(tuple(sizes), dtype=x.type.dtype)
@@ -73,7 +77,9 @@ def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(eqn: Any, x: Any, update: Any, *starts: Any) -> Any:
+def _dynamic_update_slice(
+    eqn: JaxprEqn, x: TensorVariable, update: TensorVariable, *starts: TensorVariable
+) -> Any:
     sizes = update.type.shape
     if 0 in sizes:
         return x
@@ -103,7 +109,7 @@ class Windows:
 
 
 def windows_at(
-    x: Any,
+    x: TensorVariable,
     indices: Any,
     mapped: Sequence[int],
     sizes: Sequence[int],
@@ -166,7 +172,7 @@ def full_index(p: Windows, lengths: Sequence[int]) -> tuple[list[int], list[int]
 
 
 @rule("gather")
-def _gather(eqn: Any, x: Any, indices: Any) -> Any:
+def _gather(eqn: Any, x: TensorVariable, indices: TensorVariable) -> Any:
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batching = [
         *zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
@@ -207,7 +213,7 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
     return result
 
 
-def _fill_value(eqn: Any) -> Any:
+def _fill_value(eqn: JaxprEqn) -> Any:
     """The result of a gather for an index out of range."""
     dtype, value = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
     if value is None:

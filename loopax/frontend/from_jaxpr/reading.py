@@ -12,14 +12,17 @@ of its integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.jax import Literal
+from loopax.base.upstream.jax import JaxprEqn, Literal
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Rule = Callable[..., Any]
 
@@ -60,7 +63,7 @@ def rule(*primitives: str, keys: bool = False, bits: bool = False) -> Callable[[
     return register
 
 
-def tensor_type(aval: Any) -> TensorType:
+def tensor_type(aval: object) -> TensorType:
     """The type of a value of a jaxpr in the IR.
 
     Raises
@@ -79,7 +82,7 @@ def tensor_type(aval: Any) -> TensorType:
     return TensorType(dtype, tuple(int(n) for n in shape))
 
 
-def declared(v: Variable, aval: Any) -> Variable:
+def declared(v: Variable, aval: object) -> Variable:
     """``v`` as a variable of exactly the type of ``aval`` in the IR."""
     if isinstance(v, FloatBits):
         return v
@@ -119,7 +122,7 @@ def _read_equations(
 ) -> dict[Any, Variable]:
     values = dict(variables)
 
-    def read(atom: Any) -> Variable:
+    def read(atom: object) -> Variable:
         if isinstance(atom, Literal):
             return constant(atom.val, atom.aval)
         return values[atom]
@@ -145,7 +148,7 @@ def _is_key(atom: Any) -> bool:
     return str(getattr(atom.aval, "dtype", "")).startswith("key")
 
 
-def constant(value: Any, aval: Any) -> Variable:
+def constant(value: ArrayLike, aval: object) -> Variable:
     """A constant of a jaxpr in the IR.
 
     Raises
@@ -187,6 +190,6 @@ def out_dtype(eqn: Any) -> str:
     return str(eqn.outvars[0].aval.dtype)
 
 
-def refuse(eqn: Any, why: str) -> NotImportable:
+def refuse(eqn: JaxprEqn, why: str) -> NotImportable:
     """The exception of a rule that does not apply to these arguments; ``why`` names them, in the plural."""
     return NotImportable(f"{eqn.primitive.name} ({why})")

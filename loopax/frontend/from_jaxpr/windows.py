@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
 
@@ -16,7 +18,7 @@ _MOST_PLACES = 64  # of a larger window XLA's code is faster
 
 
 def _at_places(
-    x: Any,
+    x: TensorVariable,
     axes: Sequence[int],
     window: Sequence[int],
     strides: Sequence[int],
@@ -32,11 +34,11 @@ def _at_places(
 
 
 def _padded(
-    x: Any,
+    x: TensorVariable,
     axes: Sequence[int],
     padding: Sequence[tuple[int, int]],
     dilation: Sequence[int],
-    value: Any,
+    value: TensorLike,
 ) -> Any:
     """``x`` with ``value`` around it, and between its elements; negative padding cuts elements off."""
     for axis, (low, high), step in zip(axes, padding, dilation, strict=True):
@@ -54,7 +56,7 @@ def _padded(
     return x
 
 
-def _refuse_sizes(eqn: Any, x: Any, window: Sequence[int]) -> None:
+def _refuse_sizes(eqn: Any, x: TensorVariable, window: Sequence[int]) -> None:
     if 0 in x.type.shape or 0 in eqn.outvars[0].aval.shape:
         raise refuse(eqn, "empty arrays")
     if np.prod(window) > _MOST_PLACES:
@@ -62,7 +64,7 @@ def _refuse_sizes(eqn: Any, x: Any, window: Sequence[int]) -> None:
 
 
 @rule("conv_general_dilated")
-def _convolution(eqn: Any, x: Any, kernel: Any) -> Any:
+def _convolution(eqn: Any, x: TensorVariable, kernel: TensorVariable) -> Any:
     """The axes in the order batch, channel, places; the kernel's output channel, input channel, places."""
     params, dtype = eqn.params, out_dtype(eqn)
     numbers = params["dimension_numbers"]
@@ -115,7 +117,7 @@ _REDUCED |= {"reduce_window_min": pt.minimum}
 
 
 @rule(*_REDUCED)
-def _windows(eqn: Any, x: Any) -> Any:
+def _windows(eqn: Any, x: TensorVariable) -> Any:
     params, name, dtype = eqn.params, eqn.primitive.name, np.dtype(x.type.dtype)
     window = params["window_dimensions"]
     _refuse_sizes(eqn, x, window)

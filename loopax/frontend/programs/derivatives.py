@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopax.base.errors import LoopTypeError
 from loopax.base.extensions import required
@@ -17,6 +17,9 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.replace import replaced
 
+if TYPE_CHECKING:
+    from pytensor.graph.basic import Variable
+
 
 def jacobian(
     f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool
@@ -24,7 +27,7 @@ def jacobian(
     """See `loopax.jacobian`."""
 
     @wraps(f)
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(*args: object, **kwargs: object) -> Any:
         call = Symbols.of(args, kwargs, argnums, "jacobian")
         outs, tree = call.outputs(f, "jacobian")
         if not is_sparse and lazy:
@@ -43,7 +46,7 @@ def hessian(
     """See `loopax.hessian`."""
 
     @wraps(f)
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(*args: object, **kwargs: object) -> Any:
         call = Symbols.of(args, kwargs, argnums, "hessian")
         value, _, _ = call.value(f, has_aux=False)
         slopes = _slopes(call, value, not is_sparse and lazy, name_of(f))
@@ -58,7 +61,7 @@ def hessian(
     return differentiated
 
 
-def _slopes(call: Symbols, value: Any, lazy: bool, name: str) -> list[Any]:
+def _slopes(call: Symbols, value: Variable, lazy: bool, name: str) -> list[Any]:
     if lazy:
         return Grad.of(call.roots, call.roots, call.wrt, [value], name=name)[1:]
     return graph_derivatives.gradients(call.wrt, [value])
@@ -125,7 +128,7 @@ def vjp(
     symbols = [v.type() for v in outs]
     in_cotangents = [] if lazy else graph_derivatives.pulled_back(call.wrt, outs, symbols)
 
-    def pullback(cotangents: Any) -> tuple[Any, ...]:
+    def pullback(cotangents: object) -> tuple[Any, ...]:
         """The cotangents of the primals, from one of the result's structure, shapes and dtypes."""
         values, structure = flatten(cotangents)
         if structure != tree:
@@ -148,14 +151,14 @@ def vjp(
 
 
 def _at_arguments(
-    call: Symbols, results: Any, symbols: Sequence[Any], values: Sequence[Any]
+    call: Symbols, results: Sequence[Variable], symbols: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
     """``results`` at the arguments, with ``values`` for the other ``symbols`` that they depend on."""
     replace = dict(zip([*call.roots, *symbols], [*call.leaves, *values], strict=True))
     return replaced(results, replace)
 
 
-def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
+def refuse_no_tuples(primals: object, tangents: object, label: str) -> None:
     for name, values in (("primals", primals), ("tangents", tangents)):
         if not isinstance(values, list | tuple):
             raise LoopTypeError(
@@ -164,7 +167,9 @@ def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
             )
 
 
-def _with_tangents(primals: Any, tangents: Any, label: str) -> tuple[Symbols, list[Any]]:
+def _with_tangents(
+    primals: Sequence[Any], tangents: Sequence[Any], label: str
+) -> tuple[Symbols, list[Any]]:
     """The symbols of a call, differentiated along the arguments with a tangent; and the tangents."""
     refuse_no_tuples(primals, tangents, label)
     if len(primals) != len(tangents):

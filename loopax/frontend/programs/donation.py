@@ -17,7 +17,7 @@ from loopax.ir.program import Program
 Donated = tuple[int | str, ...]  # arguments by their numbers and names
 
 
-def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
+def donated_arguments(donate: Any, inputs: object = ()) -> Donated:
     """``donate`` as numbers and names of arguments; a variable becomes its number in ``inputs``.
 
     Raises `MissingInputError` if a variable is not among ``inputs``; `TypeError` if an entry is no
@@ -60,7 +60,7 @@ def donating_leaves(
     program: Program,
     arguments: Donated,
     fn: Callable[..., Any],
-    args: Any,
+    args: Sequence[object],
     kwargs: Mapping[str, Any],
 ) -> Program:
     """`donating` for a function ``fn`` whose arguments are pytrees, and each leaf is an input.

@@ -101,14 +101,18 @@ def read_linked(
 
 
 def read_variables(
-    inputs: Any, outputs: Any, updates: Any = None, givens: Any = None, name: str | None = None
+    inputs: object,
+    outputs: object,
+    updates: Any = None,
+    givens: Any = None,
+    name: str | None = None,
 ) -> Program:
     """The program of input variables (or `In`) and a pytree of outputs, as in ``pytensor.function``.
 
     Raises `MissingInputError` if the outputs need a variable that is not among the inputs;
     `TypeError` if something that should be a variable is not.
     """
-    arguments = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    arguments: list[Any] = list(inputs) if isinstance(inputs, Sequence) else [inputs]
     specs = [v if isinstance(v, In) else In(v) for v in map(_checked, arguments)]
     if len({id(s.variable) for s in specs}) < len(specs):
         names = [_name(s.variable) for s in specs]
@@ -158,16 +162,16 @@ def _container(spec: In) -> Any:
     return getattr(source, "container", source)
 
 
-def _is_shared(v: Any) -> TypeGuard[SharedVariable]:
+def _is_shared(v: object) -> TypeGuard[SharedVariable]:
     return isinstance(v, SharedVariable)
 
 
-def _default_updates(leaves: Any) -> bool:
+def _default_updates(leaves: Sequence[Variable]) -> bool:
     """Whether a shared variable in the graph updates itself, as the generators of RandomStream do."""
     return any(_is_shared(v) and v.default_update is not None for v in graph_inputs(leaves))
 
 
-def _checked(v: Any) -> Any:
+def _checked(v: object) -> Any:
     variable = v.variable if isinstance(v, In) else v
     if _is_shared(variable):
         raise TypeError(
@@ -195,7 +199,9 @@ def _as_variable(v: Any) -> Variable:
         ) from error
 
 
-def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
+def _refuse_missing(
+    specs: Sequence[In], leaves: Sequence[Variable], updates: Any, givens: Any
+) -> None:
     """Raise with the names of all missing inputs; PyTensor stops at the first."""
     pairs = givens.items() if isinstance(givens, dict) else (givens or ())
     replaced = {a for a, _ in pairs}
@@ -239,9 +245,9 @@ def _name(v: Variable) -> str:
     return v.name or str(v)
 
 
-def _first(leaves: Any) -> Any:
+def _first(leaves: Sequence[Any]) -> Any:
     return leaves[0]
 
 
-def _none(leaves: Any) -> None:
+def _none(leaves: object) -> None:
     return None
