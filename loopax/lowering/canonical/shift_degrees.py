@@ -45,7 +45,7 @@ class _Degree:
     ]  # the axis for each one of the variable; None for an axis of length 1
 
 
-def cancels(graph: FunctionGraph, m: Any) -> bool:
+def cancels(graph: FunctionGraph, m: Variable) -> bool:
     """Whether ``graph`` reads ``m``, and no derivative by it is other than zero."""
     axes = tuple(None if one else k for k, one in enumerate(m.type.broadcastable))
     degrees: dict[Variable, _Degree] = {m: _Degree("add", 1.0, axes)}

@@ -127,7 +127,7 @@ def _sink(graph: FunctionGraph, condition: Variable, reader: Apply) -> Apply:
     return new
 
 
-def _where(values: dict[Variable, Variable], v: Any) -> Variable:
+def _where(values: dict[Variable, Variable], v: Variable) -> Variable:
     """``v`` in a branch in which the conditionals have these ``values``; so is all behind an integer."""
     if v in values or str(getattr(v.type, "dtype", "")).startswith(("int", "uint")):
         (v,) = replaced([v], values)

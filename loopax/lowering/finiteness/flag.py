@@ -144,6 +144,6 @@ def _either(flags: Sequence[Any]) -> Any:
     return reduce(pt.or_, flags) if flags else _NO
 
 
-def _is_trace(v: Any) -> bool:
+def _is_trace(v: Variable) -> bool:
     op: Any = v.owner and v.owner.op
     return isinstance(op, Scan) and v.owner.outputs.index(v) >= op.n_states

@@ -49,7 +49,7 @@ class _Mark:
     """A leaf that is told from others."""
 
 
-def _paths(tree: Any, path: str) -> Iterator[tuple[Any, str]]:
+def _paths(tree: object, path: str) -> Iterator[tuple[Any, str]]:
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from _paths(value, f"{path}[{key!r}]")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import walk
 
@@ -65,7 +65,7 @@ def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     others = [node for node in body.nodes if node not in body.row_wise]
     read = [*outputs, *(v for node in others for v in node.inputs)]
 
-    def dear_inputs(v: Any) -> list[Any]:
+    def dear_inputs(v: Variable) -> list[Any]:
         inputs = [] if is_function(v.owner) else v.owner.inputs
         return [u for u in inputs if u in body.dear]
 

@@ -33,14 +33,14 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
-from loopax.ir.ops.calling_convention import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED, BodyArgs
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims, Length, unconditional_dims_of
@@ -243,7 +243,11 @@ def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
 
 
 def rows_outside(
-    args: Any, sequences: Sequence[Any], consts: Sequence[Any], n: Any, conditions: Conditions
+    args: BodyArgs,
+    sequences: Sequence[Any],
+    consts: Sequence[Any],
+    n: Variable,
+    conditions: Conditions,
 ) -> dict[Any, Any]:
     """The rows outside for ``args``, the inputs of a body with these sequences and constants."""
     outside = {args.i: pt.arange(n, dtype="int64")}

@@ -22,7 +22,7 @@ In the literature: loop fission.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
@@ -36,6 +36,9 @@ from loopax.lowering.fission.push_out import conditions_of, outside_of, rewrite_
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, is_small_product, largest
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, Y
+
+if TYPE_CHECKING:
+    from loopax.ir.ops.scan import Scan
 
 Key = tuple[str, int]  # a state "before" the step or "after" it
 
@@ -102,13 +105,13 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
     return pairs | row_traces(op, node, body, gone, outside, conditions)
 
 
-def _states_of(op: Any, atom: Atom) -> list[tuple[Any, Key]]:
+def _states_of(op: Scan, atom: Atom) -> list[tuple[Any, Key]]:
     """The variables of states that ``atom`` reads, and which they are."""
     before = [(op.args.states[k], ("before", k)) for k in atom.before]
     return [*before, *((op.outs.states[k], ("after", k)) for k in atom.after)]
 
 
-def _pays(op: Any, atom: Atom, body: RowWiseBody, emitted: set[Any]) -> bool:
+def _pays(op: Scan, atom: Atom, body: RowWiseBody, emitted: set[Any]) -> bool:
     y = op.outs.ys[atom.ys[0]]
     if y not in body or any(map(is_small_product, toposort([y]))):
         return False

@@ -27,12 +27,14 @@ In the literature: loop-invariant code motion.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors, toposort, walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
@@ -50,6 +52,9 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.redundancy.merge_inputs import Numbers
 
+if TYPE_CHECKING:
+    from loopax.ir.sizes.analysis import Dims
+
 
 def hoist_invariants(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph``, in place.
@@ -63,7 +68,7 @@ def hoist_invariants(graph: FunctionGraph) -> None:
             replace_outputs(graph, new, "hoist_invariants")
 
 
-def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
+def _hoisted(node: Apply, dims: Dims) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all again."""
     op: Any = node.op
     if op.options.truncate_gradient >= 0:
@@ -116,7 +121,13 @@ class _Invariants:
         Whether there is a step in every run.
     """
 
-    def __init__(self, nodes: Any, outputs: Any, consts: Any, always: bool) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Apply],
+        outputs: Iterable[Variable],
+        consts: Sequence[Variable],
+        always: bool,
+    ) -> None:
         self.nodes, self.outputs, self.always = list(nodes), outputs, always
         self.refused: set[Variable] = set()  # whose shape is not known from outside
         self.freed: set[Variable] = set()  # what is read by what leaves
@@ -141,7 +152,7 @@ class _Invariants:
             ):
                 self.guarded.add(node)
 
-    def is_guarded(self, v: Any) -> bool:
+    def is_guarded(self, v: Variable) -> bool:
         return v.owner in self.guarded
 
     def leave(self) -> list[Any]:
@@ -160,7 +171,7 @@ class _Invariants:
                 read.update(node.inputs)
         return leaving[::-1]  # in the order of the step
 
-    def _may_leave(self, v: Any) -> bool:
+    def _may_leave(self, v: Variable) -> bool:
         is_tensor = isinstance(v.type, DenseTensorType)
         if not is_tensor or v.owner in self.of_constants or _is_spread(v.owner):
             return False
@@ -171,7 +182,7 @@ class _Invariants:
         return v not in self.refused and v.type.dtype.startswith(("float", "complex"))
 
 
-def _has_open_length(op: Any) -> bool:
+def _has_open_length(op: Op) -> bool:
     if isinstance(op, Scan) and op.stops and op.n_ys:
         return True
     return isinstance(op, InnerGraphOp) and any(
@@ -225,7 +236,7 @@ class _Guard:
         outer = ScanArgs(pt.constant(1, dtype="int64"), [], [], self.operands)
         return [_plain(shape) for shape in trailing_shapes(step, outer)]
 
-    def bind(self, n_steps: Any, operands: list[Any]) -> list[Any]:
+    def bind(self, n_steps: Variable, operands: list[Any]) -> list[Any]:
         if not self.results:
             return []
         zeros: list[Any] = [
@@ -239,7 +250,7 @@ class _Guard:
 def _operands(results: list[Any], step: _Invariants) -> list[Any]:
     """Variables that the nodes under the guard read: constants, and tensors that are computed anyway."""
 
-    def is_operand(v: Any) -> bool:
+    def is_operand(v: Variable) -> bool:
         return v.owner is None or (
             step.own.get(v.owner) is Speculation.CHEAP
             and isinstance(v.type, DenseTensorType)
@@ -251,7 +262,7 @@ def _operands(results: list[Any], step: _Invariants) -> list[Any]:
     return [v for v in read if is_operand(v) and not isinstance(v, Constant)]
 
 
-def _plain(shape: Any) -> Any:
+def _plain(shape: Sequence[Variable]) -> Any:
     """``shape`` without its checks, None if it takes more than arithmetic."""
     if shape is None:
         return None
