@@ -16,6 +16,7 @@ from numba.core import cgutils, compiler, serialize
 from numba.core import config as numba_config
 from numba.core import ir as numba_ir
 from numba.core.analysis import compute_cfg_from_blocks, must_use_alloca
+from numba.core.base import BaseContext
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
@@ -23,18 +24,22 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.typing.templates import Signature
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
+    "BaseContext",
     "CFunc",
     "CompilerBase",
     "DefaultPassBuilder",
+    "Dispatcher",
     "FunctionIdentity",
     "JITCodeLibrary",
     "Lower",
@@ -43,6 +48,7 @@ __all__ = [
     "NullCache",
     "NumbaError",
     "PassManager",
+    "Signature",
     "call_xxgemm",
     "call_xxgemv",
     "cgutils",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pytensor.graph.basic import Variable
 
 from loopax.base.errors import LoopTypeError
 from loopax.base.extensions import required
@@ -16,9 +18,6 @@ from loopax.ir.derivatives import graph_derivatives
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.replace import replaced
-
-if TYPE_CHECKING:
-    from pytensor.graph.basic import Variable
 
 
 def jacobian(

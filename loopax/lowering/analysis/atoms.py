@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
@@ -19,9 +19,7 @@ from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
-
-if TYPE_CHECKING:
-    from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.scan import Scan
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
@@ -13,11 +13,9 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_dear_function
+from loopax.ir.ops.calling_convention import BodyArgs
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.fission.row_wise import is_row_wise, outputs_of_rows
-
-if TYPE_CHECKING:
-    from loopax.ir.ops.calling_convention import BodyArgs
 
 
 class Bulk(NamedTuple):

@@ -22,13 +22,14 @@ In the literature: loop fission.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.lowering.analysis.open_lengths import KnownLengths
@@ -36,9 +37,6 @@ from loopax.lowering.fission.push_out import conditions_of, outside_of, rewrite_
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, is_small_product, largest
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, Y
-
-if TYPE_CHECKING:
-    from loopax.ir.ops.scan import Scan
 
 Key = tuple[str, int]  # a state "before" the step or "after" it
 

@@ -28,7 +28,7 @@ In the literature: loop-invariant code motion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
@@ -47,13 +47,10 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import filled, trailing_shapes
-from loopax.ir.sizes import dims_of
+from loopax.ir.sizes import Dims, dims_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.redundancy.merge_inputs import Numbers
-
-if TYPE_CHECKING:
-    from loopax.ir.sizes.analysis import Dims
 
 
 def hoist_invariants(graph: FunctionGraph) -> None:

@@ -139,6 +139,7 @@ class Opaque:
 
 
 Value = Small | Array | Virtual
+EmittedValue = Value | Rows | Opaque  # of a variable of any type
 
 
 class Traits(TypedDict):
@@ -167,7 +168,7 @@ def small(elements: Any, dtype: str) -> Small:
     return Small(array, dtype)
 
 
-def shared(value: Any) -> Any:
+def shared(value: EmittedValue) -> Any:
     """Mark ``value`` as shared, for an inner graph that runs many times or beside other readers."""
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
