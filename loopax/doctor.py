@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -82,7 +82,7 @@ def _program() -> tuple[list[Any], list[Any]]:
     return [x], [final, pytensor.grad(final, x)]
 
 
-def _agrees(values: Any) -> None:
+def _agrees(values: Sequence[Any]) -> None:
     x = _X.astype(config.floatX)
     state, slope = 0.0, np.zeros_like(x)
     for k, one in enumerate(x):

@@ -15,6 +15,7 @@ from typing import (
     overload,
 )
 
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
@@ -31,6 +32,10 @@ M = TypeVar("M", "classmethod[Any, Any, Any]", "staticmethod[Any, Any]")
 BackendName: TypeAlias = Literal["jax", "numba"]
 # Variables, in pytrees. PyTensor does not say of what type most of its variables are.
 Inputs: TypeAlias = "Sequence[Any] | Mapping[Any, Any] | DataclassInstance"
+# Variables and what takes their places, as `pytensor.function` takes them.
+Replacements: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+# Inputs, their names or their numbers.
+Donate: TypeAlias = Variable | int | str | Iterable[Variable | int | str]
 
 
 class Model(Protocol):
@@ -38,7 +43,7 @@ class Model(Protocol):
 
     value_vars: Any
 
-    def logp(self, *args: Any, **kwargs: Any) -> Any: ...
+    def logp(self, *args: object, **kwargs: object) -> Any: ...
 
 
 class BuildOptions(TypedDict, total=False):
@@ -55,7 +60,7 @@ class BuildOptions(TypedDict, total=False):
 class Options(BuildOptions, total=False):
     """All but ``backend``, which says of what type the callable is."""
 
-    donate: Any
+    donate: Donate | None
     static_argnames: str | Sequence[str]
     broadcasting: Literal["strict", "numpy"]
     name: str | None
@@ -104,7 +109,7 @@ def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
 
 
-def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Donated:
+def donated_inputs(fn: object, donate: Donate | None, backend: str, jit: bool) -> frontend.Donated:
     """Inputs that ``donate`` names, by numbers and names, where there is one that can be given away."""
     inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
     asked = frontend.donated_arguments(donate, inputs)

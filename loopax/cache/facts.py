@@ -38,7 +38,7 @@ class Fact:
             folder.write(self._key, " ".join(map(str, numbers)).encode())
 
 
-def fact_of_graph(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> Fact:
+def fact_of_graph(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: object) -> Fact:
     """Numbers about the graph between ``inputs`` and ``outputs``.
 
     Parameters

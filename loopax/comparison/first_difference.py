@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,9 @@ def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Va
     return None
 
 
-def _copied(graph: Any, inputs: Any, outputs: Any) -> FunctionGraph:
+def _copied(
+    graph: FunctionGraph, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> FunctionGraph:
     memo: dict[Any, Any] = dict(zip(graph.inputs, inputs, strict=True))
     needed = set(ancestors(outputs, blockers=graph.inputs))
     for node in graph.toposort():

@@ -6,12 +6,13 @@ leads down from a box to each reader. Constants are written into the ops that re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.ir import Cond, Scan
 from loopax.ir.pformat import constant_as_text, op_as_text
@@ -64,7 +65,7 @@ def caption(op: Any) -> str:
     return f"{op}: {listed}"
 
 
-def drawing(op: Any) -> str | None:
+def drawing(op: Op) -> str | None:
     """The body of ``op`` as an SVG element; None where it has too many boxes."""
     boxes = _boxes(op)
     if len(boxes) > MOST_BOXES:
@@ -106,7 +107,7 @@ def _boxes(op: Any) -> list[_Box]:
     boxes: list[_Box] = []
     place: dict[Variable, int] = {}
 
-    def add(kind: str, label: str, title: str, operands: Any = ()) -> int:
+    def add(kind: str, label: str, title: str, operands: Sequence[Variable] = ()) -> int:
         arcs = [(place[v], str(v.type)) for v in operands if not isinstance(v, Constant)]
         boxes.append(_Box(kind, label, title, arcs))
         return len(boxes) - 1

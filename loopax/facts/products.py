@@ -51,7 +51,7 @@ class CoreNode(NamedTuple):
     outputs: Sequence[Any]
 
     @classmethod
-    def of(cls, node: Any) -> Any:
+    def of(cls, node: Apply) -> Any:
         return cls(node.op.core_op, node.inputs, node.outputs)
 
 

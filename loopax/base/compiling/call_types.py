@@ -30,7 +30,9 @@ class CallTypes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def resolve_function_type(self, function: Any, args: Any, keywords: Any) -> Any:
+    def resolve_function_type(
+        self, function: Any, args: Any, keywords: dict[str, types.Type]
+    ) -> Any:
         if _is_inner(function):
             args = map(types.unliteral, args)
         key = (function, tuple(args), tuple(sorted(dict(keywords).items())))

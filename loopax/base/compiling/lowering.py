@@ -22,6 +22,7 @@ from loopax.base.compiling.libraries import InnerLibrary
 from loopax.base.upstream.numba import (
     Lower,
     NativeLowering,
+    Signature,
     cgutils,
     compute_cfg_from_blocks,
     must_use_alloca,
@@ -54,7 +55,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
         self._indices = used_as_indices(self.func_ir.blocks)
         return super().lower_function_body()
 
-    def lower_assign(self, type_: Any, statement: Any) -> Any:
+    def lower_assign(self, type_: object, statement: Any) -> Any:
         value = super().lower_assign(type_, statement)
         # For an operator of integers Numba emits one instruction, whose type is that of the operands.
         if (
@@ -66,7 +67,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
         return value
 
     def lower_getitem(
-        self, type_: Any, expression: Any, array: Any, index: Any, signature: Any
+        self, type_: object, expression: object, array: object, index: object, signature: Signature
     ) -> Any:
         address = self._element(array, index, signature)
         if address is None:
@@ -77,7 +78,9 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
         )
         return self.context.cast(self.builder, element, signature.return_type, type_)
 
-    def lower_setitem(self, array: Any, index: Any, value: Any, signature: Any) -> Any:
+    def lower_setitem(
+        self, array: object, index: object, value: object, signature: Signature
+    ) -> Any:
         address = self._element(array, index, signature)
         declared, _, value_type = signature.args
         if address is None or not _is_number(value_type):
@@ -89,7 +92,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
             self.builder, declared.dtype, element, address, align=_alignment(declared)
         )
 
-    def _element(self, array: Any, index: Any, signature: Any) -> Any:
+    def _element(self, array: Any, index: object, signature: Signature) -> Any:
         """The address of an array's element at integer indices; None for any other expression."""
         declared, index_type = signature.args[:2]
         kinds = index_type.types if isinstance(index_type, types.BaseTuple) else (index_type,)
@@ -125,7 +128,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
             self.context, builder, data, shape, lengths("strides"), declared.layout, indices
         )
 
-    def _from_the_end(self, kind: Any, index: Any, n: Any) -> Any:
+    def _from_the_end(self, kind: Any, index: Any, n: object) -> Any:
         """The offset of an index, which counts from the end where it is below 0."""
         if not kind.signed:
             return self.context.cast(self.builder, index, kind, types.uintp)
@@ -228,7 +231,7 @@ def _index(statement: Any) -> Any:
     return None
 
 
-def _may_compute_index(statement: Any) -> bool:
+def _may_compute_index(statement: object) -> bool:
     if not isinstance(statement, numba_ir.Assign):
         return False
     value = statement.value
@@ -236,7 +239,7 @@ def _may_compute_index(statement: Any) -> bool:
     return is_tuple or isinstance(value, numba_ir.Var) or _is_arithmetic(value)
 
 
-def _is_arithmetic(value: Any) -> bool:
+def _is_arithmetic(value: object) -> bool:
     return (
         isinstance(value, numba_ir.Expr)
         and value.op in {"binop", "inplace_binop"}
@@ -244,7 +247,7 @@ def _is_arithmetic(value: Any) -> bool:
     )
 
 
-def _is_number(declared: Any) -> bool:
+def _is_number(declared: object) -> bool:
     return isinstance(declared, types.Number | types.Boolean)
 
 

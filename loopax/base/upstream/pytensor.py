@@ -98,7 +98,9 @@ class WithShapes:
 
     if _INFER_SHAPE_TAKES_FGRAPH:
 
-        def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        def infer_shape(
+            self, fgraph: FunctionGraph, node: Apply, shapes: Sequence[Any]
+        ) -> list[Any]:
             return self.shapes_of(node, shapes)
 
     else:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes import read_of
 
@@ -31,7 +32,7 @@ def batched_reads(
     return pairs
 
 
-def _reads(fgraph: FunctionGraph, batched: Variable, one: Any) -> list[tuple[Any, Any]]:
+def _reads(fgraph: FunctionGraph, batched: Variable, one: TensorVariable) -> list[tuple[Any, Any]]:
     n_batch = batched.type.ndim - one.type.ndim  # type: ignore[attr-defined]
     pairs: list[tuple[Any, Any]] = []
     for client, position in fgraph.clients.get(batched, ()):
