@@ -78,7 +78,7 @@ def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Va
     results = build(Program(copy, names, (), list))(*frame.inputs)
     for v, other in zip(watched, results, strict=True):
         if difference(frame.value(v), np.asarray(other)) > tolerance:
-            return v.owner, v, np.asarray(other)  # type: ignore[return-value]
+            return v.owner, v, np.asarray(other)
     return None
 
 

@@ -93,7 +93,7 @@ def _of_sum(node: Apply) -> Groups:
 
 
 def _axis(node: Apply) -> Any:
-    return node.op.axis  # type: ignore[attr-defined]
+    return node.op.axis
 
 
 def _may_be_empty(node: Apply) -> Errors:
@@ -120,9 +120,7 @@ register(
         _axis,
         _one(lambda op, axis: CumOp(axis=axis, mode=op.mode)),
         linear=lambda node: (
-            (frozenset({0}),)
-            if node.op.mode == "add" and is_float(node.outputs[0])  # type: ignore[attr-defined]
-            else ()
+            (frozenset({0}),) if node.op.mode == "add" and is_float(node.outputs[0]) else ()
         ),
     ),
 )

@@ -68,7 +68,7 @@ def _errors(node: Apply) -> Errors:
 
 def _agree(node: Apply) -> bool:
     """Whether the shapes of the inputs are known to fit one another."""
-    for lengths in zip(*(v.type.shape for v in node.inputs), strict=True):  # type: ignore[attr-defined]
+    for lengths in zip(*(v.type.shape for v in node.inputs), strict=True):
         others = [n for n in lengths if n != 1]
         if len(others) > 1 and (None in others or len(set(others)) > 1):
             variables = [v for v, n in zip(node.inputs, lengths, strict=True) if n != 1]

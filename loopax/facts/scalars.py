@@ -35,7 +35,7 @@ def register_scalar(op_class: type, facts: ScalarFacts) -> None:
 
 def scalar_facts(op: Op) -> ScalarFacts | None:
     """The record of a scalar op; None where it is a user's without one, or composed of others."""
-    return _facts_of_class(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
+    return _facts_of_class(type(op))
 
 
 @cache
@@ -117,7 +117,7 @@ def _by_no_zero(node: Apply) -> bool:
 
 
 def _widens(node: Apply) -> bool:
-    before, after = (str(v.type.dtype) for v in (node.inputs[0], node.outputs[0]))  # type: ignore[attr-defined]
+    before, after = (str(v.type.dtype) for v in (node.inputs[0], node.outputs[0]))
     return is_float(node.outputs[0]) or after == "bool" or np.can_cast(before, after)
 
 

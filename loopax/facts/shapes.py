@@ -136,7 +136,7 @@ register(SpecifyShape, OpFacts(structure=Structure.MOVES, axes=leading_axes(0), 
 
 
 def _pieces(node: Apply) -> tuple[frozenset[int], ...]:
-    pieces = joined_by(node.op, node.inputs)  # type: ignore[arg-type]
+    pieces = joined_by(node.op, node.inputs)
     n = len(node.inputs)
     return (frozenset(range(n - len(pieces), n)),)
 
@@ -146,7 +146,7 @@ def _beside_the_axis(node: Apply) -> Axes | None:
     if axis is None:
         return None
     own = tuple(None if k == axis else k for k in range(ndim_of(node.outputs[0])))
-    n = len(node.inputs) - len(joined_by(node.op, node.inputs))  # type: ignore[arg-type]
+    n = len(node.inputs) - len(joined_by(node.op, node.inputs))
     return [own if k >= n else (None,) * len(own) for k in range(len(node.inputs))]
 
 
@@ -154,7 +154,7 @@ def _joined_behind(node: Apply, n: int) -> Any:
     axis = axis_of(node)
     if axis is None or axis + n < 0:
         return None
-    return lambda *inputs: join(axis + n, *joined_by(node.op, inputs))  # type: ignore[arg-type]
+    return lambda *inputs: join(axis + n, *joined_by(node.op, inputs))
 
 
 register(

@@ -70,7 +70,7 @@ class OpenLoop:
     @classmethod
     def of(cls, node: Apply) -> OpenLoop:
         """The loop of ``node``, with a copy of its body."""
-        return cls.on(node, node.op.unfrozen())  # type: ignore[attr-defined]
+        return cls.on(node, node.op.unfrozen())
 
     @classmethod
     def on(cls, node: Apply, body: AbstractFunctionGraph) -> OpenLoop:

@@ -33,7 +33,7 @@ def batched_reads(
 
 
 def _reads(fgraph: FunctionGraph, batched: Variable, one: TensorVariable) -> list[tuple[Any, Any]]:
-    n_batch = batched.type.ndim - one.type.ndim  # type: ignore[attr-defined]
+    n_batch = batched.type.ndim - one.type.ndim
     pairs: list[tuple[Any, Any]] = []
     for client, position in fgraph.clients.get(batched, ()):
         read = None if position else read_of(client)

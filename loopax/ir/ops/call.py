@@ -75,7 +75,7 @@ class Call(CompiledBodies):
         return Apply(self, operands, [v.type() for v in self.fgraph.outputs])
 
     @property
-    def steps(self) -> list[Step]:  # type: ignore[override]
+    def steps(self) -> list[Step]:
         """The body, run node by node: compiling its few nodes takes longer."""
         return [partial(perform_nodes, self.fgraph)]
 

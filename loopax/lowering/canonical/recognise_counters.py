@@ -42,7 +42,7 @@ def recognise_counters(graph: FunctionGraph) -> None:
 
 
 def _counts(node: Apply) -> bool:
-    loop = OpenLoop.on(node, node.op.fgraph)  # type: ignore[attr-defined]
+    loop = OpenLoop.on(node, node.op.fgraph)
     return any(_increment(s) is not None for s in loop.states) or any(
         _affine(r) is not None for r in loop.rows
     )

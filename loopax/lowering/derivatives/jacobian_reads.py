@@ -113,7 +113,7 @@ def _diagonal(v: Variable) -> Any:
     if block is None:
         return None
     node, i, j = block
-    x = node.inputs[node.op.wrt[j]]  # type: ignore[attr-defined]
+    x = node.inputs[node.op.wrt[j]]
     colour = _colours(node, i, j)
     if colour is not None and colour.max(initial=-1) + 1 < len(colour):
         seeds = np.zeros((colour.max(initial=-1) + 1, len(colour)), dtype=x.type.dtype)
@@ -124,7 +124,7 @@ def _diagonal(v: Variable) -> Any:
     inner = [v.type() for v in node.inputs]
     at = node.op.make_node(*inner)
     k = pt.lscalar("k")
-    tangent = pt.zeros_like(inner[node.op.wrt[j]])[k].set(1)  # type: ignore[attr-defined]
+    tangent = pt.zeros_like(inner[node.op.wrt[j]])[k].set(1)
     body = BodyArgs(k, [], [], inner)
     loop = Scan.from_body(body, BodyOuts([], [_pushed(at, i, j, tangent)[k]]))
     return loop.bind(ScanArgs(x.shape[0], [], [], list(node.inputs)))[0]

@@ -57,7 +57,7 @@ def _share(graph: FunctionGraph) -> None:
             groups[type(node.op), node.op.fgraph, tuple(node.inputs)].append(node)
     for nodes in groups.values():
         op: Any = nodes[0].op
-        wrt = sorted({k for node in nodes for k in node.op.wrt})  # type: ignore[attr-defined]
+        wrt = sorted({k for node in nodes for k in node.op.wrt})
         if len(nodes) == 1:
             continue
         new = op.with_wrt(wrt).make_node(*nodes[0].inputs).outputs

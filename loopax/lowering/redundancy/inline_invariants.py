@@ -136,7 +136,7 @@ class _Ports:
     def __init__(self, graph: FunctionGraph, node: Apply, within: Dims, without: Dims) -> None:
         self.graph, self.node = graph, node
         self.within, self.without = within, without
-        self.is_cut = node.op.options.truncate_gradient >= 0  # type: ignore[attr-defined]
+        self.is_cut = node.op.options.truncate_gradient >= 0
 
     def changes(self, loop: OpenLoop) -> list[Callable[[OpenLoop], dict[Any, Any]]]:
         """All of one kind, so that none changes what another was found by.
@@ -151,7 +151,7 @@ class _Ports:
     @cached_property
     def lengths_hold(self) -> bool:
         """Whether `check_lengths` has nothing to raise, in any run."""
-        operands = self.node.op.split_inputs(self.node.inputs)  # type: ignore[attr-defined]
+        operands = self.node.op.split_inputs(self.node.inputs)
         n = self.without.value(operands.n_steps)
         return (
             n.constant != UNBOUNDED

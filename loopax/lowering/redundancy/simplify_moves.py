@@ -46,7 +46,7 @@ def _simpler(node: Apply) -> Any:
 
 
 def _dimshuffle(node: Apply) -> Any:
-    x, order = node.inputs[0], list(node.op.new_order)  # type: ignore[attr-defined]
+    x, order = node.inputs[0], list(node.op.new_order)
     is_idle = unshuffled(x) is not x or order == list(range(x.type.ndim))
     return shuffled(x, order) if is_idle else None
 

@@ -115,9 +115,7 @@ def _added_up(node: Apply, x: Variable, loop: Apply) -> Any:
     total = TensorType(dtype, term.type.shape)()
     body = BodyOuts([total + term.astype(dtype)], [])
     adding = Scan.from_body(
-        BodyArgs(INDEX_TYPE(), [row], [total], []),
-        body,
-        loop.op.options._replace(name="sum"),  # type: ignore[attr-defined]
+        BodyArgs(INDEX_TYPE(), [row], [total], []), body, loop.op.options._replace(name="sum")
     )
     start = pt.constant(np.zeros(term.type.shape, dtype))
     final: Any = adding.bind(ScanArgs(loop.inputs[0], [x], [start], []))[0]
