@@ -15,7 +15,7 @@ from pytensor.graph.basic import Variable
 from loopax.base.errors import NonFiniteError, StatefulFunctionError
 from loopax.base.lock import TRACING
 from loopax.builders import Builder
-from loopax.calling import ProgramFunction, TracedFunction
+from loopax.calling import BackendFunction, ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten, match_prefix
 from loopax.frontend.programs.program_transforms import batched_types, transformed
@@ -69,7 +69,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
     return lazy
 
 
-def by_backend(f: Any, transform: Callable[..., Any], **options: object) -> Any:
+def by_backend(f: BackendFunction, transform: Callable[..., Any], **options: object) -> Any:
     """``transform(f, **options)`` by the backend of ``f``, or of its program, rebuilt as a graph."""
     f = f.whole if isinstance(f, InChunks) else f
     own = f.backend.transformations.get(transform.__name__)
@@ -100,7 +100,7 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
         return Builder(f.backend, f.options)(transformed(program, of_variables, types))
 
 
-def program_of(f: Any) -> Any:
+def program_of(f: BackendFunction) -> Any:
     """The program of ``f``, which updates nothing.
 
     Raises `StatefulFunctionError` if it updates something; `TypeError` if JAX has made ``f``.
@@ -131,7 +131,7 @@ def made_once(f: object, key: Hashable, make: Callable[[], Any]) -> Any:
     return made[key]
 
 
-def at_lengths(f: Any, of_variables: Transform, key: Hashable) -> Callable[..., Any]:
+def at_lengths(f: BackendFunction, of_variables: Transform, key: Hashable) -> Callable[..., Any]:
     """`rebuilt` for each call with the lengths of its arguments, where the result depends on them."""
 
     @wraps(of_variables(lambda *args: None), updated=())

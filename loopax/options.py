@@ -15,7 +15,6 @@ from typing import (
     overload,
 )
 
-from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
@@ -32,10 +31,6 @@ M = TypeVar("M", "classmethod[Any, Any, Any]", "staticmethod[Any, Any]")
 BackendName: TypeAlias = Literal["jax", "numba"]
 # Variables, in pytrees. PyTensor does not say of what type most of its variables are.
 Inputs: TypeAlias = "Sequence[Any] | Mapping[Any, Any] | DataclassInstance"
-# Variables and what takes their places, as `pytensor.function` takes them.
-Replacements: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
-# Inputs, their names or their numbers.
-Donate: TypeAlias = Variable | int | str | Iterable[Variable | int | str]
 
 
 class Model(Protocol):
@@ -60,7 +55,7 @@ class BuildOptions(TypedDict, total=False):
 class Options(BuildOptions, total=False):
     """All but ``backend``, which says of what type the callable is."""
 
-    donate: Donate | None
+    donate: frontend.Donate | None
     static_argnames: str | Sequence[str]
     broadcasting: Literal["strict", "numpy"]
     name: str | None
@@ -109,7 +104,9 @@ def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
 
 
-def donated_inputs(fn: object, donate: Donate | None, backend: str, jit: bool) -> frontend.Donated:
+def donated_inputs(
+    fn: object, donate: frontend.Donate | None, backend: str, jit: bool
+) -> frontend.Donated:
     """Inputs that ``donate`` names, by numbers and names, where there is one that can be given away."""
     inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
     asked = frontend.donated_arguments(donate, inputs)

@@ -21,14 +21,12 @@ from loopax.options import (
     BackendName,
     BuildOptions,
     Decorator,
-    Donate,
     Inputs,
     JaxDecorator,
     M,
     Model,
     Options,
     P,
-    Replacements,
     donated_inputs,
     refuse_options,
 )
@@ -49,8 +47,8 @@ def jaxify(
     fn: Inputs | Function | FunctionGraph,
     outputs: object = None,
     *,
-    updates: Replacements | None = None,
-    givens: Replacements | None = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     backend: Literal["jax"] = "jax",
     **options: Unpack[Options],
 ) -> JaxFunction: ...
@@ -59,8 +57,8 @@ def jaxify(
     fn: Inputs | Function | FunctionGraph,
     outputs: object = None,
     *,
-    updates: Replacements | None = None,
-    givens: Replacements | None = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     backend: Literal["numba"],
     **options: Unpack[Options],
 ) -> NumbaFunction: ...
@@ -86,8 +84,8 @@ def jaxify(
     fn: Any = _NOTHING,
     outputs: object = None,
     *,
-    updates: Replacements | None = None,
-    givens: Replacements | None = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     backend: str = DEFAULT,
     jit: bool = True,
     on_missing: str = "callback",
@@ -95,7 +93,7 @@ def jaxify(
     loops: str | None = None,
     parallel: bool | str = "auto",
     optimize: str | None = None,
-    donate: Donate | None = None,
+    donate: frontend.Donate | None = None,
     static_argnames: str | Sequence[str] = (),
     broadcasting: str = "strict",
     name: str | None = None,
@@ -302,8 +300,8 @@ def is_pymc_model(fn: object) -> bool:
 def read(
     fn: object,
     outputs: object = None,
-    updates: Replacements | None = None,
-    givens: Replacements | None = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     name: str | None = None,
 ) -> Program:
     """The `Program` of what `jaxify` takes, except for a Python function, which needs arguments."""
@@ -316,8 +314,8 @@ def read(
 def _read(
     fn: Any,
     outputs: object,
-    updates: Replacements | None,
-    givens: Replacements | None,
+    updates: frontend.Replacements | None,
+    givens: frontend.Replacements | None,
     name: str | None,
 ) -> Program:
     if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):

@@ -32,7 +32,7 @@ class Access(NamedTuple):
         return all(entry == slice(None) for entry in self.rest)
 
 
-def access_of(node: Any) -> Access:
+def access_of(node: Apply) -> Access:
     """The read or write of ``node``, a Subtensor or an IncSubtensor."""
     op = node.op
     entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
@@ -55,5 +55,6 @@ def static_places(entry: slice, n: int) -> range | None:
 
 def read_of(node: Apply | None) -> Access | None:
     """The read of ``node``, if it is a Subtensor, else None."""
-    is_read = node is not None and isinstance(node.op, Subtensor)
-    return access_of(node) if is_read else None
+    if node is None or not isinstance(node.op, Subtensor):
+        return None
+    return access_of(node)

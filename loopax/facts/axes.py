@@ -75,7 +75,7 @@ register(
 # -- reductions --------------------------------------------------------------------------------------
 
 
-def raises_of_nothing(op: Any) -> bool:
+def raises_of_nothing(op: CAReduce) -> bool:
     """Whether the reduction of no elements is an error: the extremes without ``initial`` (PyTensor 3.3)."""
     is_extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
     return is_extreme and not getattr(op, "initial", False)

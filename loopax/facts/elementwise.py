@@ -14,7 +14,7 @@ from loopax.facts.record import Errors, Groups, OpFacts, Structure, Work, regist
 from loopax.facts.scalars import is_dear, is_float, linear_groups, scalar_facts, zero_groups
 
 
-def scalar_op_of(op: Any) -> Any:
+def scalar_op_of(op: object) -> Any:
     """The function that ``op`` applies to each element; None where it is no elementwise op.
 
     >>> import pytensor.scalar as ps, pytensor.tensor as pt

@@ -149,7 +149,7 @@ def _batched(op: Op, node: Apply, *inputs: Variable) -> Any:
     return results if isinstance(results, list | tuple) else [results]
 
 
-def facts_of(op: Any) -> OpFacts:
+def facts_of(op: object) -> OpFacts:
     """The record of ``op``; `UNKNOWN` where it has none."""
     return _record_of(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import forks_wait_for
 from loopax.base.status_line import waiting
 from loopax.base.uninterrupted import uninterrupted
 from loopax.base.upstream.numba import Dispatcher, global_compiler_lock, llvm_ffi
+
+if TYPE_CHECKING:
+    from numba import types
 
 # The locks of Numba and LLVM, in the order in which a compilation takes them. A fork waits until they
 # are free, as for the locks of `logging`: a child with a half-changed copy of LLVM aborts, or hangs.
@@ -32,7 +35,7 @@ def with_status(dispatcher: Dispatcher) -> Any:
     compile_, function = dispatcher.compile, dispatcher.py_func
 
     @wraps(compile_)
-    def compile_and_say(signature: object) -> Any:
+    def compile_and_say(signature: tuple[types.Type, ...]) -> Any:
         with compilation_of(function):
             if global_compiler_lock.is_locked():  # by this thread, which compiles a caller
                 return compile_(signature)

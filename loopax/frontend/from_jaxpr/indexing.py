@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Windows:
 
 def windows_at(
     x: TensorVariable,
-    indices: Any,
+    indices: TensorVariable,
     mapped: Sequence[int],
     sizes: Sequence[int],
     batching: Sequence[tuple[int, int]],
@@ -122,7 +122,7 @@ def windows_at(
     lengths, batch = x.type.shape, indices.type.shape[:-1]
     start_arrays = [indices[..., j] for j in range(len(mapped))]
     is_known = isinstance(indices, Constant)
-    if is_known:
+    if isinstance(indices, Constant):
         start_arrays = [
             pt.constant(np.ascontiguousarray(indices.data[..., j])) for j in range(len(mapped))
         ]
@@ -172,12 +172,12 @@ def full_index(p: Windows, lengths: Sequence[int]) -> tuple[list[int], list[int]
 
 
 @rule("gather")
-def _gather(eqn: Any, x: TensorVariable, indices: TensorVariable) -> Any:
+def _gather(eqn: JaxprEqn, x: TensorVariable, indices: TensorVariable) -> Any:
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batching = [
         *zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
     ]
-    shape = eqn.outvars[0].aval.shape
+    shape = out_aval(eqn).shape
     if 0 in (*shape, *x.type.shape):
         raise refuse(eqn, "empty arrays")
     p = windows_at(x, indices, numbers.start_index_map, sizes, batching)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST_SHIFTED = 8
 
 
-def _shift_count(n: Any) -> int | None:
+def _shift_count(n: Variable) -> int | None:
     """The number of bits by which all elements are shifted; None where it is not one constant."""
     while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
         n = n.owner.inputs[0]
@@ -99,7 +99,7 @@ def _shift_right_arithmetic(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable)
     return x // np.array(2**count, dtype=x.type.dtype) if count else x
 
 
-def _sign_bit(eqn: JaxprEqn, bits: FloatBits, n: TensorVariable | int) -> Any:
+def _sign_bit(eqn: JaxprEqn, bits: FloatBits, n: TensorVariable) -> Any:
     """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
     x: Any = bits.x
     if isinstance(n, FloatBits) or _shift_count(n) != _bits(x) - 1:

@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.jax import JaxprEqn, implementation_jaxpr, threefry_jaxpr
-from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
+from loopax.frontend.from_jaxpr.reading import inner_graph, out_dtype, refuse, rule
 from loopax.ir.ops.threefry import threefry
 
 
@@ -45,10 +45,11 @@ def _same_integers(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 
 @rule("random_bits", "random_split", "random_fold_in", "random_seed", keys=True)
-def _key_function(eqn: Any, *inputs: TensorVariable) -> Any:
+def _key_function(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     """JAX's own function of a key's integers, over all keys."""
-    name, aval = eqn.primitive.name, eqn.invars[0].aval
-    if name == "random_seed" and str(eqn.outvars[0].aval.dtype) != "key<fry>":
+    name = eqn.primitive.name
+    aval: Any = eqn.invars[0].aval
+    if name == "random_seed" and out_dtype(eqn) != "key<fry>":
         raise refuse(eqn, "keys of another type")
     types = [(v.type.shape, v.type.dtype) for v in inputs]
     return inner_graph(threefry_jaxpr(name, eqn.params, types, len(aval.shape)), inputs)

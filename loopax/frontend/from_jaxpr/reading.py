@@ -19,7 +19,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.jax import JaxprEqn, Literal
+from loopax.base.upstream.jax import JaxprEqn, Literal, Var
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -144,7 +144,7 @@ def _read_equations(
     return values
 
 
-def _is_key(atom: Any) -> bool:
+def _is_key(atom: Var | Literal) -> bool:
     return str(getattr(atom.aval, "dtype", "")).startswith("key")
 
 
@@ -185,9 +185,14 @@ def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> l
     return outs
 
 
-def out_dtype(eqn: Any) -> str:
+def out_aval(eqn: JaxprEqn) -> Any:
+    """The shape and dtype of the one output of an equation, which JAX's annotations do not have."""
+    return eqn.outvars[0].aval
+
+
+def out_dtype(eqn: JaxprEqn) -> str:
     """The dtype of the one output of an equation."""
-    return str(eqn.outvars[0].aval.dtype)
+    return str(out_aval(eqn).dtype)
 
 
 def refuse(eqn: JaxprEqn, why: str) -> NotImportable:

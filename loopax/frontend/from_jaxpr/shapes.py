@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.graph.type import Type
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule, tensor_type
+from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule, tensor_type
 
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
@@ -115,9 +115,9 @@ def _stack(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
 
 
 @rule("empty", "empty2")
-def _empty(eqn: Any) -> Any:
+def _empty(eqn: JaxprEqn) -> Any:
     """An array whose elements nobody reads: zeros."""
-    aval = eqn.outvars[0].aval
+    aval = out_aval(eqn)
     return pt.zeros(aval.shape, dtype=str(aval.dtype))
 
 
@@ -132,9 +132,9 @@ def _iota(eqn: JaxprEqn, *dynamic: Type) -> Any:
 
 
 @rule("pad")
-def _pad(eqn: Any, x: TensorVariable, value: TensorVariable) -> Any:
+def _pad(eqn: JaxprEqn, x: TensorVariable, value: TensorVariable) -> Any:
     """A write into an array of the padding value; a negative padding cuts elements off."""
-    shape = eqn.outvars[0].aval.shape
+    shape = out_aval(eqn).shape
     source, target = [], []
     for n, (low, high, inner) in zip(x.type.shape, eqn.params["padding_config"], strict=True):
         low, high, step = int(low), int(high), int(inner) + 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from pytensor.compile.executor import Function
 from pytensor.compile.io import In
@@ -100,11 +100,15 @@ def read_linked(
     return program, [cells[k] for k in argument_positions]
 
 
+# Variables and what takes their places, as `pytensor.function` takes them.
+Replacements: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+
+
 def read_variables(
     inputs: object,
     outputs: object,
-    updates: Any = None,
-    givens: Any = None,
+    updates: Replacements | None = None,
+    givens: Replacements | None = None,
     name: str | None = None,
 ) -> Program:
     """The program of input variables (or `In`) and a pytree of outputs, as in ``pytensor.function``.
@@ -135,10 +139,10 @@ def read_variables(
         ]
     arguments = [w for w in wrapped if not _reads_shared(w)]
     shared_specs = [w for w in wrapped if _reads_shared(w)]
-    updates = tuple(k for k, w in enumerate(shared_specs) if w.update is not None)
+    updated = tuple(k for k, w in enumerate(shared_specs) if w.update is not None)
     graph = FunctionGraph(
         [w.variable for w in [*arguments, *shared_specs]],
-        [*leaves, *(shared_specs[k].update for k in updates)],
+        [*leaves, *(shared_specs[k].update for k in updated)],
         clone=True,
     )
     n = len(arguments)
@@ -148,7 +152,7 @@ def read_variables(
         for v, w in zip(graph.inputs[n:], shared_specs, strict=True)
     ]
     return Program(
-        graph, tuple(ins), tuple(shared), tree.build, name=name or "program", updates=updates
+        graph, tuple(ins), tuple(shared), tree.build, name=name or "program", updates=updated
     )
 
 
@@ -200,7 +204,10 @@ def _as_variable(v: Any) -> Variable:
 
 
 def _refuse_missing(
-    specs: Sequence[In], leaves: Sequence[Variable], updates: Any, givens: Any
+    specs: Sequence[In],
+    leaves: Sequence[Variable],
+    updates: Replacements | None,
+    givens: Replacements | None,
 ) -> None:
     """Raise with the names of all missing inputs; PyTensor stops at the first."""
     pairs = givens.items() if isinstance(givens, dict) else (givens or ())

@@ -17,7 +17,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
-from loopax.base.upstream.numba import cgutils
+from loopax.base.upstream.numba import cgutils, ir
 from loopax.numba_backend.emit.expressions import Expr, call
 from loopax.numba_backend.emit.opaque import native, numba_type
 
@@ -85,7 +85,7 @@ def _type_of_leaves(x: Leaves, context: object) -> LeavesType:
 
 
 @unbox(LeavesType)
-def _unbox_leaves(declared: LeavesType, x: object, c: Any) -> NativeValue:
+def _unbox_leaves(declared: LeavesType, x: ir.Value, c: Any) -> NativeValue:
     items = c.pyapi.object_getattr_string(x, "items")
     inner = c.unbox(declared.items, items)
     struct = cgutils.create_struct_proxy(declared)(c.context, c.builder)

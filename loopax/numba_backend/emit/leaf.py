@@ -41,7 +41,7 @@ def conversion(op: Op, node: Apply) -> tuple[Any, str | None] | None:
     return function, conversion_key(node, key)
 
 
-def converts_scalar(op: Op, node: Apply) -> bool:
+def converts_scalar(op: ScalarOp, node: Apply) -> bool:
     """Whether PyTensor has a native function for a scalar op, and for all ops inside of a composite.
 
     ``node`` applies the op to scalars, or elementwise to tensors.

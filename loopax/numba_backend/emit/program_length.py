@@ -120,7 +120,7 @@ class _Count:
         ]
 
     def node_lines(
-        self, op: Any, ins: Sequence[Any], outs: Sequence[Lengths], own: int, n_read: Sequence[int]
+        self, op: Op, ins: Sequence[Any], outs: Sequence[Lengths], own: int, n_read: Sequence[int]
     ) -> int:
         if isinstance(op, Scan | Cond):
             stored = outs if isinstance(op, Cond) else outs[: op.n_states]

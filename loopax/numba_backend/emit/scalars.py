@@ -13,8 +13,8 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.loop import ScalarLoop
 
 from loopax.facts.scalars import cycles
@@ -29,7 +29,7 @@ from loopax.numba_backend.emit.schedule import folded, ready
 _NATURAL = REAL | {"int64"}
 
 
-def emit_scalar(emit: Emitter, op: Op, operands: Sequence[Expr], node: Apply) -> list[Expr]:
+def emit_scalar(emit: Emitter, op: ScalarOp, operands: Sequence[Expr], node: Apply) -> list[Expr]:
     """Write a scalar op in the dtypes of ``node`` (scalar or tensor); returns its outputs."""
     dtypes = [v.type.dtype for v in node.inputs]
     outs = [v.type.dtype for v in node.outputs]
@@ -67,7 +67,7 @@ def emit_scalar(emit: Emitter, op: Op, operands: Sequence[Expr], node: Apply) ->
     return [emit.temp(value.astype(outs[0]))]
 
 
-def has_expression(op: Op, node: Apply) -> bool:
+def has_expression(op: ScalarOp, node: Apply) -> bool:
     """Whether a scalar op has an expression in the dtypes of ``node``."""
     operands = [local(f"x{k}") for k in range(len(node.inputs))]
     dtypes = [v.type.dtype for v in node.inputs]
@@ -80,7 +80,11 @@ def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
 
 
 def _by_pytensor(
-    emit: Emitter, op: Op, operands: Sequence[Expr], dtypes: Sequence[str], outs: Sequence[str]
+    emit: Emitter,
+    op: ScalarOp,
+    operands: Sequence[Expr],
+    dtypes: Sequence[str],
+    outs: Sequence[str],
 ) -> list[Expr]:
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
     native, key = numba_funcify_and_cache_key(op, node=node)

@@ -80,7 +80,7 @@ def same(site: Site, x: Value) -> Any:
 
 
 @rule(SpecifyShape)
-def specify_shape(site: Site, x: Value | Opaque, *dims: Any) -> Any:
+def specify_shape(site: Site, x: Value | Opaque, *dims: Value | None) -> Any:
     if isinstance(x, Opaque):
         return leaf(site, x, *dims)
     emit = site.emit
