@@ -15,7 +15,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
-from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.leaves import variables_of
@@ -114,7 +113,7 @@ def _check_lengths(mapped: dict[str, Any]) -> None:
         )
 
 
-def _first(x: TensorVariable, axis: int, name: str) -> Any:
+def _first(x: Any, axis: int, name: str) -> Any:
     """``x`` with its mapped axis in front."""
     ndim = getattr(x.type, "ndim", None)
     if ndim is None:

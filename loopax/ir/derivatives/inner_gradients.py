@@ -37,7 +37,7 @@ def is_list_of_floats(v: Variable) -> bool:
     return element is not v.type and getattr(element, "dtype", "") in _FLOATS
 
 
-def is_connected(cotangent: Variable) -> bool:
+def is_connected(cotangent: Variable | None) -> bool:
     """Whether a cotangent, or tangent, is known and connected."""
     return cotangent is not None and not isinstance(cotangent.type, DisconnectedType | NullType)
 

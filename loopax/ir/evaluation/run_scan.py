@@ -60,7 +60,7 @@ def row_count(x: Any) -> Any:
     return x.shape[0] if hasattr(x, "shape") else len(x)
 
 
-def check_lengths(scan: ScanGrammar, n_steps: int | np.ndarray, sequences: Sequence[Any]) -> None:
+def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> None:
     """Raise ValueError unless ``n_steps >= 0`` and every sequence has that many rows."""
     if n_steps < 0:
         raise ValueError(f"{scan} got {n_steps} steps, but a loop takes 0 or more.")

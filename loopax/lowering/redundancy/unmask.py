@@ -87,7 +87,7 @@ class _Mask:
     ``cond`` is the one node that asks for it, ``counts`` are the states that count the other steps.
     """
 
-    def __init__(self, done: object, cond: Apply) -> None:
+    def __init__(self, done: Variable, cond: Apply) -> None:
         op: Any = cond.op
         self.done, self.cond = done, cond
         self.counts: list[State] = []
@@ -95,7 +95,7 @@ class _Mask:
         self._zeros = Zeros(lambda v: False)
 
     @classmethod
-    def of(cls, loop: OpenLoop, done: object) -> _Mask | None:
+    def of(cls, loop: OpenLoop, done: Variable) -> _Mask | None:
         """The mask ``done``, a state or a row of ``loop``, if it is one."""
         terms = {v for out in loop.outputs() for v in (out, *_terms(out))}
         conds = {
@@ -242,7 +242,7 @@ def _shape(asked: Apply, new: dict[Any, Any], bound: TensorVariable) -> Any:
 
 
 def _shortened(
-    loop: OpenLoop, mask: _Mask, new: dict[Any, Any], n_done: Variable, bound: object
+    loop: OpenLoop, mask: _Mask, new: dict[Any, Any], n_done: Variable, bound: TensorVariable
 ) -> dict[Any, Any]:
     """The loop back, over ``n_done`` steps: its old outputs -> the new ones."""
     mask.lift(loop)

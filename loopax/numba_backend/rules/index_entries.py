@@ -9,7 +9,7 @@ from typing import Any
 from loopax.base.upstream.pytensor import indices_from_subtensor
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr
-from loopax.numba_backend.emit.values import Small, Value
+from loopax.numba_backend.emit.values import Value
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def entries_of(site: Site, x: Value, values: Sequence[Value]) -> list[Entry]:
     ]
 
 
-def _integer(emit: Emitter, entry: Small, n: Dim) -> Entry:
+def _integer(emit: Emitter, entry: Value, n: Dim) -> Entry:
     k = read_entry(emit, entry)
     if isinstance(k, int) and isinstance(n, int):
         if not -n <= k < n:

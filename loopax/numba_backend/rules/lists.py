@@ -130,7 +130,7 @@ def list_length(site: Site, rows: Rows | Opaque) -> Value:
 
 
 @rule(GetItem)
-def item(site: Site, rows: Rows | Opaque, i: Value | Opaque) -> Any:
+def item(site: Site, rows: Rows | Opaque, i: Value | Opaque | slice) -> Any:
     emit = site.emit
     if not isinstance(i, Value):
         part = as_argument(emit, i, site.node.inputs[1])

@@ -250,7 +250,7 @@ READS_ONCE[Join] = lambda node, position: True
 
 
 @rule(Split)
-def split(site: Site, x: Value, *inputs: Small) -> Any:
+def split(site: Site, x: Value, *inputs: Any) -> Any:
     emit, sizes = site.emit, inputs[-1]
     axis = getattr(site.op, "axis", None)
     axis = as_dim(emit.scalar(inputs[0])) if axis is None else axis

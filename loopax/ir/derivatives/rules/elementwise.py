@@ -82,10 +82,7 @@ _SLOPES: dict[type, _Slopes] = {
 
 @pullback_of.register(Elemwise)
 def _pullback(
-    op: Elemwise,
-    inputs: Sequence[Variable],
-    outputs: Sequence[Variable],
-    cotangents: Sequence[TensorVariable],
+    op: Elemwise, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Any]
 ) -> Any:
     if isinstance(op.scalar_op, ScalarLoop):
         return _pull_back_loop(op, inputs, cotangents)
@@ -116,9 +113,7 @@ def _pull_back_polar(inputs: Sequence[Any], g: Variable) -> list[Any]:
     return [summed(by_r, r), summed(by_angle, angle)]
 
 
-def _pull_back_loop(
-    op: Elemwise, inputs: Sequence[Variable], cotangents: Sequence[TensorVariable]
-) -> Any:
+def _pull_back_loop(op: Elemwise, inputs: Sequence[Variable], cotangents: Sequence[Any]) -> Any:
     terms: list[list[Any]] = [[] for _ in inputs]
     for (out, k), slope in loop_slopes(op.scalar_op, inputs).items():
         if _is_connected(cotangents[out]):
