@@ -145,7 +145,7 @@ def breakpoints() -> Iterator[list[Any]]:
         _open.stack.pop()
 
 
-def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> list[Variable]:
+def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Variable]) -> list[Variable]:
     """``outs`` of a step or branch, one of which carries the ``conditions``.
 
     Raises `LoopTypeError` if none of them is a tensor.

@@ -61,7 +61,7 @@ def lengths(x: TensorVariable) -> list[Any]:
     return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
 
 
-def filled(value: TensorLike, dims: Sequence[Any]) -> Any:
+def filled(value: TensorLike, dims: Sequence[Variable | int]) -> Any:
     """``pt.alloc(value, *dims)`` without a search for lengths that are static and do not look so.
 
     The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
@@ -126,7 +126,7 @@ def _inferred(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]
     return trailing
 
 
-def _shapes(body: FunctionGraph, in_shapes: Sequence[Any]) -> list[Any]:
+def _shapes(body: FunctionGraph, in_shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
     """The shapes of the outputs of ``body``, from the shapes of its inputs.
 
     For ``zeros(x.shape)`` PyTensor infers an element of ``x.shape``, a value inside the body: such
@@ -170,7 +170,7 @@ def _one_op(a: Variable, b: Variable) -> bool:
     return a.owner.op == b.owner.op and equal_computations(a.owner.inputs, b.owner.inputs)
 
 
-def _vector(dims: Sequence[Any]) -> Any:
+def _vector(dims: Sequence[Variable]) -> Any:
     return pt.stack(dims) if dims else pt.zeros(0, dtype="int64")
 
 
@@ -215,7 +215,9 @@ def _take_branches(graph: FunctionGraph, branch: int) -> bool:
     return bool(chosen) and (_take_branches(graph, branch) or True)
 
 
-def _outside(shape: Sequence[Variable], outside: dict[Any, Any], dummies: set[Any]) -> Any:
+def _outside(
+    shape: Sequence[Variable], outside: dict[Variable, Variable], dummies: set[Variable]
+) -> Any:
     """``shape`` over variables ``outside``; None if it depends on ``dummies``."""
     if shape is None:
         return None
@@ -262,6 +264,6 @@ def _constant_shape(x: object) -> Any:
     return None if dims is None else tuple(pt.constant(n, dtype="int64") for n in dims)
 
 
-def _number(dim: Variable, values: dict[Any, Any]) -> int:
+def _number(dim: Variable, values: dict[Variable, Any]) -> int:
     root_values: dict[Any, Any] = {v: values[v] for v in graph_inputs([dim]) if v in values}
     return int(dim.eval(root_values, mode="FAST_COMPILE", on_unused_input="ignore"))

@@ -58,7 +58,7 @@ class SlidingWindow(ABC):
     def rows_after(self, finals: Sequence[Any], n_steps: Variable | int) -> list[Any]:
         """The carried rows after the last step, in order, one by one, from the final states."""
 
-    def rows_together(self, finals: Sequence[Any], n_steps: Variable) -> Variable:
+    def rows_together(self, finals: Sequence[Variable], n_steps: Variable) -> Variable:
         """The rows as one tensor."""
         return pt.stack(self.rows_after(finals, n_steps))
 
@@ -79,7 +79,7 @@ class Registers(SlidingWindow):
             for j in range(1, self.size + 1)
         ]
 
-    def rows_after(self, finals: Sequence[Any], n_steps: Variable | int) -> list[Any]:
+    def rows_after(self, finals: Sequence[Variable], n_steps: Variable | int) -> list[Any]:
         return list(finals)
 
 
@@ -102,10 +102,10 @@ class Ring(SlidingWindow):
                 ring = set_subtensor(ring[self._slot(j)], value)
         return [ring]
 
-    def rows_after(self, finals: Sequence[Any], n_steps: TensorVariable) -> list[Any]:
+    def rows_after(self, finals: Sequence[TensorVariable], n_steps: TensorVariable) -> list[Any]:
         return [finals[0][(n_steps + j) % self.size] for j in range(self.size)]
 
-    def rows_together(self, finals: Sequence[Any], n_steps: Variable) -> Variable:
+    def rows_together(self, finals: Sequence[TensorVariable], n_steps: Variable) -> Variable:
         # A gather: its shape does not depend on the value of n_steps, which may not be known.
         return finals[0][(n_steps + pt.arange(self.size)) % self.size]
 
@@ -134,7 +134,7 @@ class Anchored(SlidingWindow):
     def move(self, new_rows: dict[int, Any]) -> list[Any]:
         return self.moving.move(new_rows)
 
-    def rows_after(self, finals: Sequence[Any], n_steps: TensorVariable) -> list[Any]:
+    def rows_after(self, finals: Sequence[Variable], n_steps: TensorVariable) -> list[Any]:
         rows = self.moving.rows_after(finals, n_steps)
         return [self._anchored(n_steps, j, self.rows, row) for j, row in enumerate(rows)]
 

@@ -42,7 +42,9 @@ def _entry(start: TensorVariable | int, n: int, size: int) -> Any:
     return start if size == 1 else slice(start, start + size)
 
 
-def window(x: TensorVariable, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
+def window(
+    x: TensorVariable, starts: Sequence[TensorVariable], sizes: Sequence[int]
+) -> tuple[Any, ...]:
     """The index of a window of these sizes; an axis of size 1 is dropped."""
     lengths = x.type.shape
     return tuple(
@@ -65,7 +67,7 @@ def _dynamic_slice(eqn: JaxprEqn, x: TensorVariable, *starts: TensorVariable) ->
     return read_window(x, [*starts, *(pt.constant(0) for _ in key_lengths)], [*sizes, *key_lengths])
 
 
-def read_window(x: TensorVariable, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+def read_window(x: TensorVariable, starts: Sequence[TensorVariable], sizes: Sequence[int]) -> Any:
     """The window of these sizes, as an array of this shape."""
     if 0 in sizes:
         return pt.zeros(tuple(sizes), dtype=x.type.dtype)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import inner_graph, rule, tensor_type
@@ -44,7 +45,7 @@ def _is_row(operand: Any, row: Any) -> bool:
     return len(operand.aval.shape) != len(row.aval.shape)
 
 
-def _split_three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
+def _split_three(xs: Sequence[TensorVariable], n: int, m: int) -> tuple[Any, Any, Any]:
     return list(xs[:n]), list(xs[n : n + m]), list(xs[n + m :])
 
 
@@ -58,7 +59,7 @@ def _while(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     params = eqn.params
     n, m = params["cond_nconsts"], params["body_nconsts"]
 
-    def goes_on(consts: Sequence[Any], states: Sequence[Any]) -> Any:
+    def goes_on(consts: Sequence[Any], states: Sequence[Variable]) -> Any:
         (flag,) = inner_graph(params["cond_jaxpr"], [*consts, *states])
         return flag
 
@@ -104,7 +105,10 @@ def _cond(eqn: JaxprEqn, index: TensorVariable, *operands: TensorVariable) -> An
 
 
 def _switch(
-    index: TensorVariable, operands: Sequence[Any], branches: Sequence[Any], first_index: int
+    index: TensorVariable,
+    operands: Sequence[TensorVariable],
+    branches: Sequence[Any],
+    first_index: int,
 ) -> list[Any]:
     """Nested conditionals for a switch: an index out of range selects the first or the last branch."""
     if len(branches) == 1:

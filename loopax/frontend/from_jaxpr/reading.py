@@ -98,7 +98,7 @@ def declared(v: Variable, aval: object) -> Variable:
 
 
 def read_equations(
-    equations: Iterable[Any], variables: Mapping[Any, Variable]
+    equations: Iterable[JaxprEqn], variables: Mapping[Any, Variable]
 ) -> dict[Any, Variable]:
     """``variables``, by variable of a jaxpr, with the results of ``equations`` added.
 
@@ -118,7 +118,7 @@ def _refuse_bits(values: Iterable[Any]) -> None:
 
 
 def _read_equations(
-    equations: Iterable[Any], variables: Mapping[Any, Variable]
+    equations: Iterable[JaxprEqn], variables: Mapping[Any, Variable]
 ) -> dict[Any, Variable]:
     values = dict(variables)
 

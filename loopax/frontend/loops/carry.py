@@ -60,7 +60,7 @@ class Slot:
     def nexts(self, result: Variable) -> list[Any]:
         return [fitted(result, self.type)]
 
-    def final(self, finals: Sequence[Any], n_done: Variable) -> Any:
+    def final(self, finals: Sequence[Variable], n_done: Variable) -> Any:
         """The loop's result for this leaf, from the final states."""
         return finals[0]
 

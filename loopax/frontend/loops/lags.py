@@ -180,7 +180,7 @@ class Lagged:
     def nexts(self, result: Variable) -> list[Any]:
         return self.window.move({self.size: fitted(result, self.type)})
 
-    def final(self, finals: Sequence[Any], n_done: Variable) -> Any:
+    def final(self, finals: Sequence[Variable], n_done: Variable) -> Any:
         return self.window.rows_together(finals, n_done)
 
     def emitted(self, result: Variable) -> Variable:

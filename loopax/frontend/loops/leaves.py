@@ -21,6 +21,7 @@ class CarryLeaf(Protocol):
     path: str
     init: Any
     type: Any
+    states: list[Any]
 
 
 def as_variable(x: object, path: str) -> Variable:

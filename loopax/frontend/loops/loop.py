@@ -22,7 +22,7 @@ from loopax.frontend.loops.capture import (
 )
 from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
 from loopax.frontend.loops.lags import Lag, Lagged
-from loopax.frontend.loops.leaves import as_flag, variables_of
+from loopax.frontend.loops.leaves import CarryLeaf, as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
@@ -190,7 +190,7 @@ def build_loop(
     return Result(final, traced.ys_tree.build(outputs.traces[:emitted], axis), outputs.stopped)
 
 
-def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
+def _labels(slots: Sequence[CarryLeaf], traced: Traced, carried: str) -> tuple[str, ...]:
     """The labels of the states and the rows of the traces: their names, or else their paths."""
     paths = [carried + s.path.removeprefix("carry") for s in slots]
     named = [
@@ -213,5 +213,5 @@ def _slot(name: str, x: object, options: ScanOptions) -> Any:
     return Lagged(name, x, options.truncate_gradient) if isinstance(x, Lag) else Slot(name, x)
 
 
-def _pairs(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+def _pairs(keys: Sequence[Variable], values: Sequence[Variable]) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))

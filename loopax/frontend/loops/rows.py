@@ -120,7 +120,7 @@ class Rows:
                 row.name = dummy.name
         return [d if row is None else row for row, d in zip(views, dummies, strict=True)]
 
-    def build(self, rows: Sequence[Any], i: TensorVariable) -> Any:
+    def build(self, rows: Sequence[Variable], i: TensorVariable) -> Any:
         """The argument of step ``i``: ``rows``, and rows of lists that are indexed."""
         remaining = iter(rows)
         arguments: list[Any] = []

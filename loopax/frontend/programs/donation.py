@@ -107,7 +107,7 @@ def _position(names: Sequence[str], name: str) -> int | None:
     return names.index(name) if name in names else None
 
 
-def _numbers(arguments: Sequence[Any], names: Sequence[str | None], label: str) -> set[Any]:
+def _numbers(arguments: Sequence[int | str], names: Sequence[str | None], label: str) -> set[Any]:
     numbers = set()
     for x in arguments:
         is_known = names.count(x) == 1 if isinstance(x, str) else -len(names) <= x < len(names)

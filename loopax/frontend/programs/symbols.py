@@ -119,11 +119,11 @@ class Symbols:
                 )
         return outs, tree
 
-    def placed(self, variables: Sequence[Any]) -> list[Any]:
+    def placed(self, variables: Sequence[Variable]) -> list[Any]:
         """``variables``, which depend on the symbols, at the arguments."""
         return replaced(variables, dict(zip(self.roots, self.leaves, strict=True)))
 
-    def built(self, values: Sequence[Any]) -> Any:
+    def built(self, values: Sequence[Variable]) -> Any:
         """``values``, one for each of `wrt`, in the structure of the arguments in ``argnums``."""
         remaining = iter(values)
         arguments = [

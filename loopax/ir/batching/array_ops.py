@@ -37,7 +37,7 @@ from loopax.ir.replace import applied_to
 from loopax.ir.shapes import filled, lengths
 
 
-def batched_outputs(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def batched_outputs(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
     """The outputs of ``node`` at ``inputs``, some of which have further leading axes.
 
     An output that all rows share has none.
@@ -56,7 +56,7 @@ def _added_axes(core: Variable, x: Variable) -> int:
 
 
 @singledispatch
-def _own_outputs(op: Op, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
+def _own_outputs(op: Op, node: Apply, inputs: Sequence[Variable]) -> list[Any] | None:
     """The outputs by a rule of loopax's own; None where PyTensor's rule is as good."""
     facts = facts_of(op)
     if facts.structure is not Structure.ELEMENTWISE or facts.behind(node, 1) is None:
@@ -86,7 +86,7 @@ def _(op: Shape_i, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 @_own_outputs.register
-def _(op: Join, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
+def _(op: Join, node: Apply, inputs: Sequence[Variable]) -> list[Any] | None:
     axis, cores = axis_of(node), joined_by(op, node.inputs)
     arrays = _repeated(cores, joined_by(op, inputs))
     if axis is None or arrays is None:
@@ -133,7 +133,7 @@ def _with_axes_behind(x: TensorVariable, n: int, ndim: int) -> Any:
     return x.dimshuffle(*range(n), *["x"] * (ndim - x.type.ndim), *range(n, x.type.ndim))
 
 
-def _repeated(cores: Sequence[Any], xs: Sequence[Any]) -> list[Any] | None:
+def _repeated(cores: Sequence[Any], xs: Sequence[TensorVariable]) -> list[Any] | None:
     """``xs``, repeated where they have no batch axes; None where the batch axes of two differ."""
     added = list(map(_added_axes, cores, xs))
     batches = {x.type.broadcastable[:n] for x, n in zip(xs, added, strict=True) if n}

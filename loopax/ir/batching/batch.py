@@ -63,7 +63,9 @@ class Batch:
         ]
         return self.type(core).filter_variable(pt.broadcast_to(x, [*self.shape, *trailing]))
 
-    def all_full(self, xs: Sequence[Any], cores: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    def all_full(
+        self, xs: Sequence[Variable], cores: Sequence[Variable], flags: Sequence[bool]
+    ) -> list[Any]:
         """``xs``, made `full` for the types of ``cores`` where the ``flags`` are set."""
         triples = zip(xs, cores, flags, strict=True)
         return [self.full(x, v.type) if flag else x for x, v, flag in triples]
@@ -79,7 +81,7 @@ def _broadcast_static(
     return tuple(result)
 
 
-def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
+def vectorized(outputs: Sequence[Variable], replace: Mapping[Any, Any]) -> list[Any]:
     """``outputs`` over batches of some of their ancestors, with the original names and lines."""
     values = {v: x for v, x in replace.items() if v is not x}
     replaced = set(values)

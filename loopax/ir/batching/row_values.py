@@ -75,7 +75,7 @@ class _RowValues:
 
 
 @singledispatch
-def _row_of(op: Op, v: Variable, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _row_of(op: Op, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues) -> Any:
     """The `row_value` of ``v``, an output of ``op``: by the same op with fewer leading axes."""
     node: Any = v.owner
     facts = facts_of(op)
@@ -96,32 +96,36 @@ def _row_of(op: Op, v: Variable, inputs: Sequence[Any], ndim: int, row_of: _RowV
 
 
 @_row_of.register
-def _(op: Blockwise, v: Variable, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(op: Blockwise, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues) -> Any:
     is_same_batch = op.batch_ndim(v.owner) == ndim
     return _applied(op.core_op, v, [row_of(x, ndim) for x in inputs]) if is_same_batch else None
 
 
 @_row_of.register
-def _(op: CheckAndRaise, v: Variable, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(
+    op: CheckAndRaise, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues
+) -> Any:
     return _applied(op, v, [row_of(inputs[0], ndim), *inputs[1:]])
 
 
 @_row_of.register
-def _(op: Alloc, v: Variable, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(op: Alloc, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues) -> Any:
     x, lengths = inputs[0], inputs[1 + ndim :]
     row = row_of(x, max(x.type.ndim - len(lengths), 0))
     return pt.alloc(row, *lengths) if row is not None and lengths else row
 
 
 @_row_of.register
-def _(op: DimShuffle, v: Variable, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(
+    op: DimShuffle, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues
+) -> Any:
     leading = [k for k in op.new_order[:ndim] if k != "x"]
     row = row_of(inputs[0], len(leading)) if leading == list(range(len(leading))) else None
     order = [k if k == "x" else k - len(leading) for k in op.new_order[ndim:]]
     return None if row is None else row.dimshuffle(*order)
 
 
-def _applied(op: Callable[..., Any] | Op, v: Variable, rows: Sequence[Any]) -> Any:
+def _applied(op: Callable[..., Any] | Op, v: Variable, rows: Sequence[Variable | None]) -> Any:
     """The output of ``op`` at ``rows`` in the place of ``v``; None where a row is None."""
     if v.owner is None or any(row is None for row in rows):
         return None

@@ -81,7 +81,9 @@ def _is_dear(node: Apply) -> bool:
     return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(type(op))
 
 
-def _row_by_row(op: Cond, batch: Batch, condition: Variable, operands: Sequence[Any]) -> list[Any]:
+def _row_by_row(
+    op: Cond, batch: Batch, condition: Variable, operands: Sequence[Variable]
+) -> list[Any]:
     inner = op.fgraph.inputs
     flag, row = FLAG_TYPE(), [v.type() for v in inner]
     mapped = [k for k, f in enumerate(batch.batched[1:]) if f]

@@ -121,7 +121,7 @@ class _BatchedScan:
             self.states = flags
         raise AssertionError("a state became unbatched")
 
-    def _nexts(self, states: Sequence[Any]) -> list[Any]:
+    def _nexts(self, states: Sequence[Variable]) -> list[Any]:
         batched = next((x for v, x in self.replace.items() if x is not v), None)
         inside = self.batch if batched is None else self.batch.inside(batched)
         return inside.all_full(states, self.inner.states, self.states)
@@ -168,7 +168,7 @@ class _BatchedScan:
         ]
         return results._replace(traces=traces).flat()
 
-    def _masked(self, batched_outs: list[Any], row_stops: bool) -> list[Any]:
+    def _masked(self, batched_outs: list[Variable], row_stops: bool) -> list[Any]:
         """The loop whose rows end independently."""
         batch, op = self.batch, self.op
         outs = op.split_body_outputs(batched_outs)

@@ -53,7 +53,7 @@ def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     return expand(args)
 
 
-def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
+def expansion(scan: ScanGrammar, inputs: Sequence[Variable]) -> Expansion | None:
     """The rewrite of ``scan`` for reverse mode; None where it is a plain loop already.
 
     Raises `NotImplementedError` if the loop stops at a flag of its body and has no bound.
@@ -139,7 +139,7 @@ def _without_derivative(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     return plain.split_outputs(plain.bind(quiet))
 
 
-def _zero_rows(body: FunctionGraph, ys: Sequence[Any]) -> list[Any]:
+def _zero_rows(body: FunctionGraph, ys: Sequence[Variable]) -> list[Any]:
     if not ys:
         return []
     shapes = infer_shape(ys, body.inputs, [symbolic_shape(v) for v in body.inputs])
@@ -204,14 +204,14 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     )
     stacks = [pt.reshape(x[:covered], (n_blocks, size, *lengths(x)[1:])) for x in args.sequences]
 
-    def blocks(states: Sequence[Any]) -> ScanOuts:
+    def blocks(states: Sequence[Variable]) -> ScanOuts:
         block_args = ScanArgs(n_blocks, stacks, states, [*args.consts, size])
         results = outer.split_outputs(outer.bind(block_args))
         return results._replace(
             traces=[pt.reshape(t, (covered, *lengths(t)[2:])) for t in results.traces]
         )
 
-    def remainder(states: Sequence[Any]) -> ScanOuts:
+    def remainder(states: Sequence[Variable]) -> ScanOuts:
         remaining_args = args._replace(states=states)
         return _part(plain, remaining_args, n - covered, slice(covered, None), covered)
 

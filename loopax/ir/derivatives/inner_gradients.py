@@ -51,7 +51,7 @@ def at_inputs(
     derive: Callable[..., list[Any]],
     build: Callable[[list[Any]], Sequence[Variable]],
     inputs: Sequence[Variable],
-    seeds: Sequence[Any],
+    seeds: Sequence[Variable],
 ) -> list[Any]:
     """`pull_back` or `push_forward` through ``build(inputs)``, where inputs need not be roots.
 
@@ -114,7 +114,7 @@ def zeros_for(v: Any) -> Any:
     return v.type.filter_variable(v.zeros_like())
 
 
-def unknown_through_list(op: Op, inputs: Sequence[Any], v: Variable) -> Any:
+def unknown_through_list(op: Op, inputs: Sequence[Variable], v: Variable) -> Any:
     """The unknown cotangent of a typed list, or of a value behind one: PyTensor has no rule."""
     return grad_not_implemented(
         op,
@@ -129,7 +129,7 @@ def pytensor_cotangents(
     op: Any,
     inputs: Sequence[Any],
     outputs: Sequence[Any],
-    cotangents: Sequence[Any],
+    cotangents: Sequence[Variable],
     in_cotangents: Sequence[Variable | None],
 ) -> list[Any]:
     """The results of a pullback, disconnected exactly where ``op.connection_pattern`` says so.

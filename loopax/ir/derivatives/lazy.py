@@ -63,11 +63,11 @@ class Derivative(CompiledBodies):
     @classmethod
     def of(
         cls,
-        roots: Sequence[Any],
-        arguments: Sequence[Any],
-        wrt: Sequence[Any],
-        outputs: Sequence[Any],
-        seeds: Sequence[Any] = (),
+        roots: Sequence[Variable],
+        arguments: Sequence[Variable],
+        wrt: Sequence[Variable],
+        outputs: Sequence[Variable],
+        seeds: Sequence[Variable] = (),
         name: str = "f",
     ) -> list[Any]:
         """The derivative of ``outputs`` at ``arguments``, in the place of ``roots``: a node's outputs.
@@ -226,7 +226,7 @@ def _cast(v: TensorVariable, declared: TensorType) -> Any:
     return v.astype(declared.dtype) if are_tensors and v.type.dtype != declared.dtype else v
 
 
-def _joined(variables: Sequence[Any]) -> Any:
+def _joined(variables: Sequence[Variable]) -> Any:
     """The type of a derivative: the concatenated shapes of ``variables``, the first float's dtype."""
     shape = tuple(n for v in variables for n in v.type.shape)
     dtype = next((v.type.dtype for v in variables if is_float(v)), config.floatX)
@@ -247,7 +247,7 @@ class Grad(Derivative):
     """
 
     def derivatives(
-        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+        self, wrt: Sequence[Variable], outputs: Sequence[TensorVariable], seeds: Sequence[Variable]
     ) -> list[Any]:
         return gradients(wrt, outputs)
 
@@ -263,7 +263,7 @@ class Grad(Derivative):
         return pattern
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self, inputs: Sequence[Any], outputs: Sequence[Variable], cotangents: Sequence[Any]
     ) -> list[Any]:
         """The cotangents, by a pushforward of the full gradient, as the Hessian is symmetric."""
         roots = [x.type() for x in inputs]
@@ -298,7 +298,7 @@ class Pullback(Derivative):
         return list(self.fgraph.outputs)
 
     def derivatives(
-        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+        self, wrt: Sequence[Variable], outputs: Sequence[TensorVariable], seeds: Sequence[Variable]
     ) -> list[Any]:
         return pulled_back(wrt, outputs, seeds)
 
@@ -313,7 +313,10 @@ class Pushforward(Derivative):
         return [(v,) for v in self.fgraph.outputs]
 
     def derivatives(
-        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+        self,
+        wrt: Sequence[TensorVariable],
+        outputs: Sequence[TensorVariable],
+        seeds: Sequence[Variable],
     ) -> list[Any]:
         return pushed_forward(wrt, outputs, seeds)
 
@@ -325,7 +328,10 @@ class Jacobian(Derivative):
         return [(y, self.fgraph.inputs[k]) for y in self.fgraph.outputs for k in self.wrt]
 
     def derivatives(
-        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+        self,
+        wrt: Sequence[TensorVariable],
+        outputs: Sequence[TensorVariable],
+        seeds: Sequence[Variable],
     ) -> list[Any]:
         # The Jacobian of a gradient is square, and a pushforward is cheaper than a pullback.
         forward = all(v.owner and isinstance(v.owner.op, Grad) for v in self.fgraph.outputs)

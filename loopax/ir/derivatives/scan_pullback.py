@@ -78,7 +78,10 @@ def _step_pattern(scan: ScanGrammar) -> list[list[bool]]:
 
 
 def pullback(
-    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    scan: ScanGrammar,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
 ) -> list[Any]:
     """The cotangents of ``inputs``; disconnected where the connection pattern says so."""
     expand = expansion(scan, inputs)

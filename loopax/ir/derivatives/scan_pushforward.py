@@ -31,7 +31,10 @@ from loopax.ir.sequences import with_items
 
 
 def pushforward(
-    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    scan: ScanGrammar,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
 ) -> list[Any]:
     """The tangents of ``outputs``, disconnected where none arrives."""
     if scan.options.truncate_gradient >= 0:
@@ -42,7 +45,10 @@ def pushforward(
 
 
 def _truncated(
-    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    scan: ScanGrammar,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
 ) -> list[Any]:
     if scan.stops:
         expand: Any = expansion(scan, inputs)
@@ -88,10 +94,12 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, in_tangents: ScanArgs) -> list[An
             if is_connected(t) and is_float(v):
                 dots[v] = v.type()
 
-    def inside(group: Sequence[Any]) -> list[Any]:
+    def inside(group: Sequence[Variable]) -> list[Any]:
         return [dots[v] for v in group if v in dots]
 
-    def outside(group: Sequence[Any], xs: Sequence[Any], ts: Sequence[Any]) -> list[Any]:
+    def outside(
+        group: Sequence[Variable], xs: Sequence[Variable], ts: Sequence[Variable]
+    ) -> list[Any]:
         return [_as(x, t) for v, x, t in zip(group, xs, ts, strict=True) if v in dots]
 
     out_dots = push_forward(

@@ -29,7 +29,7 @@ def converted(g: Variable, v: Variable) -> Any:
     return dense if wanted is None else SparseFromDense(wanted)(dense)
 
 
-def with_whole_conversions(derivatives: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+def with_whole_conversions(derivatives: Sequence[Variable], known: Sequence[Variable]) -> list[Any]:
     """``derivatives``, of which no conversion to a dense matrix behind ``known`` is structured."""
     derivatives = list(derivatives)
     if not any(isinstance(x.type, SparseTensorType) for x in known):

@@ -103,7 +103,7 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
     ]
 
 
-def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[np.ndarray]) -> list[Any]:
     """The outputs of a Blockwise of an op with inner graphs, IfElse too."""
     op: Any = node.op
     op._check_runtime_broadcast(node, inputs)

@@ -83,7 +83,7 @@ class Call(CompiledBodies):
         (step,) = steps
         return list(step(*inputs))
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
         body = self.unfrozen()
         body_shapes = infer_shape(body.outputs, body.inputs, shapes)
         replace = dict(zip(body.inputs, node.inputs, strict=True))
@@ -97,7 +97,10 @@ class Call(CompiledBodies):
         return [[is_float(x) and is_float(y) for y in node.outputs] for x in node.inputs]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         """The cotangents, by the rule, which reads inputs and outputs; else by the body's pullback."""
         if self.rule is None:

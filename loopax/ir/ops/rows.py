@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op, OutputStorageType
 from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import WithShapes
 from loopax.facts import OpFacts, Structure, register
@@ -40,11 +41,14 @@ class FitRows(WithShapes, Op):
         rows, length = inputs
         output_storage[0][0] = fit_rows(rows, int(length), np)
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable]]) -> list[Any]:
         return [(node.inputs[1], *shapes[0][1:])]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[TensorVariable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[TensorVariable],
     ) -> list[Any]:
         # Rows that were cut off at the beginning get zeros; cotangents of appended rows are dropped.
         (rows, length), (dy,) = inputs, cotangents
@@ -101,7 +105,10 @@ class KeepRows(WithShapes, Op):
         return [(node.inputs[2], *shapes[0][1:])]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[TensorVariable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         rows, count, length = inputs
         cotangent = self(cotangents[0], pt.minimum(count, length), rows.shape[0])

@@ -68,7 +68,7 @@ class Scan(ScanGrammar):
         (step,) = steps
         return run_scan(self, step, inputs).flat()
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
         in_shapes = self.split_inputs(shapes)
         n_done = node.outputs[-2] if self.stops else node.inputs[0]
         trailing = trace_shapes(self, self.split_inputs(node.inputs), in_shapes)
@@ -81,12 +81,15 @@ class Scan(ScanGrammar):
     # -- derivatives -----------------------------------------------------------------------------
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         return scan_pullback.pullback(self, inputs, outputs, cotangents)
 
     def pushforward(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
     ) -> list[Any]:
         return scan_pushforward.pushforward(self, inputs, outputs, tangents)
 

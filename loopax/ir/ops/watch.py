@@ -34,7 +34,10 @@ class _Identity(WithShapes, Op):
         return [[True], *[[False]] * (len(node.inputs) - 1)]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         return [cotangents[0], *[disconnected_type()] * (len(inputs) - 1)]
 

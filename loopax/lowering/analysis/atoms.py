@@ -124,7 +124,7 @@ def _atom(
 class _Reads:
     """Which inputs each variable of a body follows from, as bits; ``cut`` are taken for inputs."""
 
-    def __init__(self, body: FrozenFunctionGraph, cut: dict[Any, int]) -> None:
+    def __init__(self, body: FrozenFunctionGraph, cut: dict[Variable, int]) -> None:
         self.cut = cut
         self._bit = {v: 1 << k for k, v in enumerate([*body.inputs, *cut])}
         self._of: dict[Any, int] = dict(self._bit)

@@ -70,7 +70,7 @@ def without_leading(value: TensorVariable, ndim: int) -> Any:
     return value.dimshuffle(*range(1, ndim))
 
 
-def _spread(value: Variable | None, dims: list[Any]) -> Any:
+def _spread(value: Variable | None, dims: list[Variable]) -> Any:
     if value is None:
         return None
     static = [int(n.data) if isinstance(n, Constant) else None for n in dims]

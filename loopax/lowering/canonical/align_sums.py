@@ -36,6 +36,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
@@ -187,7 +188,7 @@ class _Moved(NamedTuple):
     states: list[_State]
 
 
-def _moved(pieces: Pieces, node: Apply, x: Variable, inits: list[Any]) -> _Moved | None:
+def _moved(pieces: Pieces, node: Apply, x: Variable, inits: list[TensorVariable]) -> _Moved | None:
     """A replacement for the rows ``x``, added to the first state of a chain that begins as ``inits``.
 
     The rows of the inits and of ``x`` are numbered in one sequence. State ``k`` of the chain, from 1, holds
@@ -265,7 +266,7 @@ def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | No
     return [p for rows in parts for p in rows or () if not is_zero(p)]
 
 
-def _sum(terms: list[Any]) -> Any:
+def _sum(terms: list[Variable]) -> Any:
     """The sum, None where there is nothing to add."""
     if len(terms) < 2:
         return terms[0] if terms else None

@@ -126,7 +126,7 @@ def _terms(v: Variable, is_zero: Callable[[Variable, bool], bool]) -> tuple[Any,
     return sums[0], sums[1]
 
 
-def _span(terms: Sequence[Any], v: Variable) -> bool:
+def _span(terms: Sequence[Variable], v: Variable) -> bool:
     """Whether their sum has the shape of ``v``."""
     return all(
         any(x.type.shape[axis] != 1 for x in terms) or n == 1 for axis, n in enumerate(v.type.shape)

@@ -64,7 +64,7 @@ def _may(op: Scan) -> bool:
     return next(_reads(nodes, {*op.args.consts}), None) is not None or any(map(_may, inner))
 
 
-def _reads(nodes: Sequence[Apply], consts: set[Any]) -> Iterator[Apply]:
+def _reads(nodes: Sequence[Apply], consts: set[Variable]) -> Iterator[Apply]:
     """The ``c[k]``, ``k`` an integer and ``c`` one of ``consts``, further indices or not."""
     for node in nodes:
         read = read_of(node)
@@ -172,7 +172,7 @@ class _Promotion:
         inner.consts = [c for c in inner.consts if c.inner in left]
         return inner.close()
 
-    def _around(self, expr: DimExpr, consts: dict[Any, Any]) -> DimExpr | None:
+    def _around(self, expr: DimExpr, consts: dict[Variable, Variable | None]) -> DimExpr | None:
         """``expr``, of the constants of a loop in the step, as one of the step."""
         outside = DimExpr(offset=expr.offset)
         for variable, k in expr.terms:
@@ -265,7 +265,7 @@ class _Promotion:
         )
 
 
-def _at(row: TensorVariable, read: Apply, new: dict[Any, Any]) -> Any:
+def _at(row: TensorVariable, read: Apply, new: dict[Variable, Variable]) -> Any:
     """The part of its row that ``read`` takes; its other indices may be reads themselves."""
     others = access_of(read).rest
     return replaced([row[others]], new)[0] if others else row

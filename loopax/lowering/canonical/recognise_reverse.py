@@ -219,7 +219,7 @@ def _last(loop: OpenLoop) -> Any:
 # -- flips of flips ------------------------------------------------------------------------------------
 
 
-def _cancel(graph: FunctionGraph, traces: set[Any]) -> None:
+def _cancel(graph: FunctionGraph, traces: set[Variable]) -> None:
     flips = Flips(graph, traces)
     new: dict[Any, Any] = {}
     for node in graph.toposort():

@@ -127,7 +127,7 @@ def has_own_maximum(x: Variable, axis: Sequence[int]) -> bool:
     return False
 
 
-def _have_own_maximum(xs: Sequence[Any]) -> bool:
+def _have_own_maximum(xs: Sequence[Variable]) -> bool:
     """Whether each of ``xs`` is ``c * (y - m)`` with ``m`` the maximum of all ``y``."""
     each = [_terms(x) for x in xs]
     for term, factor in each[0].items():

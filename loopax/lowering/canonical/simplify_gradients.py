@@ -219,7 +219,7 @@ class _Sweep:
         value = self.pieces.uniform(x)
         return value.data if isinstance(value, Constant) else None
 
-    def _span(self, some: list[Any], spans: Sequence[Variable]) -> bool:
+    def _span(self, some: list[Variable], spans: Sequence[Variable]) -> bool:
         """Whether ``some`` of the factors ``spans`` have the shape of the product, and none other."""
         for axis in range(spans[0].type.ndim):
             long = [x for x in spans if x.type.shape[axis] != 1]

@@ -79,7 +79,11 @@ def _opened(node: Apply) -> tuple[list[Variable], list[Variable]]:
 
 
 def _unequal(
-    node: Apply, then: Sequence[Any], otherwise: Sequence[Any], dims: Dims, in_doubt: bool = False
+    node: Apply,
+    then: Sequence[Variable],
+    otherwise: Sequence[Variable],
+    dims: Dims,
+    in_doubt: bool = False,
 ) -> list[Variable]:
     """The outputs of ``node`` whose shapes differ between its branches, or may, where nothing is known."""
     return [

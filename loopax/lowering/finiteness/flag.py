@@ -140,7 +140,7 @@ def _seen_in(node: Apply, body: FunctionGraph, seen: set[Variable]) -> list[Vari
     return [v for v, out in zip(body.outputs, node.outputs, strict=True) if out in seen]
 
 
-def _either(flags: Sequence[Any]) -> Any:
+def _either(flags: Sequence[Variable]) -> Any:
     return reduce(pt.or_, flags) if flags else _NO
 
 

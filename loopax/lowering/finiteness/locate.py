@@ -65,7 +65,7 @@ class _Symbols:
     steps: list[Any] = field(default_factory=list)
 
     def padded(self, n_axes: int, depth: int) -> list[Any]:
-        def full(numbers: list[Any], length: int) -> list[Any]:
+        def full(numbers: list[Variable], length: int) -> list[Any]:
             return [*numbers, *[_ZERO] * (length - len(numbers))]
 
         return [self.code, self.kind, *full(self.entry, n_axes), *full(self.steps, depth)]

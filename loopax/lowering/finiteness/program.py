@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pytensor.graph.basic import clone
+from pytensor.graph.basic import Variable, clone
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.program import Program
@@ -30,7 +30,7 @@ def locating_program(program: Program) -> tuple[Program, Locations]:
     return new, locations
 
 
-def output_names(program: Program, outputs: list[Any]) -> list[str]:
+def output_names(program: Program, outputs: list[Variable]) -> list[str]:
     """Names for the outputs: their own, or where they are; and for the updates."""
     n = program.n_returned
     marks = [_Mark() for _ in range(n)]

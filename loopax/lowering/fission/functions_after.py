@@ -87,7 +87,7 @@ def _output(port: State | Y, trace: TensorVariable) -> dict[Any, Any]:
     return {port.final: port.init + trace.sum(axis=0).astype(port.inner.type.dtype)}
 
 
-def _read(nodes: Iterable[Apply], known: set[Any]) -> list[Any]:
+def _read(nodes: Iterable[Apply], known: set[Variable]) -> list[Any]:
     """The variables that ``nodes`` read and neither compute nor have ``known``."""
     computed = {v for node in nodes for v in node.outputs}
     read = dict.fromkeys(v for node in nodes for v in node.inputs)
@@ -98,7 +98,7 @@ def _has_function(row: Variable, own: Sequence[Apply]) -> bool:
     return any(is_function(node) for node in toposort([row]) if node in own)
 
 
-def _pays(own: Sequence[Apply], cut: Sequence[Any], loop: OpenLoop) -> bool:
+def _pays(own: Sequence[Apply], cut: Sequence[Variable], loop: OpenLoop) -> bool:
     """Whether the functions that leave are as many numbers as what the loop has to emit for them."""
     if not all(isinstance(v.type, DenseTensorType) for v in cut):
         return False

@@ -60,7 +60,7 @@ def _if_worth_it(
     return take_out(node, dims, known)
 
 
-def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
+def _functions(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
     """The functions of rows alone that come last before the rest of the body."""
     others = [node for node in body.nodes if node not in body.row_wise]
     read = [*outputs, *(v for node in others for v in node.inputs)]

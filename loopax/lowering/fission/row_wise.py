@@ -69,7 +69,7 @@ def is_row_wise(node: Apply, varies: Sequence[bool], known: bool) -> bool:
     return has_form and len(node.inputs) == 1 and not kinds & (Errors.INDEX | Errors.VALUE)
 
 
-def outputs_of_rows(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def outputs_of_rows(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
     """The outputs of ``node`` for all rows; of its own type where all rows share it."""
     if isinstance(node.op, DimShuffle):  # a shuffle of a shuffle is one
         return [facts_of(node.op).behind(node, inputs[0].type.ndim - node.op.input_ndim)(*inputs)]

@@ -89,7 +89,7 @@ class RowWiseBody:
         bulk = Bulk.of(v)
         return bulk.fits(read) or (bulk.rank <= read.rank and _is_product(node.op))
 
-    def computed(self, wanted: Sequence[Any], outside: dict[Any, Any]) -> list[Any]:
+    def computed(self, wanted: Sequence[Variable], outside: dict[Variable, Variable]) -> list[Any]:
         """``wanted`` for all rows, given what stands ``outside`` for rows and constants."""
         values = dict(outside)
         needed = set(toposort(wanted, blockers=[*values]))

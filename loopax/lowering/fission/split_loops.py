@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
@@ -109,7 +109,7 @@ def _states_of(op: Scan, atom: Atom) -> list[tuple[Any, Key]]:
     return [*before, *((op.outs.states[k], ("after", k)) for k in atom.after)]
 
 
-def _pays(op: Scan, atom: Atom, body: RowWiseBody, emitted: set[Any]) -> bool:
+def _pays(op: Scan, atom: Atom, body: RowWiseBody, emitted: set[Variable]) -> bool:
     y = op.outs.ys[atom.ys[0]]
     if y not in body or any(map(is_small_product, toposort([y]))):
         return False

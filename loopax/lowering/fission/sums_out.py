@@ -125,7 +125,7 @@ def _adds(node: Apply) -> bool:
     return is_elementwise(node, ps.Add, ps.Sub)
 
 
-def _added(node: Apply, own: set[Any], total: Variable | None) -> Any:
+def _added(node: Apply, own: set[Variable], total: Variable | None) -> Any:
     """``node`` on ``total`` in the place of what a state is before it; None is zero."""
     op: Any = node.op
     if total is None and is_elementwise(node, ps.Add, ps.Sub):

@@ -46,7 +46,7 @@ def _divided_early(graph: FunctionGraph, node: Apply) -> Any:
     return None if new.owner.op == node.op else new
 
 
-def _quotient(factors: Sequence[Any], divisor: Variable) -> Any:
+def _quotient(factors: Sequence[Variable], divisor: Variable) -> Any:
     """The quotient of the product of ``factors``, with the division on as few elements as possible."""
     for axis in reversed(range(divisor.type.ndim)):
         few = [v for v in factors if v.type.broadcastable[axis]]

@@ -96,7 +96,7 @@ def _keeps_shape(op: Scan, k: int) -> bool:
     return all(body_dims(op).keeps(k, axis) for axis in range(op.args.states[k].type.ndim))
 
 
-def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Any]) -> None:
+def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Variable]) -> None:
     op: Any = node.op
     loop = OpenLoop.of(node)
     zero = {
@@ -122,7 +122,7 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[A
     replace_outputs(graph, {**finals, **loop.close()}, "fold_zeros")
 
 
-def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
+def _without_zeros(outputs: list[Variable], zeros: Zeros) -> list[Any]:
     """``outputs`` with 0 for every scalar that is zero, and without the terms that are."""
     new: dict[Any, Any] = {}
 

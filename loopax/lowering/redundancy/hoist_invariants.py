@@ -219,7 +219,7 @@ class _Guard:
         What is known of it.
     """
 
-    def __init__(self, results: list[Any], step: _Invariants) -> None:
+    def __init__(self, results: list[Variable], step: _Invariants) -> None:
         self.given = _operands(results, step)
         self.operands = [v.type() for v in self.given]
         self.results = replaced(results, dict(zip(self.given, self.operands, strict=True)))
@@ -233,7 +233,7 @@ class _Guard:
         outer = ScanArgs(pt.constant(1, dtype="int64"), [], [], self.operands)
         return [_plain(shape) for shape in trailing_shapes(step, outer)]
 
-    def bind(self, n_steps: Variable, operands: list[Any]) -> list[Any]:
+    def bind(self, n_steps: Variable, operands: list[Variable]) -> list[Any]:
         if not self.results:
             return []
         zeros: list[Any] = [
@@ -244,7 +244,7 @@ class _Guard:
         return cond.bind(pt.gt(n_steps, 0), operands)
 
 
-def _operands(results: list[Any], step: _Invariants) -> list[Any]:
+def _operands(results: list[Variable], step: _Invariants) -> list[Any]:
     """Variables that the nodes under the guard read: constants, and tensors that are computed anyway."""
 
     def is_operand(v: Variable) -> bool:

@@ -253,7 +253,7 @@ def _broadcasts(new: Any, old: Type) -> bool:
     return any(m == 1 and n != 1 for m, n in zip(new.shape, old.shape, strict=True))
 
 
-def _keeps_its_value(s: State, consts: dict[Any, Any]) -> bool:
+def _keeps_its_value(s: State, consts: dict[Variable, Variable]) -> bool:
     if s.next is s.inner or consts.get(s.next) is s.init:
         return True
     return (

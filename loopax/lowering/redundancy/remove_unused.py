@@ -156,7 +156,10 @@ def _smaller_call(op: Any, inputs: Sequence[int], outs: Sequence[int]) -> Any:
 
 
 def _living(
-    inner: Sequence[Any], nexts: Sequence[Any], wanted: Iterable[Any], finals: Iterable[int]
+    inner: Sequence[Variable],
+    nexts: Sequence[Variable],
+    wanted: Iterable[Variable],
+    finals: Iterable[int],
 ) -> tuple[list[int], set[Any]]:
     """The states that are read after the loop, by ``wanted``, or by the step of one that lives.
 

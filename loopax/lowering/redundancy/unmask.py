@@ -196,7 +196,7 @@ def _readers(graph: FunctionGraph, node: Apply, loop: OpenLoop, mask: _Mask) -> 
     return ([*backs.values()], [*shapes]) if backs else None
 
 
-def _back(client: Apply, node: Apply, flags: Sequence[Any]) -> tuple[OpenLoop, _Mask] | None:
+def _back(client: Apply, node: Apply, flags: Sequence[Variable]) -> tuple[OpenLoop, _Mask] | None:
     op: Any = client.op
     if op.stops or client.inputs[0] is not node.inputs[0]:
         return None
@@ -242,7 +242,11 @@ def _shape(asked: Apply, new: dict[Any, Any], bound: TensorVariable) -> Any:
 
 
 def _shortened(
-    loop: OpenLoop, mask: _Mask, new: dict[Any, Any], n_done: Variable, bound: TensorVariable
+    loop: OpenLoop,
+    mask: _Mask,
+    new: dict[Variable, Variable],
+    n_done: Variable,
+    bound: TensorVariable,
 ) -> dict[Any, Any]:
     """The loop back, over ``n_done`` steps: its old outputs -> the new ones."""
     mask.lift(loop)

@@ -108,7 +108,7 @@ def _zeros(row: Variable, shape: Sequence[Variable]) -> Any:
     return pt.zeros(shape, dtype=row.type.dtype)
 
 
-def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Variable) -> Any:
+def _value(read: Read, rows: Sequence[Variable], has: Callable[[int], bool], n: Variable) -> Any:
     """The value of a read of ``rows``, the last ones of ``n``, the outermost first."""
     if read.row is not None and has(read.rows):
         return read.on_row(rows[read.rows - 1])

@@ -30,6 +30,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import joined_rows
 from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
@@ -130,7 +131,9 @@ def _joins_trace(v: Variable) -> bool:
     return parts is not None and any(map(_is_trace, parts))
 
 
-def _in_parts(graph: FunctionGraph, node: Apply, join: Variable, leaves: Sequence[Any]) -> Any:
+def _in_parts(
+    graph: FunctionGraph, node: Apply, join: Variable, leaves: Sequence[TensorVariable]
+) -> Any:
     """The sum of the sums over the parts of ``join``; what else there is of rows is cut likewise."""
     parts = joined_rows(join.owner)
     assert parts is not None

@@ -50,7 +50,7 @@ class Exposed:
     def flat(self) -> list[Any]:
         return [self.value, *self.steps, *([] if self.present is None else [self.present])]
 
-    def with_flat(self, flat: Sequence[Any], **changed: Any) -> Exposed:
+    def with_flat(self, flat: Sequence[Variable], **changed: Any) -> Exposed:
         n = 1 + len(self.steps)
         present = None if self.present is None else flat[n]
         return replace(self, value=flat[0], steps=[*flat[1:n]], present=present, **changed)

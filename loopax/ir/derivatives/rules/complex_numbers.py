@@ -32,7 +32,7 @@ _HOLOMORPHIC = LU, LUFactor, MatrixInverse, Expm, Solve, SolveTriangular, Det, C
 
 
 def pullback_with_conjugates(
-    op: Op, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """`pullback_of`, with the conjugates that it lacks.
 

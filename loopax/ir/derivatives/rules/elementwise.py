@@ -29,7 +29,7 @@ from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
 _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
 
 
-def _base_slope(inputs: Sequence[Any], y: Variable) -> Any:
+def _base_slope(inputs: Sequence[TensorVariable], y: Variable) -> Any:
     """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0.
 
     Of an exponent that is differentiated itself only the base 0 is an exception: the derivative of this in
@@ -48,20 +48,20 @@ def _base_slope(inputs: Sequence[Any], y: Variable) -> Any:
     return exponent * x**reduced
 
 
-def _exponent_slope(inputs: Sequence[Any], y: Variable) -> Any:
+def _exponent_slope(inputs: Sequence[Variable], y: Variable) -> Any:
     """The derivative of a power in its exponent: 0 at 0, the limit for positive exponents."""
     x, _ = inputs
     is_zero = pt.eq(x, 0)
     return pt.switch(is_zero, 0, y * pt.log(pt.switch(is_zero, 1, x)))
 
 
-def _log1mexp_slope(inputs: Sequence[Any], y: TensorVariable) -> Any:
+def _log1mexp_slope(inputs: Sequence[Variable], y: TensorVariable) -> Any:
     """The derivative ``-exp(x) / (1 - exp(x))``: -inf at 0, where its own derivative is, too."""
     (x,) = inputs
     return -pt.exp(x) * pt.exp(-y)
 
 
-def _angle_slopes(inputs: Sequence[Any]) -> tuple[Any, Any]:
+def _angle_slopes(inputs: Sequence[TensorVariable]) -> tuple[Any, Any]:
     """The derivatives of ``arctan2``: 0 where the squares overflow, whose own derivatives would be nan."""
     y, x = inputs
     squares = y**2 + x**2
@@ -82,7 +82,10 @@ _SLOPES: dict[type, _Slopes] = {
 
 @pullback_of.register(Elemwise)
 def _pullback(
-    op: Elemwise, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Any]
+    op: Elemwise,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
 ) -> Any:
     if isinstance(op.scalar_op, ScalarLoop):
         return _pull_back_loop(op, inputs, cotangents)
@@ -156,7 +159,9 @@ def _pushforward(
     return [pt.add(*terms) if terms else disconnected_type()]
 
 
-def _slopes(op: Elemwise, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Slopes | None:
+def _slopes(
+    op: Elemwise, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> _Slopes | None:
     """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not _is_float(outputs[0]) else _SLOPES.get(type(op.scalar_op))

@@ -26,7 +26,7 @@ def _lu(
     op: Any,
     inputs: Sequence[TensorVariable],
     outputs: Sequence[TensorVariable],
-    cotangents: Sequence[Any],
+    cotangents: Sequence[Variable],
 ) -> Any:
     if not op.permute_l or isinstance(cotangents[0].type, DisconnectedType):
         return own_pullback(op, inputs, outputs, cotangents)

@@ -11,7 +11,7 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
 from loopax.base.errors import LoopaxError, describe, unexpected
@@ -20,7 +20,7 @@ from loopax.ir.derivatives.sparse_types import with_whole_conversions
 
 @singledispatch
 def pullback_of(
-    op: Op, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """The cotangents of ``inputs`` from those of ``outputs``; a `DisconnectedType` for a missing one.
 
@@ -30,7 +30,7 @@ def pullback_of(
 
 
 def own_pullback(
-    op: Op, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """``op.pullback``, with NotImplementedError for any failure, and no structured conversion.
 
@@ -51,7 +51,7 @@ def own_pullback(
 
 @singledispatch
 def pushforward_of(
-    op: Op, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """The tangents of ``outputs`` from those of ``inputs``; a `DisconnectedType` for a missing one.
 
