@@ -18,6 +18,7 @@ from loopax.frontend.programs.program_transforms import transformed
 from loopax.frontend.programs.tracing import signature
 
 if TYPE_CHECKING:
+    from pytensor.graph.basic import Variable
     from pytensor.graph.type import Type
 
 
@@ -165,7 +166,9 @@ def _along(
         return own(f, primals, tangents)
     derivatives.refuse_no_tuples(primals, tangents, product.__name__)
 
-    def of_tangents(g: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    def of_tangents(
+        g: Callable[..., Any], primals: Sequence[Variable], tangents: Sequence[Variable | None]
+    ) -> Any:
         return product(g, primals, tangents, True)
 
     return _product(f, product.__name__, of_tangents, (tuple(primals), tuple(tangents)))

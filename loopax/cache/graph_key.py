@@ -38,7 +38,9 @@ class KeyedGraph(NamedTuple):
     ops: list[Any]
 
 
-def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: object) -> KeyedGraph | None:
+def keyed(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], *key_parts: object
+) -> KeyedGraph | None:
     """The graph between ``inputs`` and ``outputs`` with its key.
 
     Parameters
@@ -121,7 +123,7 @@ class Content:
             self.write(kind)
 
     def write_graph(
-        self, inputs: Sequence[Any], outputs: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> tuple[list[Any], list[Any]]:
         """Add a graph to the hash; return its variables, inputs first, and its ops, in order."""
         variables: list[Any] = []

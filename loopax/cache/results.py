@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 
 from loopax.cache import folder
@@ -43,8 +44,8 @@ class _Label(NamedTuple):
 
 
 def cached(
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
     make: Callable[[], Sequence[Any]],
     *key_parts: Hashable,
 ) -> list[Any]:
@@ -81,7 +82,9 @@ def cached(
     return results
 
 
-def _keep(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> None:
+def _keep(
+    results: Sequence[Variable], source: KeyedGraph, lines: dict[int, tuple[int, int]]
+) -> None:
     try:
         data = _dumped(results, source, lines)
     except Exception:  # an op that does not pickle
@@ -93,7 +96,9 @@ def _keep(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int
 # -- from variables to bytes, and back -------------------------------------------------------------------
 
 
-def _dumped(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> bytes:
+def _dumped(
+    results: Sequence[Variable], source: KeyedGraph, lines: dict[int, tuple[int, int]]
+) -> bytes:
     of_source = {v: k for k, v in enumerate(source.variables)}
     positions: dict[Any, int] = {}
     roots: list[Any] = []
@@ -164,7 +169,7 @@ def _lines(source: KeyedGraph) -> Iterator[tuple[Any, tuple[int, int]]]:
 class _Pickler(pickle.Pickler):
     """A pickler that writes an op of the source as its position there."""
 
-    def __init__(self, file: IO[bytes], ops: Sequence[Any]) -> None:
+    def __init__(self, file: IO[bytes], ops: Sequence[Op]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._positions = {id(op): k for k, op in enumerate(ops)}
 
@@ -173,7 +178,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], ops: Sequence[Any]) -> None:
+    def __init__(self, file: IO[bytes], ops: Sequence[Op]) -> None:
         super().__init__(file)
         self._ops = ops
 

@@ -91,7 +91,7 @@ def _widened(x: TensorVariable) -> Any:
     return x if x.type.dtype == dtype else x.astype(dtype)
 
 
-def _applied(node: Apply, inputs: list[Any]) -> list[Any] | None:
+def _applied(node: Apply, inputs: list[Variable]) -> list[Any] | None:
     """The outputs of the same op on ``inputs``, where it takes them and gives arrays of the same rank."""
     try:
         outs: list[Any] = node.op.make_node(*inputs).outputs

@@ -44,7 +44,7 @@ def unfused(node: Apply) -> list[Any] | None:
 
 
 def _elementwise(
-    inputs: Sequence[Any], outputs: Sequence[Any], tensors: Sequence[Any]
+    inputs: Sequence[Variable], outputs: Sequence[Variable], tensors: Sequence[Any]
 ) -> list[Any]:
     """The scalars ``outputs``, a function of the scalars ``inputs``, as tensors at ``tensors``."""
     env = {v: _widened(x, v.type.dtype) for v, x in zip(inputs, tensors, strict=True)}

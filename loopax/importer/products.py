@@ -28,12 +28,13 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.special import XLog1PY, XLogY
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import Ger
 
 
 @singledispatch
-def product_of(op: Op, inputs: Sequence[Any]) -> Any:
+def product_of(op: Op, inputs: Sequence[Variable]) -> Any:
     """``op`` at ``inputs`` as a product; None if it is another op."""
     return None
 
@@ -52,7 +53,7 @@ def _dot22_scalar(op: Dot22Scalar, inputs: Sequence[Any]) -> Any:
 
 @product_of.register(Gemv)
 @product_of.register(Gemm)
-def _added(op: Op, inputs: Sequence[Any]) -> Any:
+def _added(op: Op, inputs: Sequence[TensorVariable]) -> Any:
     z, a, x, y, b = inputs
     product = a * pt.dot(x, y)
     if isinstance(b, Constant):

@@ -98,7 +98,7 @@ def low_jaxpr(jaxpr: ClosedJaxpr) -> Any:
 
 
 def part_of(
-    jaxpr: Jaxpr, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]
+    jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn]
 ) -> Any:
     """An open jaxpr of some of the equations of another."""
     info = jaxpr.debug_info

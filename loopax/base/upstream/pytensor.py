@@ -100,14 +100,14 @@ class WithShapes:
     if _INFER_SHAPE_TAKES_FGRAPH:
 
         def infer_shape(
-            self, fgraph: FunctionGraph, node: Apply, shapes: Sequence[Any]
+            self, fgraph: FunctionGraph, node: Apply, shapes: Sequence[Sequence[Variable] | None]
         ) -> list[Any]:
             return self.shapes_of(node, shapes)
 
     else:
 
         def infer_shape(  # type: ignore[misc]  # one of the two is defined
-            self, node: Apply, shapes: Sequence[Any]
+            self, node: Apply, shapes: Sequence[Sequence[Variable] | None]
         ) -> list[Any]:
             return self.shapes_of(node, shapes)
 

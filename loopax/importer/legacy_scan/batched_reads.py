@@ -19,7 +19,7 @@ from loopax.ir.sizes import read_of
 
 
 def batched_reads(
-    fgraph: FunctionGraph, outputs: Sequence[Any], core: Sequence[Any]
+    fgraph: FunctionGraph, outputs: Sequence[Any], core: Sequence[TensorVariable]
 ) -> list[tuple[Any, Any]]:
     """``(variable, read)`` for all that ``fgraph`` reads of ``outputs``.
 

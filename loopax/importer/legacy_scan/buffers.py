@@ -54,7 +54,9 @@ class Loop:
     next_states: list[Any] = field(default_factory=list)
     ys: list[Any] = field(default_factory=list)
 
-    def add_states(self, inner: list[Any], inits: list[Any], nexts: list[Any]) -> slice:
+    def add_states(
+        self, inner: list[Variable], inits: list[Variable], nexts: list[Variable]
+    ) -> slice:
         """Add states; where they will lie among the finals."""
         at = slice(len(self.states), len(self.states) + len(inner))
         self.states += zip(inner, inits, strict=True)

@@ -32,8 +32,8 @@ _missing = object()
 
 def entry(
     variants: SizeSpecializations,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    inputs: Sequence[Type],
+    outputs: Sequence[Type],
     labels: Sequence[str],
     *,
     cells: Sequence[list[Any]] = (),

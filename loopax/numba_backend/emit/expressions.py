@@ -164,12 +164,12 @@ def call(function: str, *operands: Operand) -> Expr:
     return Expr(f"{function}({', '.join(map(text_of, operands))})", names_of(operands))
 
 
-def tuple_of(parts: Sequence[Any]) -> Expr:
+def tuple_of(parts: Sequence[Operand]) -> Expr:
     texts = [text_of(x) for x in parts]
     return Expr(f"({', '.join(texts)}{',' * (len(texts) == 1)})", names_of(parts))
 
 
-def list_of(parts: Sequence[Any]) -> Expr:
+def list_of(parts: Sequence[Operand]) -> Expr:
     return Expr(f"[{', '.join(map(text_of, parts))}]", names_of(parts))
 
 

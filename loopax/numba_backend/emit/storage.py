@@ -98,7 +98,7 @@ class Storage(Axes):
         """The only element of a scalar."""
         return self.read(value, [0] * len(value.shape))
 
-    def new_locals(self, shape: Sequence[Any], dtype: str, hint: str) -> Small:
+    def new_locals(self, shape: Sequence[int], dtype: str, hint: str) -> Small:
         """A new local for each element of an array."""
         elements = np.empty(shape, dtype=object)
         for at in indices_of(shape):

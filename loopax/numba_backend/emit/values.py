@@ -173,7 +173,7 @@ def shared(value: EmittedValue) -> Any:
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
-def is_static(shape: Sequence[Any]) -> TypeGuard[Sequence[int]]:
+def is_static(shape: Sequence[Dim | None]) -> TypeGuard[Sequence[int]]:
     return all(isinstance(n, int) for n in shape)
 
 
@@ -185,6 +185,6 @@ def indices_of(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
 LONGEST = 8  # a longer axis has a loop
 
 
-def is_small(shape: Sequence[Any], largest: int) -> bool:
+def is_small(shape: Sequence[Dim | None], largest: int) -> bool:
     """Whether an array of ``shape`` is stored in locals, of which there may be ``largest``."""
     return is_static(shape) and max(shape, default=0) <= LONGEST and prod(shape) <= largest

@@ -179,7 +179,7 @@ class _Place:
             self._allocate(self.rows)
             self.is_allocated = emit.temp(FALSE, "made")
 
-    def _allocate(self, core: Sequence[Any]) -> None:
+    def _allocate(self, core: Sequence[Dim]) -> None:
         self.emit.set(self.name, new_array([*self.batch, *core], self.dtype))
 
     def _allocate_empty(self, core: Sequence[Dim | None]) -> None:
