@@ -258,7 +258,7 @@ def _is_number(declared: types.Type) -> bool:
     return isinstance(declared, types.Number | types.Boolean)
 
 
-def _alignment(declared: types.Type) -> int | None:
+def _alignment(declared: types.Array) -> int | None:
     return None if declared.aligned else 1
 
 

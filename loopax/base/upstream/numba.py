@@ -16,7 +16,6 @@ from numba.core import cgutils, compiler, serialize
 from numba.core import config as numba_config
 from numba.core import ir as numba_ir
 from numba.core.analysis import compute_cfg_from_blocks, must_use_alloca
-from numba.core.base import BaseContext
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
@@ -24,6 +23,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.cpu import CPUContext
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 from numba.core.lowering import Lower
@@ -35,8 +35,8 @@ from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
-    "BaseContext",
     "CFunc",
+    "CPUContext",
     "CompilerBase",
     "DefaultPassBuilder",
     "Dispatcher",

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from loopax.base.upstream.numba import (
-    BaseContext,
+    CPUContext,
     Dispatcher,
     FunctionIdentity,
     NullCache,
@@ -35,7 +35,7 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
     def __init__(self, key: str) -> None:
         self._key = key
 
-    def load_overload(self, signature: object, target_context: BaseContext) -> Any:
+    def load_overload(self, signature: object, target_context: CPUContext) -> Any:
         """The code compiled for ``signature``, or None."""
         key = self._entry(signature)
         if key in _IN_PROCESS:

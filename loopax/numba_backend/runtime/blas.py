@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.upstream.numba import (
-    BaseContext,
+    CPUContext,
     Signature,
     call_xxgemm,
     call_xxgemv,
@@ -61,7 +61,7 @@ def _fits(*arrays: types.Array) -> bool:
 
 @lower_builtin(matvec_by_blas, types.Array, types.Array, types.Array, types.Boolean)
 def _matvec(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     matrix = signature.args[0]
     (a, shape), (x, _), (out, _) = _operands(context, builder, signature, args)
@@ -77,7 +77,7 @@ def _matvec(
 
 @lower_builtin(matmul_by_blas, types.Array, types.Array, types.Array, types.Boolean, types.Boolean)
 def _matmul(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     (a, a_shape), (b, b_shape), (out, out_shape) = _operands(context, builder, signature, args)
     a_type, b_type, out_type, *_ = signature.args
@@ -92,7 +92,7 @@ def _matmul(
 
 
 def _operands(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> list[tuple[Any, list[Any]]]:
     """Each array with its lengths, which are checked."""
     ensure_blas()

@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import lower_builtin, overload, type_callable
 
 from loopax.base.compiling.pipeline import njit_inner
-from loopax.base.upstream.numba import BaseContext, Signature, ir
+from loopax.base.upstream.numba import CPUContext, Signature, ir
 from loopax.numba_backend.runtime import (
     blas,
     ciphers,
@@ -105,7 +105,7 @@ def _type_of_offset(context):  # type: ignore[no-untyped-def]  # Numba reads the
 
 @lower_builtin(offset, types.Integer)
 def _lower_offset(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     k = context.cast(builder, args[0], signature.args[0], types.int64)
     return builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)

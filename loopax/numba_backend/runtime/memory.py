@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.upstream.numba import (
-    BaseContext,
+    CPUContext,
     Signature,
     cgutils,
     ir,
@@ -44,7 +44,7 @@ def _of_empty(context):  # type: ignore[no-untyped-def]  # Numba reads the signa
 
 @lower_builtin(empty, types.BaseTuple, types.NumberClass)
 def _allocated(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     kind, lengths = signature.return_type, cgutils.unpack_tuple(builder, args[0])
     intp = context.get_value_type(types.intp)
@@ -72,7 +72,7 @@ def _allocated(
 
 
 def _size(
-    context: BaseContext, builder: ir.IRBuilder, itemsize: ir.Value, shape: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, itemsize: ir.Value, shape: Sequence[ir.Value]
 ) -> Any:
     """Bytes of an array. Lengths below zero, and too many bytes, are NumPy's errors."""
     bit = ir.IntType(1)
@@ -114,7 +114,7 @@ def _of_copy_run(context):  # type: ignore[no-untyped-def]  # Numba reads the si
 
 @lower_builtin(copy_run, types.Array, types.Integer, types.Array, types.Integer, types.Integer)
 def _copied(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     kinds = signature.args
 
@@ -143,7 +143,7 @@ def _of_fill(context):  # type: ignore[no-untyped-def]  # Numba reads the signat
 
 @lower_builtin(fill, types.Array, types.Any)
 def _filled(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     kind, element_type = signature.args
     a = make_array(kind)(context, builder, args[0])

@@ -30,7 +30,7 @@ from loopax.base.time_limits import (
     WORDS,
     address_of_words,
 )
-from loopax.base.upstream.numba import BaseContext, Signature, cgutils, ir, llvm
+from loopax.base.upstream.numba import CPUContext, Signature, cgutils, ir, llvm
 
 SYMBOL = "loopax_safepoint_words"  # the symbol of `WORDS` in native code, from the disk too
 
@@ -60,7 +60,7 @@ def _type_of_safepoint(context):  # type: ignore[no-untyped-def]  # Numba reads 
 
 @lower_builtin(safepoint, types.Integer, types.Integer)
 def _lower(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     i, period = (
         context.cast(builder, x, t, types.int64) for x, t in zip(args, signature.args, strict=True)

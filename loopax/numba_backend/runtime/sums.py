@@ -18,7 +18,7 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import BaseContext, Signature, ir
+from loopax.base.upstream.numba import CPUContext, Signature, ir
 
 
 def plus(total: complex, term: complex) -> Any:
@@ -53,7 +53,7 @@ def _compile_to(instruction: Callable[[Any, Any], Any], function: Callable) -> N
 
     @lower_builtin(function, types.Float, types.Float)
     def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+        context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
     ) -> Any:
         return instruction(builder, args)
 

@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.upstream.numba import (
-    BaseContext,
+    CPUContext,
     Signature,
     cgutils,
     ir,
@@ -39,7 +39,7 @@ def _type_of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads th
 
 @lower_builtin(in_line, types.Array)
 def _lower_in_line(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     source = make_array(signature.args[0])(context, builder, args[0])
     return _view(context, builder, signature, source, source.data, [source.nitems])
@@ -61,7 +61,7 @@ def _type_of_view_of_run(context):  # type: ignore[no-untyped-def]  # Numba read
 
 @lower_builtin(view_of_run, types.Array, types.Integer, types.BaseTuple)
 def _lower_view_of_run(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     array, start, lengths = signature.args
     source = make_array(array)(context, builder, args[0])
@@ -74,7 +74,7 @@ def _lower_view_of_run(
 
 
 def _view(
-    context: BaseContext,
+    context: CPUContext,
     builder: ir.IRBuilder,
     signature: Signature,
     source: Any,
