@@ -64,12 +64,16 @@ class Builder:
             run_passes(program.graph, passes)
             return self.backend.function(program, **self.options)
 
-    def marked(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def marked(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
         return (
             frontend.with_static(fn, self.static, args, kwargs) if self.static else (args, kwargs)
         )
 
-    def signature(self, args: Any, kwargs: Any) -> tuple[frontend.Signature, list[Any]]:
+    def signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[frontend.Signature, list[Any]]:
         return frontend.signature(args, kwargs)
 
     def traced(self, fn: Callable[..., Any], at: frontend.Signature) -> Program:
@@ -107,10 +111,10 @@ class PytreeBuilder(Builder):
         own = PytreeBuilder(build.backend, build.options, build.donate, declared=declared)
         return build.backend.traced(declared, own, declared.name)
 
-    def signature(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+    def signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         return None, self.declared.leaves_of(args, kwargs)
 
-    def traced(self, fn: Callable[..., Any], at: Any) -> Program:
+    def traced(self, fn: Callable[..., Any], at: None) -> Program:
         program = self.declared.program()
         frontend.warn_of_equal_draws(program)
         frontend.warn_of_wrong_gradients(program.graph.apply_nodes)

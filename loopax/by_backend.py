@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -15,7 +15,7 @@ from pytensor.graph.basic import Variable
 from loopax.base.errors import NonFiniteError, StatefulFunctionError
 from loopax.base.lock import TRACING
 from loopax.builders import Builder
-from loopax.calling import ProgramFunction, TracedFunction
+from loopax.calling import BackendFunction, ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten, match_prefix
 from loopax.frontend.programs.program_transforms import batched_types, transformed
@@ -43,7 +43,7 @@ def of_functions(transform: Callable[Concatenate[Callable[..., Any], A], Any]) -
     return transform  # type: ignore[return-value]
 
 
-def as_function(f: Any, name: str) -> Any:
+def as_function(f: object, name: str) -> Any:
     """``f`` as the transformation ``name`` takes it; of the log-density of a model the function of a point.
 
     Raises `TypeError` if it is no function, but what a function of PyTensor's takes.
@@ -61,7 +61,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f``, of which a gradient or a batch computes the branches that are taken, and no others."""
 
     @wraps(f)
-    def lazy(*args: Any, **kwargs: Any) -> Any:
+    def lazy(*args: object, **kwargs: object) -> Any:
         leaves, tree = flatten(f(*args, **kwargs))
         at = [k for k, x in enumerate(leaves) if isinstance(x, Variable)]
         return tree.build(with_items(leaves, at, with_conds([leaves[k] for k in at])))
@@ -69,7 +69,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
     return lazy
 
 
-def by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
+def by_backend(f: BackendFunction, transform: Callable[..., Any], **options: object) -> Any:
     """``transform(f, **options)`` by the backend of ``f``, or of its program, rebuilt as a graph."""
     f = f.whole if isinstance(f, InChunks) else f
     own = f.backend.transformations.get(transform.__name__)
@@ -85,7 +85,7 @@ def _options_of(f: Any) -> Mapping[str, Any]:
     return f.build.options if isinstance(f, TracedFunction) else f.options
 
 
-def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
+def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
     """Apply ``of_variables`` to the function that ``f`` computes: another callable of the kind of ``f``."""
     f = f.whole if isinstance(f, InChunks) else f
     if isinstance(f, TracedFunction):  # what it computes is known when it is called
@@ -100,7 +100,7 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
         return Builder(f.backend, f.options)(transformed(program, of_variables, types))
 
 
-def program_of(f: Any) -> Any:
+def program_of(f: BackendFunction) -> Any:
     """The program of ``f``, which updates nothing.
 
     Raises `StatefulFunctionError` if it updates something; `TypeError` if JAX has made ``f``.
@@ -123,7 +123,7 @@ def program_of(f: Any) -> Any:
 _KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def made_once(f: Any, key: Any, make: Callable[[], Any]) -> Any:
+def made_once(f: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """``make()``, made once for ``f`` and a key."""
     made = _KEPT.setdefault(f, {})
     if key not in made:
@@ -131,11 +131,11 @@ def made_once(f: Any, key: Any, make: Callable[[], Any]) -> Any:
     return made[key]
 
 
-def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
+def at_lengths(f: BackendFunction, of_variables: Transform, key: Hashable) -> Callable[..., Any]:
     """`rebuilt` for each call with the lengths of its arguments, where the result depends on them."""
 
     @wraps(of_variables(lambda *args: None), updated=())
-    def sized(*args: Any, **kwargs: Any) -> Any:
+    def sized(*args: object, **kwargs: object) -> Any:
         if isinstance(f, TracedFunction):
             args, kwargs = f.marked(args, kwargs)
         leaves, _ = flatten((args, kwargs))
@@ -145,7 +145,7 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
             new = of_variables(g)
 
             @wraps(new)
-            def known(*args: Any, **kwargs: Any) -> Any:
+            def known(*args: object, **kwargs: object) -> Any:
                 symbols, tree = flatten((args, kwargs))
                 args, kwargs = tree.build(list(map(_of_shape, symbols, shapes)))
                 return new(*args, **kwargs)

@@ -19,7 +19,12 @@ class InChunks(BackendFunction):
     """
 
     def __init__(
-        self, whole: Any, in_axes: Any, out_axes: Any, batch_size: int, progress: Progress | None
+        self,
+        whole: Any,
+        in_axes: object,
+        out_axes: object,
+        batch_size: int,
+        progress: Progress | None,
     ) -> None:
         self.whole = whole
         self._in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
@@ -30,7 +35,7 @@ class InChunks(BackendFunction):
     def backend(self) -> Backend:
         return self.whole.backend
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """The results for all rows.
 
         Raises `LoopTypeError` if the arguments have axes of unequal lengths.

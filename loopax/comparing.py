@@ -15,7 +15,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.time_limits import time_limit
 from loopax.builders import Builder
-from loopax.calling import backend_named
+from loopax.calling import Backend, backend_named
 from loopax.comparison import Comparison, Row
 from loopax.comparison.derivatives import along, directions, inner, wrong_pullback
 from loopax.comparison.differences import difference, largest
@@ -40,7 +40,7 @@ _DIRECTIONS = 3
 _LONGEST = 20.0  # seconds for the program in single precision
 
 
-def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
+def compare(fn: object, /, *args: object, **kwargs: object) -> Comparison:
     """Compare a program in all its forms, with its derivatives and in single precision, for one call.
 
     Run it before you trust a program, and include it in bug reports. It compares the values of JAX's
@@ -94,7 +94,7 @@ class _Form:
 def _forms(on_missing: str) -> list[_Form]:
     jax, numba = backend_named("jax"), backend_named("numba")
 
-    def builder(backend: Any, **options: Any) -> Builder:
+    def builder(backend: Backend, **options: object) -> Builder:
         return Builder(backend, backend.options(True, on_missing, **options))
 
     return [
@@ -247,7 +247,12 @@ class _Comparison:
             self._add(kind, first, name, largest(by_form[first], by_form[name]), tolerance)  # type: ignore[index, arg-type]
 
     def _by_differences(
-        self, kind: str, name: str, slopes: Sequence[Any], f: Any, moving: Sequence[Any]
+        self,
+        kind: str,
+        name: str,
+        slopes: Sequence[Any],
+        f: Callable[..., Any],
+        moving: Sequence[Any],
     ) -> None:
         worst = 0.0
         for seed in range(_DIRECTIONS):
@@ -316,7 +321,7 @@ def _function_of(
 ) -> Callable[..., Any]:
     """``f`` as a function of the arguments at positions ``at``, cast to their own types."""
 
-    def partial(*moved: Any) -> Any:
+    def partial(*moved: object) -> Any:
         arguments = list(values)
         for k, x in zip(at, moved, strict=True):
             arguments[k] = np.asarray(x, np.asarray(values[k]).dtype)

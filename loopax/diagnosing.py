@@ -25,7 +25,7 @@ def diagnose(
     *args: Any,
     grad: bool = False,
     within: Mapping[str, tuple[float, float]] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Diagnosis:
     """Find the origin of the first number that is not finite, in one call of ``fn``.
 
@@ -83,7 +83,7 @@ def diagnose(
     return diagnose_graph(read_call(fn, args, kwargs), grad=grad, within=within or {})
 
 
-def read_call(fn: Any, args: Any, kwargs: Any) -> GraphRun:
+def read_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GraphRun:
     """Convert one call of ``fn``, a function of any kind, to a graph with the values of its inputs.
 
     Raises
@@ -97,7 +97,7 @@ def read_call(fn: Any, args: Any, kwargs: Any) -> GraphRun:
     return call_of(fn if isinstance(fn, BackendFunction) else _as_function(fn), args, kwargs)
 
 
-def _as_function(fn: Any) -> Any:
+def _as_function(fn: object) -> Any:
     # PyTensor's own modes keep subnormal numbers, as native code does.
     if isinstance(fn, Function):
         return jaxify(*_as_written(fn), name=fn.name, backend="numba")
@@ -122,7 +122,9 @@ def _as_written(function: Function) -> tuple[list[Any], Any]:
     return inputs, outputs[0] if maker.unpack_single and outputs else outputs
 
 
-def _diagnose_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosis:
+def _diagnose_transformed(
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
+) -> Diagnosis:
     """Diagnose the rows of ``loopax.vmap(f)``, or the gradient that ``loopax.grad(f)`` is."""
     transformation, f, transform_options = fn._made_of
     name = transformation.__name__

@@ -6,8 +6,8 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ from loopax.cache import cache_folder
 from loopax.comparing import compare
 from loopax.frontend.loops.scan import scan
 from loopax.transpile import jaxify
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _VARIABLES = ("LOOPAX_", "PYTENSOR_FLAGS", "JAX_", "XLA_FLAGS", "NUMBA_", "OMP_NUM_THREADS")
 
@@ -57,7 +60,7 @@ def _settings() -> Iterator[tuple[str, str]]:
     yield "native code kept in", "nothing is kept" if folder is None else _described(folder)
 
 
-def _described(folder: Any) -> str:
+def _described(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder}, empty"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
@@ -82,7 +85,7 @@ def _program() -> tuple[list[Any], list[Any]]:
     return [x], [final, pytensor.grad(final, x)]
 
 
-def _agrees(values: Any) -> None:
+def _agrees(values: Sequence[Any]) -> None:
     x = _X.astype(config.floatX)
     state, slope = 0.0, np.zeros_like(x)
     for k, one in enumerate(x):

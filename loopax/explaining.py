@@ -32,10 +32,10 @@ from loopax.transpile import is_pymc_model, jaxify, read
 
 
 @overload
-def explain(fn: NativeFunction, /, *args: Any, **kwargs: Any) -> NativeLoops: ...
+def explain(fn: NativeFunction, /, *args: object, **kwargs: object) -> NativeLoops: ...
 @overload
-def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation: ...
-def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation | NativeLoops:
+def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation: ...
+def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | NativeLoops:
     """Show the program of ``fn`` before the first pass and after each pass that changed it.
 
     ``print`` the result, or write it as a page with the loops drawn: ``explain(f).to_html("f.html")``.
@@ -101,7 +101,7 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation | NativeLoops:
         return explanation if program is None else _in_parts(explanation, program, fn)
 
 
-def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _refuse_missing_arguments(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise where a Python function is to be explained without arguments, and needs some."""
     is_function = isinstance(fn, TracedFunction) or not isinstance(
         fn, BackendFunction | Function | FunctionGraph
@@ -127,7 +127,7 @@ def _passes(fn: Any) -> Any:
     return Builder(fn.backend, options).passes
 
 
-def _in_parts(explanation: Explanation, program: Program, fn: Any) -> Explanation:
+def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explanation:
     """With what is computed once for each value of the shared variables."""
     if isinstance(fn, ProgramFunction):
         part = fn.early_part
@@ -145,7 +145,7 @@ def _in_parts(explanation: Explanation, program: Program, fn: Any) -> Explanatio
     return replace(explanation, part=part)
 
 
-def _program(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+def _program(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
     if isinstance(fn, Function | FunctionGraph):
         refuse_arguments(fn, args, kwargs)
         return read(fn)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type import DenseTensorType
@@ -27,12 +28,12 @@ from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.transforms import grad
 
 
-def call_of(fn: Any, args: Any, kwargs: Any) -> GraphRun:
+def call_of(fn: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GraphRun:
     """Convert one call of ``fn``, which has a program, to a graph with the values of its inputs."""
     return _Call.bound(fn, args, kwargs).run()
 
 
-def unwrapped(fn: Any) -> Any:
+def unwrapped(fn: object) -> Any:
     """The loopax function inside of the wrappers of ``fn``."""
     if isinstance(fn, StatefulFunction):
         return unwrapped(fn.__wrapped__)
@@ -59,7 +60,7 @@ class _Call:
     names: Sequence[str]
 
     @classmethod
-    def bound(cls, fn: Any, args: Any, kwargs: Any) -> _Call:
+    def bound(cls, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
         if isinstance(fn, TracedFunction):
             function, leaves, _ = fn.specialized(args, kwargs)
             names = _parameter_names(
@@ -141,21 +142,21 @@ def _gradient(function: Any, values: Sequence[Any]) -> list[Any]:
     return [np.asarray(g) for g in gradients]
 
 
-def _total(result: Any) -> Any:
+def _total(result: object) -> Any:
     """The sum of all float entries of a result."""
     leaves, _ = flatten(result)
     return sum(x.sum() for x in leaves if np.dtype(x.dtype).kind in "fc")
 
 
-def _summed(f: Any) -> Any:
-    def total(*args: Any) -> Any:
+def _summed(f: Callable[..., Any]) -> Any:
+    def total(*args: object) -> Any:
         leaves, _ = flatten(f(*args))
         return sum(x.sum() for x in leaves if is_float(x))
 
     return total
 
 
-def _parameter_names(fn: Any, names: Sequence[str]) -> list[str]:
+def _parameter_names(fn: Callable[..., Any], names: Sequence[str]) -> list[str]:
     """Replace ``arg0`` in ``arg0['a']`` by the name of the function's parameter."""
     try:
         parameters = list(signature(fn).parameters)
@@ -170,7 +171,7 @@ def _parameter_names(fn: Any, names: Sequence[str]) -> list[str]:
     return labels
 
 
-def _as_value(x: Any, v: Any) -> Any:
+def _as_value(x: object, v: Variable) -> Any:
     """Convert an argument to a NumPy value of the variable's type."""
     if isinstance(v.type, RandomGeneratorType):
         return (

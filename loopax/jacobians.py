@@ -118,7 +118,14 @@ def hessian(
     return _matrix(f, hessian, derivatives.hessian, argnums, sparse, lazy)
 
 
-def _matrix(f: Any, own: Any, of_variables: Any, argnums: Any, sparse: bool, lazy: Any) -> Any:
+def _matrix(
+    f: Callable[..., Any],
+    own: Callable[..., Any],
+    of_variables: Callable[..., Any],
+    argnums: int | Sequence[int],
+    sparse: bool,
+    lazy: bool,
+) -> Any:
     def transform(g: Callable[..., Any]) -> Callable[..., Any]:
         return of_variables(with_lazy_branches(g), argnums, sparse, lazy)
 

@@ -61,7 +61,7 @@ def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     refuse_no_function(f, "loopax.from_jax(f)", "f", "It returns f as a function of variables.")
 
     @functools.wraps(f)
-    def of_variables(*args: Any, **kwargs: Any) -> Any:
+    def of_variables(*args: object, **kwargs: object) -> Any:
         leaves, tree = flatten((args, kwargs))
         places = tuple(k for k, x in enumerate(leaves) if _is_array(x))
         fixed = tuple(None if k in places else Fixed(x) for k, x in enumerate(leaves))
@@ -73,7 +73,7 @@ def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     return of_variables
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, Variable) or (hasattr(x, "dtype") and hasattr(x, "shape"))
 
 
@@ -91,7 +91,7 @@ class _OfArrays:
     fixed: tuple[Fixed | None, ...]
     returned: list[Tree] = field(default_factory=list, compare=False)
 
-    def __call__(self, *arrays: Any) -> Sequence[Any]:
+    def __call__(self, *arrays: object) -> Sequence[Any]:
         rest = iter(arrays)
         leaves = [next(rest) if one is None else one.value for one in self.fixed]
         args, kwargs = self.tree.build(leaves)

@@ -38,7 +38,7 @@ class Model(Protocol):
 
     value_vars: Any
 
-    def logp(self, *args: Any, **kwargs: Any) -> Any: ...
+    def logp(self, *args: object, **kwargs: object) -> Any: ...
 
 
 class BuildOptions(TypedDict, total=False):
@@ -55,7 +55,7 @@ class BuildOptions(TypedDict, total=False):
 class Options(BuildOptions, total=False):
     """All but ``backend``, which says of what type the callable is."""
 
-    donate: Any
+    donate: frontend.Donate | None
     static_argnames: str | Sequence[str]
     broadcasting: Literal["strict", "numpy"]
     name: str | None
@@ -104,7 +104,9 @@ def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
 
 
-def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Donated:
+def donated_inputs(
+    fn: object, donate: frontend.Donate | None, backend: str, jit: bool
+) -> frontend.Donated:
     """Inputs that ``donate`` names, by numbers and names, where there is one that can be given away."""
     inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
     asked = frontend.donated_arguments(donate, inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import derivatives
 from loopax.frontend.programs.program_transforms import transformed
 from loopax.frontend.programs.tracing import signature
+
+if TYPE_CHECKING:
+    from pytensor.graph.basic import Variable
+    from pytensor.graph.type import Type
 
 
 def jvp(
@@ -89,7 +93,7 @@ def hvp(
 
 
 def vjp(
-    f: Callable[..., Any], *primals: Any, lazy: bool = True
+    f: Callable[..., Any], *primals: object, lazy: bool = True
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """Compute the value of ``f`` and its pullback by reverse mode, like ``jax.vjp``.
 
@@ -129,25 +133,31 @@ def vjp(
         value, pullback = own(f, *primals)
         return value, pullback
 
-    def pulled(given: Any, cotangent: Any) -> Any:
+    def pulled(given: object, cotangent: object) -> Any:
         found = _product(f, "vjp", of_cotangent, (given, cotangent))
         rest = iter(found)
         return tuple(None if k in constant else next(rest) for k in range(len(primals)))
 
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
-    def of_cotangent(g: Callable[..., Any], given: Any, cotangent: Any) -> Any:
+    def of_cotangent(g: Callable[..., Any], given: Sequence[Any], cotangent: object) -> Any:
         found = derivatives.vjp(g, given, lazy=True)[1](cotangent)
         return tuple(x for x in found if x is not None)
 
     return f(*primals), lambda cotangent: pulled(tuple(primals), cotangent)
 
 
-def _is_float(x: Any) -> bool:
+def _is_float(x: object) -> bool:
     return all(np.result_type(leaf).kind in "fc" for leaf in flatten(x)[0])
 
 
-def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any, lazy: bool) -> Any:
+def _along(
+    f: Callable[..., Any],
+    product: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    lazy: bool,
+) -> Any:
     """A product of ``f``, of variables or by its backend, along tangents."""
     f = as_function(f, product.__name__)
     if not isinstance(f, BackendFunction):
@@ -156,13 +166,15 @@ def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any, laz
         return own(f, primals, tangents)
     derivatives.refuse_no_tuples(primals, tangents, product.__name__)
 
-    def of_tangents(g: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+    def of_tangents(
+        g: Callable[..., Any], primals: Sequence[Variable], tangents: Sequence[Variable | None]
+    ) -> Any:
         return product(g, primals, tangents, True)
 
     return _product(f, product.__name__, of_tangents, (tuple(primals), tuple(tangents)))
 
 
-def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> Any:
+def _product(f: Any, name: str, product: Callable[..., Any], arguments: tuple[Any, Any]) -> Any:
     """``product(g, *arguments)`` of the function ``g`` that ``f`` computes, compiled once a structure."""
     leaves, tree = flatten(arguments)
 
@@ -177,7 +189,7 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> 
         def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:
             lazy = with_lazy_branches(g)
 
-            def new(*given: Any) -> Any:
+            def new(*given: object) -> Any:
                 return product(lazy, *tree.build(given))
 
             new.__name__ = f"{name} of {g.__name__}"
@@ -192,7 +204,9 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> 
     return made_once(f, (name, tree), make)(*leaves)
 
 
-def _types(kinds: Any, names: Any, arguments: Any, name: str) -> list[tuple[Any, str | None]]:
+def _types(
+    kinds: Sequence[Type], names: Sequence[str | None], arguments: tuple[Any, Any], name: str
+) -> list[tuple[Any, str | None]]:
     """The types and names of what a product takes: the arguments, and their tangents, or a cotangent."""
     primals, rest = arguments
     if len(primals) != len(kinds):

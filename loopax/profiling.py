@@ -37,7 +37,7 @@ _KINDS = {
 }
 
 
-def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
+def profile(fn: object, /, *args: object, **kwargs: object) -> Profile:
     """Measure how long each loop, and each kind of op, of a program takes in each form, for one call.
 
     Each part runs as a separate program, on its values in the call: as JAX's operations and as native
@@ -97,7 +97,7 @@ def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
     )
 
 
-def _builder(backend: str, **options: Any) -> Builder:
+def _builder(backend: str, **options: object) -> Builder:
     chosen = backend_named(backend)
     return Builder(chosen, chosen.options(True, "callback", **options))
 

@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode, predefined_modes, register_linker, register_mode
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import InputStorageType, OutputStorageType, StorageMapType
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.basic import Container, PerformLinker
 from pytensor.link.utils import map_storage
@@ -78,7 +80,10 @@ class BackendLinker(PerformLinker):
         self.backend = backend
 
     def accept(
-        self, fgraph: FunctionGraph, no_recycling: Any = None, profile: Any = None
+        self,
+        fgraph: FunctionGraph,
+        no_recycling: Sequence[Variable] | None = None,
+        profile: object = None,
     ) -> BackendLinker:
         if self.fgraph is not None and self.fgraph is not fgraph:
             return type(self)(self.backend, self.allow_gc).accept(fgraph, no_recycling, profile)
@@ -86,7 +91,10 @@ class BackendLinker(PerformLinker):
         return self
 
     def make_all(
-        self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None
+        self,
+        input_storage: InputStorageType | None = None,
+        output_storage: OutputStorageType | None = None,
+        storage_map: StorageMapType | None = None,
     ) -> Any:
         graph = self.fgraph
         assert graph is not None, "PyTensor calls accept first"
@@ -205,5 +213,5 @@ class _ByName:
     def __init__(self, before: Callable[[Any], Any]) -> None:
         self.before = before
 
-    def __call__(self, mode: Any) -> Any:
+    def __call__(self, mode: object) -> Any:
         return mode if isinstance(mode, str) and mode in MODES else self.before(mode)

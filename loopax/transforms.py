@@ -15,8 +15,8 @@ from loopax.frontend.programs import transforms
 @of_functions
 def vmap(
     f: Callable[..., Any],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: object = 0,
+    out_axes: object = 0,
     *,
     batch_size: int | None = None,
     progress: bool | Progress = False,
@@ -152,7 +152,7 @@ def grad(
         return by_backend(f, grad, argnums=argnums, has_aux=has_aux)
     both = transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)
 
-    def gradient(*args: Any, **kwargs: Any) -> Any:
+    def gradient(*args: object, **kwargs: object) -> Any:
         value, found = both(*args, **kwargs)
         return (found, value[1]) if has_aux else found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,23 +17,24 @@ from loopax.base.extensions import required
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, ProgramFunction, TracedFunction, backend_named
 from loopax.ir.program import Program
-from loopax.options import donated_inputs, refuse_options
+from loopax.options import (
+    BackendName,
+    BuildOptions,
+    Decorator,
+    Inputs,
+    JaxDecorator,
+    M,
+    Model,
+    Options,
+    P,
+    donated_inputs,
+    refuse_options,
+)
 
 if TYPE_CHECKING:
     from loopax.calling import TracedFunction
     from loopax.jax_backend import JaxFunction, JaxTracedFunction
     from loopax.numba_backend import NumbaFunction
-    from loopax.options import (
-        BackendName,
-        BuildOptions,
-        Decorator,
-        Inputs,
-        JaxDecorator,
-        M,
-        Model,
-        Options,
-        P,
-    )
     from loopax.pymc.log_density import LogDensity
 
 _BROADCASTING = "strict", "numpy"
@@ -44,20 +45,20 @@ _NOTHING: Any = object()  # no function yet: what is made is a decorator
 @overload
 def jaxify(
     fn: Inputs | Function | FunctionGraph,
-    outputs: Any = None,
+    outputs: object = None,
     *,
-    updates: Any = None,
-    givens: Any = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     backend: Literal["jax"] = "jax",
     **options: Unpack[Options],
 ) -> JaxFunction: ...
 @overload
 def jaxify(
     fn: Inputs | Function | FunctionGraph,
-    outputs: Any = None,
+    outputs: object = None,
     *,
-    updates: Any = None,
-    givens: Any = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     backend: Literal["numba"],
     **options: Unpack[Options],
 ) -> NumbaFunction: ...
@@ -81,22 +82,22 @@ def jaxify(*, backend: Literal["jax"] = "jax", **options: Unpack[Options]) -> Ja
 def jaxify(*, backend: Literal["numba"], **options: Unpack[Options]) -> Decorator: ...
 def jaxify(
     fn: Any = _NOTHING,
-    outputs: Any = None,
+    outputs: object = None,
     *,
-    updates: Any = None,
-    givens: Any = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
     backend: str = DEFAULT,
     jit: bool = True,
     on_missing: str = "callback",
     checks: str | None = None,
     loops: str | None = None,
-    parallel: Any = "auto",
+    parallel: bool | str = "auto",
     optimize: str | None = None,
-    donate: Any = None,
-    static_argnames: Any = (),
+    donate: frontend.Donate | None = None,
+    static_argnames: str | Sequence[str] = (),
     broadcasting: str = "strict",
     name: str | None = None,
-    **unknown: Any,
+    **unknown: object,
 ) -> Any:
     """Turn a PyTensor program into a pure JAX function, or into native code.
 
@@ -223,8 +224,8 @@ def jaxify(
         return decorator
     donated = donated_inputs(fn, donate, backend, jit)
     if is_pymc_model(fn):
-        others = outputs is updates is givens is name is None and not static_argnames
-        if not others or broadcasting != "strict" or donated:
+        is_alone = all(x is None for x in (outputs, updates, givens, name)) and not static_argnames
+        if not is_alone or broadcasting != "strict" or donated:
             raise TypeError(
                 "jaxify(model) returns the log-density of a PyMC model, and takes no outputs, "
                 "updates, givens, donate, static_argnames, broadcasting or name. For other variables, "
@@ -267,7 +268,9 @@ def jaxify(
     return build(frontend.donating(read(fn, outputs, updates, givens, name), donated))
 
 
-def _built_anew(fn: Any, build: Builder, static_argnames: Any, name: str | None) -> Any:
+def _built_anew(
+    fn: Any, build: Builder, static_argnames: str | Sequence[str], name: str | None
+) -> Any:
     """Build the program of ``fn``, which `jaxify` has returned, once more by ``build``."""
     if isinstance(fn, TracedFunction):
         frontend.arguments_of(fn, build.donate)  # raises
@@ -286,7 +289,7 @@ def _built_anew(fn: Any, build: Builder, static_argnames: Any, name: str | None)
     return build(frontend.donating(program, build.donate))
 
 
-def is_pymc_model(fn: Any) -> bool:
+def is_pymc_model(fn: object) -> bool:
     """Whether ``fn`` is a model, without importing PyMC."""
     names = {"Model", "BaseModel"}
     return any(
@@ -295,7 +298,11 @@ def is_pymc_model(fn: Any) -> bool:
 
 
 def read(
-    fn: Any, outputs: Any = None, updates: Any = None, givens: Any = None, name: str | None = None
+    fn: object,
+    outputs: object = None,
+    updates: frontend.Replacements | None = None,
+    givens: frontend.Replacements | None = None,
+    name: str | None = None,
 ) -> Program:
     """The `Program` of what `jaxify` takes, except for a Python function, which needs arguments."""
     program = _read(fn, outputs, updates, givens, name)
@@ -304,7 +311,13 @@ def read(
     return program
 
 
-def _read(fn: Any, outputs: Any, updates: Any, givens: Any, name: str | None) -> Program:
+def _read(
+    fn: Any,
+    outputs: object,
+    updates: frontend.Replacements | None,
+    givens: frontend.Replacements | None,
+    name: str | None,
+) -> Program:
     if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):
         if outputs is not None or updates is not None or givens is not None:
             raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -94,7 +94,7 @@ class Exposing:
         for x in rows:
             graph.add_output(x)
 
-        def built(leaves: Any) -> Any:
+        def built(leaves: Iterable[Any]) -> Any:
             leaves = list(leaves)
             rest = iter(leaves[n:])
             found = [Rows(next(rest), next(rest), next(rest) if some else None) for some in is_some]

@@ -28,7 +28,7 @@ class PrivateFolder(NamedTuple):
     path: Path
     descriptor: int | None
 
-    def on(self, function: Callable[..., Any], name: str, *args: Any) -> Any:
+    def on(self, function: Callable[..., Any], name: str, *args: int) -> Any:
         if self.descriptor is None:
             return function(self.path / name, *args)
         return function(name, *args, dir_fd=self.descriptor)

@@ -14,7 +14,7 @@ import logging
 import shutil
 import sys
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 LOG = logging.getLogger("loopax")
 
@@ -76,7 +76,7 @@ def line(activity: str, seconds: float) -> str:
 class Terminal:
     """A line that carriage returns overwrite; later output overwrites it too, if nothing clears it."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._shown = 0  # characters
 
@@ -97,7 +97,7 @@ class Terminal:
 class Rich:
     """A line drawn by rich, which does not redirect the output of others."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._live: Any = None
         self._spinner: Any = None

@@ -13,7 +13,7 @@ _OF_UFUNCS = ("numpy", "scipy.special")  # modules of ufuncs, which do not name 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def named(value: Any) -> Iterator[str]:
+def named(value: object) -> Iterator[str]:
     """The key of a class, or of a function written in C, by the name under which its module has it.
 
     Raises `NotKnown` if the module has another object or none under that name, as for a class made
@@ -83,7 +83,7 @@ def _code(code: CodeType) -> Iterator[str]:
             yield f"{constant!r}"
 
 
-def _bare(member: Any) -> Any:
+def _bare(member: object) -> Any:
     """The function inside a method, a property and the like."""
     for name in ("__func__", "fget", "func"):
         member = getattr(member, name, member)

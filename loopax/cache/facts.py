@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from loopax.cache import folder
 from loopax.cache.graph_key import keyed
+
+if TYPE_CHECKING:
+    from pytensor.graph.basic import Variable
 
 
 class Fact:
@@ -38,7 +41,9 @@ class Fact:
             folder.write(self._key, " ".join(map(str, numbers)).encode())
 
 
-def fact_of_graph(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> Fact:
+def fact_of_graph(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], *key_parts: object
+) -> Fact:
     """Numbers about the graph between ``inputs`` and ``outputs``.
 
     Parameters

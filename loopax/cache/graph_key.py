@@ -17,6 +17,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
+from pytensor.graph.type import Type
 from pytensor.graph.utils import MetaObject
 from pytensor.misc.frozendict import frozendict
 from pytensor.tensor.type import TensorType
@@ -37,7 +38,9 @@ class KeyedGraph(NamedTuple):
     ops: list[Any]
 
 
-def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> KeyedGraph | None:
+def keyed(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], *key_parts: object
+) -> KeyedGraph | None:
     """The graph between ``inputs`` and ``outputs`` with its key.
 
     Parameters
@@ -63,7 +66,7 @@ def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> Key
     return KeyedGraph(content.key, variables, ops)
 
 
-def content_key(*values: Any) -> str | None:
+def content_key(*values: object) -> str | None:
     """The key of plain values, classes, functions, ops and sequences of these; None without one."""
     content = Content()
     try:
@@ -87,7 +90,7 @@ class Content:
     def key(self) -> str:
         return self._digest.hexdigest()[:40]
 
-    def write(self, value: Any) -> None:
+    def write(self, value: object) -> None:
         """Add ``value`` to the hash. Raises `NotKnown` for a value without a key."""
         kind = type(value)
         if kind in _PLAIN or isinstance(value, np.dtype):
@@ -120,21 +123,21 @@ class Content:
             self.write(kind)
 
     def write_graph(
-        self, inputs: Sequence[Any], outputs: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> tuple[list[Any], list[Any]]:
         """Add a graph to the hash; return its variables, inputs first, and its ops, in order."""
         variables: list[Any] = []
         ops: list[Any] = []
         positions: dict[Variable, int] = {}
 
-        def add(v: Any) -> None:
+        def add(v: Variable) -> None:
             positions[v] = len(variables)
             variables.append(v)
             self._token("variable", f"{self._key_of_type(v.type)} {v.name!r}")
             if tags := semantic_tags(v):
                 self.write(tags)
 
-        def place(v: Any) -> int:
+        def place(v: Variable) -> int:
             if v not in positions:
                 if not isinstance(v, Constant):
                     raise NotKnown  # a shared variable that is not an input
@@ -155,7 +158,7 @@ class Content:
         self._token("outputs", str([place(v) for v in outputs]))
         return variables, ops
 
-    def _key_of(self, value: Any) -> str:
+    def _key_of(self, value: object) -> str:
         """The key of an object by its contents; its identity does not count."""
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
@@ -170,7 +173,7 @@ class Content:
             raise NotKnown  # the object contains itself
         return key
 
-    def _key_of_type(self, value: Any) -> str:
+    def _key_of_type(self, value: Type) -> str:
         """The key of a type: each tensor type is keyed once, since a program has few different ones."""
         if type(value) is not TensorType:
             return self._key_of(value)
@@ -209,12 +212,12 @@ class Content:
         self._digest.update(len(data).to_bytes(8, "little") + data)
 
 
-def semantic_tags(v: Any) -> dict[str, Any]:
+def semantic_tags(v: Variable) -> dict[str, Any]:
     """The tags of a variable that mean something: no lines of the user, no caches of PyTensor."""
     return {name: x for name, x in vars(v.tag).items() if name in _SEMANTIC_TAGS}
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, Any]:
     """The attributes that tell an object from others of its class: ``__props__``, if it has these."""
     cls = type(value)
     if hasattr(cls, "__props__") and not isinstance(value, OpFromGraph):

@@ -13,10 +13,11 @@ import io
 import pickle
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 
 from loopax.cache import folder
@@ -43,8 +44,8 @@ class _Label(NamedTuple):
 
 
 def cached(
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
     make: Callable[[], Sequence[Any]],
     *key_parts: Hashable,
 ) -> list[Any]:
@@ -81,7 +82,9 @@ def cached(
     return results
 
 
-def _keep(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> None:
+def _keep(
+    results: Sequence[Variable], source: KeyedGraph, lines: dict[int, tuple[int, int]]
+) -> None:
     try:
         data = _dumped(results, source, lines)
     except Exception:  # an op that does not pickle
@@ -93,19 +96,21 @@ def _keep(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int
 # -- from variables to bytes, and back -------------------------------------------------------------------
 
 
-def _dumped(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> bytes:
+def _dumped(
+    results: Sequence[Variable], source: KeyedGraph, lines: dict[int, tuple[int, int]]
+) -> bytes:
     of_source = {v: k for k, v in enumerate(source.variables)}
     positions: dict[Any, int] = {}
     roots: list[Any] = []
     nodes: list[_Node] = []
 
-    def label_of(v: Any) -> _Label:
+    def label_of(v: Variable) -> _Label:
         line_positions = [
             lines[id(line)] for line in getattr(v.tag, "trace", ()) if id(line) in lines
         ]
         return _Label(v.name, semantic_tags(v), line_positions)
 
-    def add_root(v: Any) -> None:
+    def add_root(v: Variable) -> None:
         if v in positions:
             return
         positions[v] = len(positions)
@@ -135,7 +140,7 @@ def _loaded(data: bytes, source: KeyedGraph) -> list[Any]:
     source_lines = {position: line for line, position in _lines(source)}
     variables: list[Any] = []
 
-    def write_on(v: Any, label: _Label) -> Any:
+    def write_on(v: Variable, label: _Label) -> Any:
         vars(v.tag).update(label.tags)
         if stack := [source_lines[line] for line in label.lines if line in source_lines]:
             v.tag.trace = stack
@@ -164,16 +169,16 @@ def _lines(source: KeyedGraph) -> Iterator[tuple[Any, tuple[int, int]]]:
 class _Pickler(pickle.Pickler):
     """A pickler that writes an op of the source as its position there."""
 
-    def __init__(self, file: Any, ops: Sequence[Any]) -> None:
+    def __init__(self, file: IO[bytes], ops: Sequence[Op]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._positions = {id(op): k for k, op in enumerate(ops)}
 
-    def persistent_id(self, obj: Any) -> int | None:
+    def persistent_id(self, obj: object) -> int | None:
         return self._positions.get(id(obj))
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: Any, ops: Sequence[Any]) -> None:
+    def __init__(self, file: IO[bytes], ops: Sequence[Op]) -> None:
         super().__init__(file)
         self._ops = ops
 

@@ -98,7 +98,7 @@ def _wrong_pullback_of_node(
     if not at or not outs or not all(np.all(np.isfinite(values[k])) for k in at):
         return None
 
-    def f(*changed: Any) -> list[Any]:
+    def f(*changed: object) -> list[Any]:
         arrays = [
             np.asarray(x, node.inputs[k].type.dtype) for k, x in zip(at, changed, strict=True)
         ]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loopax.diagnosis.numbers import Entry, first_true
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-def difference(left: Any, right: Any) -> float:
+
+def difference(left: ArrayLike, right: ArrayLike) -> float:
     """The largest difference of two arrays, relative to the largest finite number in them.
 
     Infinite where their shapes differ, or one is nan or infinite and the other is not.
@@ -28,12 +31,12 @@ def largest(left: Sequence[Any], right: Sequence[Any]) -> float:
     return max((difference(a, b) for a, b in zip(left, right, strict=True)), default=0.0)
 
 
-def first_apart(left: Any, right: Any, tolerance: float) -> Entry | None:
+def first_apart(left: ArrayLike, right: ArrayLike, tolerance: float) -> Entry | None:
     """The first entry in which two arrays of one shape differ by more than ``tolerance``."""
     return first_true(_apart(left, right) > tolerance * _scale(left, right))
 
 
-def _apart(left: Any, right: Any) -> Any:
+def _apart(left: ArrayLike, right: ArrayLike) -> Any:
     a, b = (np.asarray(x) for x in (left, right))
     kind = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
     a, b = a.astype(kind), b.astype(kind)
@@ -43,7 +46,7 @@ def _apart(left: Any, right: Any) -> Any:
     return np.where(equal, 0.0, np.where(np.isfinite(apart), apart, np.inf))
 
 
-def _scale(left: Any, right: Any) -> float:
+def _scale(left: ArrayLike, right: ArrayLike) -> float:
     numbers = [
         np.abs(np.asarray(x, complex if np.iscomplexobj(x) else float)) for x in (left, right)
     ]

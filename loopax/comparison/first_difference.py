@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,11 +78,13 @@ def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Va
     results = build(Program(copy, names, (), list))(*frame.inputs)
     for v, other in zip(watched, results, strict=True):
         if difference(frame.value(v), np.asarray(other)) > tolerance:
-            return v.owner, v, np.asarray(other)  # type: ignore[return-value]
+            return v.owner, v, np.asarray(other)
     return None
 
 
-def _copied(graph: Any, inputs: Any, outputs: Any) -> FunctionGraph:
+def _copied(
+    graph: FunctionGraph, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> FunctionGraph:
     memo: dict[Any, Any] = dict(zip(graph.inputs, inputs, strict=True))
     needed = set(ancestors(outputs, blockers=graph.inputs))
     for node in graph.toposort():

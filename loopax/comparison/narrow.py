@@ -7,10 +7,11 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.basic import ARange, Eye
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
@@ -18,7 +19,7 @@ from loopax.ir.ops.inner_graph_op import InnerGraphOp
 _WIDE = {"float64": "float32", "complex128": "complex64"}
 
 
-def narrowed(graph: Any) -> FunctionGraph:
+def narrowed(graph: AbstractFunctionGraph) -> FunctionGraph:
     """Copy ``graph`` with float32 in the place of float64, in constants and steps of loops too."""
     new: dict[Variable, Any] = {v: _type(v)(name=v.name) for v in graph.inputs}
     for node in graph.toposort():
@@ -29,18 +30,18 @@ def narrowed(graph: Any) -> FunctionGraph:
     return FunctionGraph([new[v] for v in graph.inputs], outputs, clone=False)
 
 
-def _type(v: Any) -> Any:
+def _type(v: Variable) -> Any:
     dtype = getattr(v.type, "dtype", "")
     return v.type.clone(dtype=_WIDE[dtype]) if dtype in _WIDE else v.type
 
 
-def _constant(v: Any) -> Any:
+def _constant(v: Variable) -> Any:
     if isinstance(v, Constant) and isinstance(v.type, TensorType) and v.type.dtype in _WIDE:
         return pt.constant(v.data.astype(_WIDE[v.type.dtype]))
     return v
 
 
-def _fitted(v: Any, old: Any) -> Any:
+def _fitted(v: TensorVariable, old: Variable) -> Any:
     """Cast ``v`` to the narrow type that replaces the type of ``old``."""
     narrow_type = _type(old)
     if narrow_type is old.type and getattr(v.type, "dtype", None) == getattr(

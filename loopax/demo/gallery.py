@@ -61,7 +61,7 @@ def in_words(seconds: float) -> str:
 
 def pytensor_scan(
     step: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
+    init: object,
     xs: Any = None,
     length: int | None = None,
 ) -> tuple[Any, Any]:
@@ -103,7 +103,7 @@ def pytensor_scan(
     return final, jax.tree.unflatten(of_emitted, traces[len(carry) :])
 
 
-def log_densities(model: Any, own: Any) -> None:
+def log_densities(model: object, own: Any) -> None:
     """Compare the log-density of a PyMC model and its gradient with PyMC's, of the same model `own`.
 
     Both are functions of one vector, the unconstrained values. They are compared at the point from which

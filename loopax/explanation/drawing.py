@@ -6,9 +6,9 @@ leads down from a box to each reader. Constants are written into the ops that re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
@@ -16,6 +16,9 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from loopax.ir import Cond, Scan
 from loopax.ir.pformat import constant_as_text, op_as_text
 from loopax.lowering.record import with_body
+
+if TYPE_CHECKING:
+    from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 MOST_BOXES = 400  # a larger drawing is unreadable
 
@@ -51,7 +54,7 @@ def _nodes(graph: AbstractFunctionGraph) -> list[Apply]:
     return list(dict.fromkeys(graph.toposort()))
 
 
-def caption(op: Any) -> str:
+def caption(op: InnerGraphOp) -> str:
     """Describe an op with a body in one line."""
     if isinstance(op, Scan):
         parts = {"sequence": op.n_seqs, "state": op.n_states, "constant": op.n_consts}
@@ -64,7 +67,7 @@ def caption(op: Any) -> str:
     return f"{op}: {listed}"
 
 
-def drawing(op: Any) -> str | None:
+def drawing(op: InnerGraphOp) -> str | None:
     """The body of ``op`` as an SVG element; None where it has too many boxes."""
     boxes = _boxes(op)
     if len(boxes) > MOST_BOXES:
@@ -99,14 +102,14 @@ class _Box(NamedTuple):
     operands: list[tuple[int, str]]
 
 
-def _boxes(op: Any) -> list[_Box]:
+def _boxes(op: InnerGraphOp) -> list[_Box]:
     body = op.fgraph
     inputs, outputs = _names(op)
     read_variables = {v for node in _nodes(body) for v in node.inputs} | set(body.outputs)
     boxes: list[_Box] = []
     place: dict[Variable, int] = {}
 
-    def add(kind: str, label: str, title: str, operands: Any = ()) -> int:
+    def add(kind: str, label: str, title: str, operands: Sequence[Variable] = ()) -> int:
         arcs = [(place[v], str(v.type)) for v in operands if not isinstance(v, Constant)]
         boxes.append(_Box(kind, label, title, arcs))
         return len(boxes) - 1
@@ -129,7 +132,7 @@ def _boxes(op: Any) -> list[_Box]:
     return boxes
 
 
-def _names(op: Any) -> tuple[list[str], list[str]]:
+def _names(op: InnerGraphOp) -> tuple[list[str], list[str]]:
     """Names for the inputs and outputs of an op's body, in the style of `pformat`."""
     n, m = len(op.fgraph.inputs), len(op.fgraph.outputs)
     if isinstance(op, Scan):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
@@ -31,6 +31,9 @@ from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length
 from loopax.lowering.record import with_body
+
+if TYPE_CHECKING:
+    from loopax.ir.sizes.dim_expr import DimVariable
 
 _READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
 _PRODUCTS = (Dot, BatchedDot)
@@ -54,13 +57,13 @@ def _times(graph: AbstractFunctionGraph, length_of: LengthOf) -> dict[Apply, flo
         terms = (k * value(variable) for variable, k in expr.terms)
         return max(1.0, expr.offset + sum(terms))
 
-    def value(variable: Any) -> float:
+    def value(variable: DimVariable) -> float:
         if isinstance(variable, Clipped):
             choose = max if variable.largest else min
             return choose(number(variable.a), number(variable.b))
         return length_of(variable)
 
-    def shape(v: Any) -> list[float]:
+    def shape(v: Variable) -> list[float]:
         return [number(dims.length(v, axis)) for axis in range(getattr(v.type, "ndim", 0))]
 
     def time(node: Apply) -> float:
@@ -93,7 +96,7 @@ def _in_step(op: Scan, node: Apply, shape: Callable[[Any], list[float]]) -> Leng
 
 
 def _from(shapes: dict[Variable, list[float]]) -> LengthOf:
-    def length_of(variable: Any) -> float:
+    def length_of(variable: Length) -> float:
         if isinstance(variable, Length) and len(shapes.get(variable.of, ())) > variable.axis:
             return shapes[variable.of][variable.axis]
         return float(UNKNOWN_LENGTH)

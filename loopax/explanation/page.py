@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytensor.graph.fg import FunctionGraph
 
@@ -12,6 +12,9 @@ from loopax.base.html import document, theme
 from loopax.explanation.drawing import Body, bodies, caption, drawing
 from loopax.ir.pformat import pformat
 from loopax.lowering.record import Counts
+
+if TYPE_CHECKING:
+    from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 _PAGE = "loopax-explanation"
 _ME = f".{_PAGE}"
@@ -104,7 +107,7 @@ def _stages(name: str, sections: Sequence[Section]) -> Iterator[str]:
         drawn_before = {inner.op for top in top_bodies for inner in top.flat()}
 
 
-def _figures(items: Iterable[Body], drawn_before: Collection[Any] = ()) -> Iterator[str]:
+def _figures(items: Iterable[Body], drawn_before: Collection[InnerGraphOp] = ()) -> Iterator[str]:
     """Write a figure for each body that is not in ``drawn_before``, with nested figures inside."""
     for item in items:
         if item.op in drawn_before:

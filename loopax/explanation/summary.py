@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
@@ -19,6 +19,9 @@ from loopax.ir import Scan
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
 from loopax.lowering.record import Counts, with_body
+
+if TYPE_CHECKING:
+    from loopax.ir.sizes.dim_expr import DimVariable
 
 MOST_OPS = 150  # ops of the largest stage: the text of more fills several screens, at each stage
 
@@ -93,7 +96,7 @@ def _number(expr: DimExpr) -> str | None:
     return f"{text} {'+' if expr.offset > 0 else '-'} {abs(expr.offset)}" if expr.offset else text
 
 
-def _variable(v: Any) -> str | None:
+def _variable(v: DimVariable) -> str | None:
     if isinstance(v, Length):
         name = v.of.name
         return name and (f"length of {name}" if v.axis == 0 else f"axis {v.axis} of {name}")

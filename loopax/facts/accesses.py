@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.base.upstream.pytensor import indices_from_subtensor
@@ -32,7 +32,7 @@ class Access(NamedTuple):
         return all(entry == slice(None) for entry in self.rest)
 
 
-def access_of(node: Any) -> Access:
+def access_of(node: Apply) -> Access:
     """The read or write of ``node``, a Subtensor or an IncSubtensor."""
     op = node.op
     entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
@@ -40,7 +40,7 @@ def access_of(node: Any) -> Access:
     return Access(node.inputs[0], rows, tuple(rest))
 
 
-def static_places(entry: Any, n: int) -> range | None:
+def static_places(entry: slice, n: int) -> range | None:
     """The places that a slice takes of an axis of length ``n``; None unless its bounds are constants.
 
     ``entry`` is a part of `Access.index`.
@@ -53,7 +53,8 @@ def static_places(entry: Any, n: int) -> range | None:
     return range(n)[slice(*(None if v is None else int(v.data) for v in bounds))]
 
 
-def read_of(node: Any) -> Access | None:
+def read_of(node: Apply | None) -> Access | None:
     """The read of ``node``, if it is a Subtensor, else None."""
-    is_read = node is not None and isinstance(node.op, Subtensor)
-    return access_of(node) if is_read else None
+    if node is None or not isinstance(node.op, Subtensor):
+        return None
+    return access_of(node)

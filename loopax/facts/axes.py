@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax
@@ -19,7 +19,7 @@ from loopax.facts.scalars import is_float
 # -- transposes --------------------------------------------------------------------------------------
 
 
-def unshuffled(v: Any) -> Any:
+def unshuffled(v: Variable) -> Any:
     """The variable that ``v`` is a dimshuffle of, however many there are; ``v`` itself if it is none."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
@@ -75,7 +75,7 @@ register(
 # -- reductions --------------------------------------------------------------------------------------
 
 
-def raises_of_nothing(op: Any) -> bool:
+def raises_of_nothing(op: CAReduce) -> bool:
     """Whether the reduction of no elements is an error: the extremes without ``initial`` (PyTensor 3.3)."""
     is_extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
     return is_extreme and not getattr(op, "initial", False)
@@ -93,7 +93,7 @@ def _of_sum(node: Apply) -> Groups:
 
 
 def _axis(node: Apply) -> Any:
-    return node.op.axis  # type: ignore[attr-defined]
+    return node.op.axis
 
 
 def _may_be_empty(node: Apply) -> Errors:
@@ -107,7 +107,7 @@ register(Argmax, reduction_op(_axis, lambda op, axes: Argmax(axis=axes), _may_be
 # -- along axes --------------------------------------------------------------------------------------
 
 
-def _one(make: Any) -> Any:
+def _one(make: Callable[..., Any]) -> Any:
     """``make(op, axis)`` as a function of one of the axes of ops that take one, or all."""
     return lambda op, axes: make(op, axes[0]) if len(axes) == 1 else None
 
@@ -120,9 +120,7 @@ register(
         _axis,
         _one(lambda op, axis: CumOp(axis=axis, mode=op.mode)),
         linear=lambda node: (
-            (frozenset({0}),)
-            if node.op.mode == "add" and is_float(node.outputs[0])  # type: ignore[attr-defined]
-            else ()
+            (frozenset({0}),) if node.op.mode == "add" and is_float(node.outputs[0]) else ()
         ),
     ),
 )

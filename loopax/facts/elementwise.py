@@ -6,6 +6,7 @@ from typing import Any
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.facts.families import elementwise_op
@@ -13,7 +14,7 @@ from loopax.facts.record import Errors, Groups, OpFacts, Structure, Work, regist
 from loopax.facts.scalars import is_dear, is_float, linear_groups, scalar_facts, zero_groups
 
 
-def scalar_op_of(op: Any) -> Any:
+def scalar_op_of(op: object) -> Any:
     """The function that ``op`` applies to each element; None where it is no elementwise op.
 
     >>> import pytensor.scalar as ps, pytensor.tensor as pt
@@ -23,12 +24,12 @@ def scalar_op_of(op: Any) -> Any:
     return op.scalar_op if isinstance(op, Elemwise) else None
 
 
-def function_of(op: Any) -> Any:
+def function_of(op: Op) -> Any:
     """The function of numbers that ``op`` is, or applies to each element; None where it is neither."""
     return op if isinstance(op, ps.ScalarOp) else scalar_op_of(op)
 
 
-def is_elementwise(node: Any, *scalar_ops: type) -> bool:
+def is_elementwise(node: Apply | None, *scalar_ops: type) -> bool:
     """Whether ``node``, which may be None, computes one of ``scalar_ops`` for each element.
 
     Without ``scalar_ops``: whether it computes any function for each element.
@@ -42,7 +43,7 @@ def is_elementwise(node: Any, *scalar_ops: type) -> bool:
     return not scalar_ops or isinstance(node.op.scalar_op, scalar_ops)
 
 
-def is_dear_function(op: Any) -> bool:
+def is_dear_function(op: Op) -> bool:
     """Whether ``op`` is an elementwise function whose entries cost more than to be written and read."""
     scalar_op = scalar_op_of(op)
     return scalar_op is not None and is_dear(scalar_op)
@@ -51,7 +52,7 @@ def is_dear_function(op: Any) -> bool:
 # -- the records -------------------------------------------------------------------------------------
 
 
-def _has_value(op: Any, node: Apply) -> bool:
+def _has_value(op: Op, node: Apply) -> bool:
     """Whether the scalar ``op`` has a value for any numbers of the types that ``node`` has.
 
     A `Composite` divides Python's own numbers: of that nothing is known.
@@ -67,7 +68,7 @@ def _errors(node: Apply) -> Errors:
 
 def _agree(node: Apply) -> bool:
     """Whether the shapes of the inputs are known to fit one another."""
-    for lengths in zip(*(v.type.shape for v in node.inputs), strict=True):  # type: ignore[attr-defined]
+    for lengths in zip(*(v.type.shape for v in node.inputs), strict=True):
         others = [n for n in lengths if n != 1]
         if len(others) > 1 and (None in others or len(set(others)) > 1):
             variables = [v for v, n in zip(node.inputs, lengths, strict=True) if n != 1]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work
 
@@ -33,7 +34,7 @@ def leading_axes(*inputs: int) -> Callable[[Apply], Axes]:
     return axes
 
 
-def normalized(axis: Any, ndim: int) -> tuple[int, ...]:
+def normalized(axis: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
     """``axis`` as numbers from 0 on: an axis, several, or None for all of ``ndim``."""
     axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     return tuple(k % ndim for k in axes)
@@ -135,6 +136,6 @@ def op_along_axes(
 
 
 def _shifted(
-    op: Any, axes: Sequence[int], n: int, with_axes: Callable[[Any, tuple[int, ...]], Any]
+    op: Op, axes: Sequence[int], n: int, with_axes: Callable[[Any, tuple[int, ...]], Any]
 ) -> Any:
     return None if min(axes, default=0) + n < 0 else with_axes(op, tuple(k + n for k in axes))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 
 from loopax.facts.record import Groups, facts_of
 
 
-def is_affine(wrt: Sequence[Any], outputs: Sequence[Any]) -> bool:
+def is_affine(wrt: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
     """Whether each of ``outputs`` is surely an affine function of ``wrt``, roots, taken together.
 
     >>> import pytensor.tensor as pt

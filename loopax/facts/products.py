@@ -51,7 +51,7 @@ class CoreNode(NamedTuple):
     outputs: Sequence[Any]
 
     @classmethod
-    def of(cls, node: Any) -> Any:
+    def of(cls, node: Apply) -> Any:
         return cls(node.op.core_op, node.inputs, node.outputs)
 
 
@@ -66,7 +66,7 @@ def _of_batch_and_row(node: Apply) -> Axes:
     op: Any = node.op
     n, ndim = op.batch_ndim(node), ndim_of(node.outputs[0])
     rows: Any = [
-        [_Typed(v.type.clone(shape=v.type.shape[n:])) for v in vs]  # type: ignore[attr-defined]
+        [_Typed(v.type.clone(shape=v.type.shape[n:])) for v in vs]
         for vs in (node.inputs, node.outputs)
     ]
     of_row = facts_of(op.core_op).axes(CoreNode(op.core_op, *rows))  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ register(
     Blockwise,
     OpFacts(
         axes=_of_batch_and_row,
-        linear=lambda node: facts_of(node.op.core_op).linear(CoreNode.of(node)),  # type: ignore[attr-defined]
+        linear=lambda node: facts_of(node.op.core_op).linear(CoreNode.of(node)),
         zero=_zero,
     ),
 )

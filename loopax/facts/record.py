@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import vectorize_node_fallback
 
 from loopax.base.upstream.pytensor import vectorize_rules
@@ -138,7 +139,7 @@ def register(op_class: type, facts: OpFacts) -> None:
         vectorize_rules.register(op_class, _batched)
 
 
-def _batched(op: Any, node: Apply, *inputs: Any) -> Any:
+def _batched(op: Op, node: Apply, *inputs: Variable) -> Any:
     """Results of ``op`` on a batch: of itself behind the batch's axes, or of a `Blockwise`."""
     added = {x.type.ndim - v.type.ndim for v, x in zip(node.inputs, inputs, strict=True)}
     behind = facts_of(op).behind(node, added.pop()) if len(added) == 1 else None
@@ -148,7 +149,7 @@ def _batched(op: Any, node: Apply, *inputs: Any) -> Any:
     return results if isinstance(results, list | tuple) else [results]
 
 
-def facts_of(op: Any) -> OpFacts:
+def facts_of(op: object) -> OpFacts:
     """The record of ``op``; `UNKNOWN` where it has none."""
     return _record_of(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
 

@@ -32,7 +32,7 @@ def row_wise_inputs(node: Apply) -> list[int]:
     return own if all(any(v is n for n in facts.lengths(node)) for v in others) else []
 
 
-def stands_for_all_rows(v: Any) -> bool:
+def stands_for_all_rows(v: Variable) -> bool:
     """Whether ``v``, an input of a row-wise node, has one row that is used for every one."""
     return bool(v.type.shape[0] == 1)
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as special
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 
 from loopax.facts.record import Groups, ScalarFacts, inherited, is_foreign
 
@@ -32,9 +33,9 @@ def register_scalar(op_class: type, facts: ScalarFacts) -> None:
     _facts_of_class.cache_clear()
 
 
-def scalar_facts(op: Any) -> ScalarFacts | None:
+def scalar_facts(op: Op) -> ScalarFacts | None:
     """The record of a scalar op; None where it is a user's without one, or composed of others."""
-    return _facts_of_class(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
+    return _facts_of_class(type(op))
 
 
 @cache
@@ -45,34 +46,34 @@ def _facts_of_class(op_class: type) -> ScalarFacts | None:
     return _UNMEASURED
 
 
-def parts_of(op: Any) -> list[Any]:
+def parts_of(op: Op) -> list[Any]:
     """The scalar ops that ``op`` is composed of; itself where it is composed of none."""
     inner = getattr(op, "fgraph", None)
     return [op] if inner is None else [p for node in inner.apply_nodes for p in parts_of(node.op)]
 
 
-def nanoseconds(op: Any) -> float:
+def nanoseconds(op: Op) -> float:
     """The time of the scalar op for an entry; of one that is composed of others, the sum of theirs."""
     return sum((scalar_facts(part) or _UNMEASURED).nanoseconds for part in parts_of(op))
 
 
-def cycles(op: Any) -> int:
+def cycles(op: Op) -> int:
     """How long after its operands the result of the scalar op is there."""
     return (scalar_facts(op) or _UNMEASURED).cycles
 
 
-def is_dear(op: Any) -> bool:
+def is_dear(op: Op) -> bool:
     """Whether an entry costs more than writing and reading it: an exponential, a special function."""
     return any((scalar_facts(part) or _UNMEASURED).nanoseconds >= _DEAR for part in parts_of(op))
 
 
-def linear_groups(op: Any, n: int) -> Groups:
+def linear_groups(op: Op, n: int) -> Groups:
     """Sets of the ``n`` arguments in which the scalar op is linear (`OpFacts.linear`)."""
     facts = scalar_facts(op)
     return () if facts is None else _groups(facts.linear, n)
 
 
-def zero_groups(op: Any, n: int) -> Groups:
+def zero_groups(op: Op, n: int) -> Groups:
     """Sets of the ``n`` arguments of which zeros make zero (`OpFacts.zero`)."""
     facts = scalar_facts(op)
     if facts is None:
@@ -93,7 +94,7 @@ def _groups(linear: str | Groups, n: int) -> Groups:
 # -- where integers have no value --------------------------------------------------------------------
 
 
-def is_float(v: Any) -> bool:
+def is_float(v: Variable) -> bool:
     """Whether ``v`` is an array, or a number, of floats or complex numbers."""
     return str(getattr(v.type, "dtype", "")).startswith(("float", "complex"))
 
@@ -116,7 +117,7 @@ def _by_no_zero(node: Apply) -> bool:
 
 
 def _widens(node: Apply) -> bool:
-    before, after = (str(v.type.dtype) for v in (node.inputs[0], node.outputs[0]))  # type: ignore[attr-defined]
+    before, after = (str(v.type.dtype) for v in (node.inputs[0], node.outputs[0]))
     return is_float(node.outputs[0]) or after == "bool" or np.can_cast(before, after)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -80,7 +80,7 @@ def _of_value(node: Apply) -> Axes:
 def _filled_behind(node: Apply, n: int) -> Any:
     """An Alloc of a value with fewer axes, whose result has as many fewer lengths."""
 
-    def filled(value: Any, *lengths: Any) -> Any:
+    def filled(value: Variable, *lengths: object) -> Any:
         return pt.alloc(value, *lengths[-n:]) if len(lengths) > -n else value
 
     return filled if n < 0 else None
@@ -136,7 +136,7 @@ register(SpecifyShape, OpFacts(structure=Structure.MOVES, axes=leading_axes(0), 
 
 
 def _pieces(node: Apply) -> tuple[frozenset[int], ...]:
-    pieces = joined_by(node.op, node.inputs)  # type: ignore[arg-type]
+    pieces = joined_by(node.op, node.inputs)
     n = len(node.inputs)
     return (frozenset(range(n - len(pieces), n)),)
 
@@ -146,7 +146,7 @@ def _beside_the_axis(node: Apply) -> Axes | None:
     if axis is None:
         return None
     own = tuple(None if k == axis else k for k in range(ndim_of(node.outputs[0])))
-    n = len(node.inputs) - len(joined_by(node.op, node.inputs))  # type: ignore[arg-type]
+    n = len(node.inputs) - len(joined_by(node.op, node.inputs))
     return [own if k >= n else (None,) * len(own) for k in range(len(node.inputs))]
 
 
@@ -154,7 +154,7 @@ def _joined_behind(node: Apply, n: int) -> Any:
     axis = axis_of(node)
     if axis is None or axis + n < 0:
         return None
-    return lambda *inputs: join(axis + n, *joined_by(node.op, inputs))  # type: ignore[arg-type]
+    return lambda *inputs: join(axis + n, *joined_by(node.op, inputs))
 
 
 register(
@@ -186,7 +186,7 @@ for _class in (ViewOp, DeepCopyOp, DisconnectedGrad, ZeroGrad):
 register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=_first))
 
 
-def entries_of(shape: Any) -> list[Any] | None:
+def entries_of(shape: Variable) -> list[Any] | None:
     """The scalars that the vector ``shape`` is made of; None where nobody can tell."""
     if isinstance(shape, Constant):
         return [pt.constant(int(k), dtype="int64") for k in shape.data]

@@ -2,6 +2,7 @@
 
 from loopax.frontend.programs.broadcasting import with_declared_lengths
 from loopax.frontend.programs.donation import (
+    Donate,
     Donated,
     arguments_of,
     donated_arguments,
@@ -11,17 +12,25 @@ from loopax.frontend.programs.donation import (
 from loopax.frontend.programs.equal_draws import warn_of_equal_draws
 from loopax.frontend.programs.plain_tensors import with_plain_tensors
 from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
-from loopax.frontend.programs.read import read_function, read_graph, read_linked, read_variables
+from loopax.frontend.programs.read import (
+    Replacements,
+    read_function,
+    read_graph,
+    read_linked,
+    read_variables,
+)
 from loopax.frontend.programs.static_arguments import static_names, with_open_arguments, with_static
 from loopax.frontend.programs.tracing import Signature, signature, trace
 from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
 from loopax.ir.program import Input, Program, Shared
 
 __all__ = [
+    "Donate",
     "Donated",
     "Input",
     "Program",
     "PytreeInputs",
+    "Replacements",
     "Shared",
     "Signature",
     "arguments_of",

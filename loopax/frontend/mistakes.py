@@ -107,7 +107,7 @@ def _is_from_jax(error: Exception) -> bool:
     )
 
 
-def _has_variable(x: Any) -> bool:
+def _has_variable(x: object) -> bool:
     entries = x if isinstance(x, tuple | list) else (x,)
     return any(isinstance(entry, Variable) for entry in entries)
 
@@ -122,7 +122,7 @@ def _is_about_a_variable(error: Exception) -> bool:
     )
 
 
-def refuse_no_function(argument: Any, call: str, role: str, fix: str) -> None:
+def refuse_no_function(argument: object, call: str, role: str, fix: str) -> None:
     """Raise where ``argument``, the ``role`` in ``call``, is not callable; ``fix`` ends the message."""
     if not callable(argument) or isinstance(argument, Variable):
         raise LoopTypeError(
@@ -136,7 +136,7 @@ def refusing_arguments(fixes: Mapping[str, str]) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @wraps(function)
-        def refusing(*args: Any, **kwargs: Any) -> Any:
+        def refusing(*args: object, **kwargs: object) -> Any:
             for name in kwargs:
                 if name in fixes:
                     raise TypeError(
@@ -149,7 +149,7 @@ def refusing_arguments(fixes: Mapping[str, str]) -> Callable[[F], F]:
     return decorate
 
 
-def name_of(function: Any) -> str:
+def name_of(function: object) -> str:
     """A function's name, for a message."""
     return getattr(function, "__name__", None) or type(function).__name__
 

@@ -9,9 +9,10 @@ other one raises, with a fix. It can go when PyTensor's variables have these pro
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,9 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
 _IDENTITIES = (np.equal, np.not_equal)
 
 
-def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _array_function(
+    self: object, function: Any, types: object, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Any:
     if function in _ABOUT_TYPES:
         return function._implementation(*args, **kwargs)
     if function in _FUNCTIONS:
@@ -79,7 +82,9 @@ def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any
     raise _no_meaning(function.__name__)
 
 
-def _array_ufunc(self: Any, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+def _array_ufunc(
+    self: object, ufunc: np.ufunc, method: str, *args: object, **kwargs: object
+) -> Any:
     if ufunc in _IDENTITIES and _is_pytensor(sys._getframe(1)):
         return ufunc is np.not_equal
     if method == "__call__" and ufunc in _UFUNCS and not kwargs:
@@ -87,7 +92,7 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *args: Any, **kwargs: Any) 
     raise _no_meaning(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
 
 
-def _is_pytensor(frame: Any) -> bool:
+def _is_pytensor(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("pytensor.")
 
 

@@ -66,7 +66,7 @@ def watch(value: T, name: str) -> T:
     return tree.build([_watched(x, n) for x, n in zip(leaves, named, strict=True)])
 
 
-def _watched(x: Any, name: str) -> Any:
+def _watched(x: object, name: str) -> Any:
     v = as_variable(x, name)
     if not isinstance(v.type, DenseTensorType):
         raise LoopTypeError(
@@ -75,7 +75,7 @@ def _watched(x: Any, name: str) -> Any:
     return Watch(name)(v)
 
 
-def breakpoint_if(condition: Any, value: Any = None) -> Any:
+def breakpoint_if(condition: object, value: object = None) -> Any:
     """End the record of `loopax.watched` at the first step in which ``condition`` holds.
 
     The last rows of the record then lead to that step. The program itself goes on. A program that
@@ -145,7 +145,7 @@ def breakpoints() -> Iterator[list[Any]]:
         _open.stack.pop()
 
 
-def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> list[Variable]:
+def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Variable]) -> list[Variable]:
     """``outs`` of a step or branch, one of which carries the ``conditions``.
 
     Raises `LoopTypeError` if none of them is a tensor.

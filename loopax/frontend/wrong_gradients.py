@@ -14,7 +14,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from itertools import product
-from typing import Any
 
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -85,7 +84,7 @@ def _patterns(node: Apply, position: int) -> Iterator[tuple[Sequence[Variable], 
 
 
 def _is_alike(
-    pattern: Any, v: Any, seeds: Sequence[Variable], bound: dict[Variable, Variable]
+    pattern: Variable, v: Variable, seeds: Sequence[Variable], bound: dict[Variable, Variable]
 ) -> bool:
     """Whether ``v`` matches ``pattern``, with any variables for ``seeds``, which ``bound`` records."""
     if pattern is v:

@@ -26,6 +26,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.sort import SortOp
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import AdvancedSubtensor1, IfElse
 from loopax.facts.elementwise import is_elementwise
@@ -85,12 +86,12 @@ def _takes_declared(node: Apply) -> bool:
     return isinstance(node.op, _TYPED)
 
 
-def _widened(x: Any) -> Any:
+def _widened(x: TensorVariable) -> Any:
     dtype = np.cumsum(np.zeros(1, x.type.dtype)).dtype
     return x if x.type.dtype == dtype else x.astype(dtype)
 
 
-def _applied(node: Apply, inputs: list[Any]) -> list[Any] | None:
+def _applied(node: Apply, inputs: list[Variable]) -> list[Any] | None:
     """The outputs of the same op on ``inputs``, where it takes them and gives arrays of the same rank."""
     try:
         outs: list[Any] = node.op.make_node(*inputs).outputs

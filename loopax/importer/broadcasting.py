@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 
-def broadcast_with(x: Any, others: Iterable[Any]) -> Any:
+def broadcast_with(x: TensorVariable, others: Iterable[Variable]) -> Any:
     """``x`` in the shape that an elementwise op of ``x`` and ``others`` has."""
     for v in others:
         x = pt.atleast_Nd(x, n=v.type.ndim) if x.type.ndim < v.type.ndim else x

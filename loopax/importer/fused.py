@@ -14,11 +14,12 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Prod, Sum
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.importer.broadcasting import broadcast_with
@@ -43,12 +44,12 @@ def unfused(node: Apply) -> list[Any] | None:
 
 
 def _elementwise(
-    inputs: Sequence[Any], outputs: Sequence[Any], tensors: Sequence[Any]
+    inputs: Sequence[Variable], outputs: Sequence[Variable], tensors: Sequence[Any]
 ) -> list[Any]:
     """The scalars ``outputs``, a function of the scalars ``inputs``, as tensors at ``tensors``."""
     env = {v: _widened(x, v.type.dtype) for v, x in zip(inputs, tensors, strict=True)}
 
-    def read(v: Any) -> Any:
+    def read(v: Variable) -> Any:
         return pt.constant(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
 
     for node in toposort(outputs, blockers=inputs):
@@ -61,13 +62,13 @@ def _elementwise(
     return [read(v) for v in outputs]
 
 
-def _widened(x: Any, dtype: str) -> Any:
+def _widened(x: TensorVariable, dtype: str) -> Any:
     """``x`` in the dtype of the scalar that it stands for, unless it has a wider one."""
     is_narrower = x.type.dtype != dtype and ps.upcast(x.type.dtype, dtype) == dtype
     return x.astype(dtype) if is_narrower else x
 
 
-def _typed(x: Any, out: Any) -> Any:
+def _typed(x: TensorVariable, out: Variable) -> Any:
     return out.type.filter_variable(x.astype(out.type.dtype))
 
 

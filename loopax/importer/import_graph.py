@@ -20,12 +20,14 @@ stays as it is: to look takes a fiftieth of the time of lowering it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CpuContiguous
@@ -134,7 +136,7 @@ class _Importer:
             return _zip(node, vectorized.make_node(*node.inputs).outputs)
         return {}
 
-    def inlined(self, op: Any, inputs: Any) -> list[Variable]:
+    def inlined(self, op: Op, inputs: Sequence[Variable]) -> list[Variable]:
         inner = thaw(self.opened(op))
         return replaced(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
 
@@ -175,12 +177,12 @@ class _Importer:
         return Call.from_graph(body, name=str(core.op))
 
 
-def _unbatched(op: Any) -> Any:
+def _unbatched(op: Op) -> Any:
     """``op``, or the op on numbers that it applies to each element."""
     return op.core_op if isinstance(op, Blockwise) and not any(op.inputs_sig) else op
 
 
-def _is_opened(op: Any) -> bool:
+def _is_opened(op: Op) -> bool:
     return isinstance(op, OpFromGraph) and not _has_own_pullback(op)
 
 

@@ -24,34 +24,36 @@ from functools import singledispatch
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.special import XLog1PY, XLogY
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import Ger
 
 
 @singledispatch
-def product_of(op: Any, inputs: Sequence[Any]) -> Any:
+def product_of(op: Op, inputs: Sequence[Variable]) -> Any:
     """``op`` at ``inputs`` as a product; None if it is another op."""
     return None
 
 
 @product_of.register(Dot22)
-def _dot22(op: Any, inputs: Sequence[Any]) -> Any:
+def _dot22(op: Dot22, inputs: Sequence[Any]) -> Any:
     x, y = inputs
     return pt.dot(x, y)
 
 
 @product_of.register(Dot22Scalar)
-def _dot22_scalar(op: Any, inputs: Sequence[Any]) -> Any:
+def _dot22_scalar(op: Dot22Scalar, inputs: Sequence[Any]) -> Any:
     x, y, a = inputs
     return a * pt.dot(x, y)
 
 
 @product_of.register(Gemv)
 @product_of.register(Gemm)
-def _added(op: Any, inputs: Sequence[Any]) -> Any:
+def _added(op: Op, inputs: Sequence[TensorVariable]) -> Any:
     z, a, x, y, b = inputs
     product = a * pt.dot(x, y)
     if isinstance(b, Constant):
@@ -60,24 +62,24 @@ def _added(op: Any, inputs: Sequence[Any]) -> Any:
 
 
 @product_of.register(Ger)
-def _outer(op: Any, inputs: Sequence[Any]) -> Any:
+def _outer(op: Ger, inputs: Sequence[Any]) -> Any:
     z, a, u, v = inputs
     return z + a * pt.outer(u, v)
 
 
 @product_of.register(XLogY)
-def _xlogy(op: Any, inputs: Sequence[Any]) -> Any:
+def _xlogy(op: XLogY, inputs: Sequence[Any]) -> Any:
     x, y = inputs
     return _zero_times_nothing(x, pt.log(y))
 
 
 @product_of.register(XLog1PY)
-def _xlog1py(op: Any, inputs: Sequence[Any]) -> Any:
+def _xlog1py(op: XLog1PY, inputs: Sequence[Any]) -> Any:
     x, y = inputs
     return _zero_times_nothing(x, pt.log1p(y))
 
 
-def _zero_times_nothing(x: Any, y: Any) -> Any:
+def _zero_times_nothing(x: Variable, y: Variable) -> Any:
     """``x * y``, and 0 where x is 0 and y no number; the derivative for x is y where that is one."""
     undefined = pt.eq(x, 0) & (pt.isinf(y) | pt.isnan(y))
     return x * pt.switch(undefined, 0, y)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, NominalVariable, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.base.errors import VerifyError
 from loopax.ir.ops.call import Call
@@ -84,7 +86,7 @@ def _cond_faults(cond: Cond, node: Apply) -> Any:
     yield from _faults(cond.fgraph)
 
 
-def _mismatches(op: Any, role: str, declared: Any, actual: Any) -> Any:
+def _mismatches(op: Op, role: str, declared: Sequence[Variable], actual: Sequence[Variable]) -> Any:
     if len(declared) != len(actual):
         yield f"{op} has {len(declared)} {role}s, but {len(actual)} are given"
         return

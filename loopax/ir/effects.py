@@ -12,8 +12,8 @@ from typing import Any
 
 import pytensor.scalar as ps
 from pytensor import gradient
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.printing import Print
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.op import RandomVariable
@@ -49,7 +49,7 @@ class Speculation(IntEnum):
 # -- effects -----------------------------------------------------------------------------------------
 
 
-def effects(op: Any) -> Effects:
+def effects(op: Op) -> Effects:
     """The effects of ``op`` and of all ops inside it."""
     flags = Effects.OVERWRITES if op.destroy_map else Effects.NONE
     if isinstance(op, RandomVariable):
@@ -82,7 +82,7 @@ def errors(node: Apply) -> Errors:
     return raised
 
 
-def _are_lengths(v: Any) -> bool:
+def _are_lengths(v: Variable) -> bool:
     """Whether ``v``, a scalar or a vector, has no negative number except -1 for an open length."""
     if not v.type.ndim:
         return _is_length(v)
@@ -92,12 +92,12 @@ def _are_lengths(v: Any) -> bool:
     return all(_is_length(x) or is_open(x) for x in entries) and sum(map(is_open, entries)) < 2
 
 
-def _is_length(v: Any) -> bool:
+def _is_length(v: Variable) -> bool:
     dims = Dims()
     return dims.at_least(dims.value(v))
 
 
-def is_open(v: Any) -> bool:
+def is_open(v: Variable) -> bool:
     """Whether ``v``, an entry of a Reshape's shape, is the open length -1."""
     return Dims().value(v).constant == -1
 
@@ -121,7 +121,7 @@ def speculation(node: Apply) -> Speculation:
     return Speculation.FREE if work is Work.VIEW else Speculation.CHEAP
 
 
-def _has_own_derivative(op: Any) -> bool:
+def _has_own_derivative(op: Op) -> bool:
     """Whether the derivative differs from the values' derivative.
 
     Such are `grad_clip` and a `Call` with its own pullback. The derivative need not be linear: taken

@@ -11,12 +11,14 @@ program(xs: float64[?])
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.type import Type
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.lazy import Derivative
@@ -32,7 +34,10 @@ def pformat(graph: AbstractFunctionGraph, name: str = "program") -> str:
 
 
 def _graph(
-    graph: AbstractFunctionGraph, title: str, input_names: Any, groups: Any
+    graph: AbstractFunctionGraph,
+    title: str,
+    input_names: Sequence[str | None],
+    groups: Callable[[Sequence[Variable]], list[Any]],
 ) -> Iterator[str]:
     """Lines for one graph; ``groups`` divides its outputs into groups separated by ``|``."""
     names: dict[Variable, str] = {}
@@ -51,7 +56,7 @@ def _graph(
     def typed(v: Variable) -> str:
         return f"{name(v)}: {_type(v.type)}"
 
-    def listed(vs: Any) -> str:
+    def listed(vs: Sequence[Variable]) -> str:
         return ", ".join(map(name, vs))
 
     for v, input_name in zip(graph.inputs, input_names, strict=True):
@@ -73,7 +78,7 @@ def _graph(
     yield f"  return {' | '.join(listed(group) for group in groups(graph.outputs))}"
 
 
-def _inside(op: Any) -> Iterator[str]:
+def _inside(op: Op) -> Iterator[str]:
     """The lines for the body of an op other than a Scan."""
     if not isinstance(op, Cond | Call | Derivative):
         return
@@ -87,25 +92,25 @@ def _step(scan: Scan) -> Iterator[str]:
     for letter, group in zip("xsc", scan.args[1:], strict=True):
         names += [f"{letter}{k}" for k in range(len(group))]
 
-    def groups(outputs: Any) -> list[Any]:
+    def groups(outputs: Sequence[Variable]) -> list[Any]:
         outs = scan.split_body_outputs(outputs)
         return [outs.states, outs.ys, *([] if outs.stop is None else [[outs.stop]])]
 
     return _graph(scan.fgraph, "step", names, groups)
 
 
-def op_as_text(op: Any) -> str:
+def op_as_text(op: Op) -> str:
     """The op as text: by its scalar function where it is elementwise."""
     return str(scalar_op_of(op) or op)
 
 
-def _type(t: Any) -> str:
+def _type(t: Type) -> str:
     if not hasattr(t, "shape") or not hasattr(t, "dtype"):
         return str(t)
     return f"{t.dtype}[{','.join('?' if d is None else str(d) for d in t.shape)}]"
 
 
-def constant_as_text(v: Any) -> str:
+def constant_as_text(v: Constant) -> str:
     """The value of a constant, or its type where that is shorter."""
     data = v.data
     if getattr(data, "size", 1) > 6:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.graph.traversal import toposort
 
 from loopax.base.upstream.pytensor import copy_origin, thaw
 
 
-def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:
+def outputs_at(graph: FrozenFunctionGraph, inputs: Sequence[Variable]) -> list[Any]:
     """The outputs of ``graph``, an inner graph of an op, at ``inputs``."""
     body = thaw(graph)
     return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))

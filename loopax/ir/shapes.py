@@ -15,8 +15,10 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort
+from pytensor.tensor import TensorLike
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import IfElse
 from loopax.ir.ops.calling_convention import ScanArgs
@@ -54,12 +56,12 @@ def trailing_shapes(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
     ]
 
 
-def lengths(x: Any) -> list[Any]:
+def lengths(x: TensorVariable) -> list[Any]:
     """The lengths of a tensor: numbers where they are static, else scalars."""
     return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
 
 
-def filled(value: Any, dims: Sequence[Any]) -> Any:
+def filled(value: TensorLike, dims: Sequence[Variable | int]) -> Any:
     """``pt.alloc(value, *dims)`` without a search for lengths that are static and do not look so.
 
     The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
@@ -75,7 +77,7 @@ def filled(value: Any, dims: Sequence[Any]) -> Any:
     return Apply(pt.alloc, [value, *scalars], [out]).outputs[0]
 
 
-def repeated(x: Any, n: Any) -> Any:
+def repeated(x: TensorVariable, n: Variable) -> Any:
     """``n`` rows that are all ``x``."""
     return filled(x, [n, *lengths(x)])
 
@@ -86,7 +88,7 @@ def symbolic_shape(x: Any) -> Any:
     return None if ndim is None else tuple(x.shape[k] for k in range(ndim))
 
 
-def _without_inference(scan: ScanGrammar, y: Any, shapes: ScanArgs) -> Any:
+def _without_inference(scan: ScanGrammar, y: Variable, shapes: ScanArgs) -> Any:
     """The shape of ``y`` where it is static, or a state's."""
     if not isinstance(y.type, DenseTensorType):
         return None
@@ -124,7 +126,7 @@ def _inferred(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]
     return trailing
 
 
-def _shapes(body: FunctionGraph, in_shapes: Sequence[Any]) -> list[Any]:
+def _shapes(body: FunctionGraph, in_shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
     """The shapes of the outputs of ``body``, from the shapes of its inputs.
 
     For ``zeros(x.shape)`` PyTensor infers an element of ``x.shape``, a value inside the body: such
@@ -157,18 +159,18 @@ def _shapes(body: FunctionGraph, in_shapes: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _asks(node: Any) -> bool:
+def _asks(node: Apply) -> bool:
     return isinstance(node.op, Shape | Shape_i)
 
 
-def _one_op(a: Any, b: Any) -> bool:
+def _one_op(a: Variable, b: Variable) -> bool:
     """Whether both are outputs of equal ops on equal inputs: the inference clones nodes."""
     if a.owner is None or b.owner is None:
         return a is b
     return a.owner.op == b.owner.op and equal_computations(a.owner.inputs, b.owner.inputs)
 
 
-def _vector(dims: Sequence[Any]) -> Any:
+def _vector(dims: Sequence[Variable]) -> Any:
     return pt.stack(dims) if dims else pt.zeros(0, dtype="int64")
 
 
@@ -184,12 +186,12 @@ class _Lengths:
         self.length_of: dict[Any, Any] = {}
         self._roots: dict[Any, Any] = {}
 
-    def roots(self, shape: Any) -> Any:
+    def roots(self, shape: Sequence[Variable] | None) -> Any:
         if shape is None:
             return None
         return tuple(self._root(pt.as_tensor(n)) for n in shape)
 
-    def _root(self, n: Any) -> Any:
+    def _root(self, n: Variable) -> Any:
         if isinstance(n, Constant):
             return n
         if n not in self._roots:
@@ -213,7 +215,9 @@ def _take_branches(graph: FunctionGraph, branch: int) -> bool:
     return bool(chosen) and (_take_branches(graph, branch) or True)
 
 
-def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:
+def _outside(
+    shape: Sequence[Variable], outside: dict[Variable, Variable], dummies: set[Variable]
+) -> Any:
     """``shape`` over variables ``outside``; None if it depends on ``dummies``."""
     if shape is None:
         return None
@@ -255,11 +259,11 @@ def empty_traces(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
     return traces
 
 
-def _constant_shape(x: Any) -> Any:
+def _constant_shape(x: object) -> Any:
     dims = getattr(x, "shape", None)
     return None if dims is None else tuple(pt.constant(n, dtype="int64") for n in dims)
 
 
-def _number(dim: Variable, values: dict[Any, Any]) -> int:
+def _number(dim: Variable, values: dict[Variable, Any]) -> int:
     root_values: dict[Any, Any] = {v: values[v] for v in graph_inputs([dim]) if v in values}
     return int(dim.eval(root_values, mode="FAST_COMPILE", on_unused_input="ignore"))

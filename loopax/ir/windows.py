@@ -28,8 +28,11 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import set_subtensor
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 WIDEST_REGISTERS = 8  # moving all of 12 rows of 100 floats costs XLA 3 times the ring's write
 
@@ -52,16 +55,16 @@ class SlidingWindow(ABC):
         """The next states, from the rows that this step wrote; row ``size`` must be among them."""
 
     @abstractmethod
-    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+    def rows_after(self, finals: Sequence[Any], n_steps: Variable | int) -> list[Any]:
         """The carried rows after the last step, in order, one by one, from the final states."""
 
-    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
+    def rows_together(self, finals: Sequence[Variable], n_steps: Variable) -> Variable:
         """The rows as one tensor."""
         return pt.stack(self.rows_after(finals, n_steps))
 
 
 class Registers(SlidingWindow):
-    def __init__(self, rows: Any, size: int, row_type: Any, i: Any) -> None:
+    def __init__(self, rows: TensorVariable, size: int, row_type: Type, i: Variable) -> None:
         self.size, self.row_type, self.i = size, row_type, i
         row = _unexpanded(rows) if size == 1 else None
         self.inits = [rows[j] for j in range(size)] if row is None else [row]
@@ -76,12 +79,12 @@ class Registers(SlidingWindow):
             for j in range(1, self.size + 1)
         ]
 
-    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+    def rows_after(self, finals: Sequence[Variable], n_steps: Variable | int) -> list[Any]:
         return list(finals)
 
 
 class Ring(SlidingWindow):
-    def __init__(self, rows: Any, size: int, row_type: Any, i: Any) -> None:
+    def __init__(self, rows: Variable, size: int, row_type: TensorType, i: Variable) -> None:
         self.size, self.row_type, self.i = size, row_type, i
         self.inits = [rows]
         self.states = [row_type.clone(shape=(size, *row_type.shape))()]
@@ -99,10 +102,10 @@ class Ring(SlidingWindow):
                 ring = set_subtensor(ring[self._slot(j)], value)
         return [ring]
 
-    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+    def rows_after(self, finals: Sequence[TensorVariable], n_steps: TensorVariable) -> list[Any]:
         return [finals[0][(n_steps + j) % self.size] for j in range(self.size)]
 
-    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
+    def rows_together(self, finals: Sequence[TensorVariable], n_steps: Variable) -> Variable:
         # A gather: its shape does not depend on the value of n_steps, which may not be known.
         return finals[0][(n_steps + pt.arange(self.size)) % self.size]
 
@@ -113,12 +116,14 @@ class Anchored(SlidingWindow):
     Row ``j`` of step ``t`` is an initial one where ``t + j < size``.
     """
 
-    def __init__(self, moving: SlidingWindow, rows: Any, start: Any) -> None:
+    def __init__(self, moving: SlidingWindow, rows: TensorVariable, start: TensorVariable) -> None:
         self.moving, self.rows, self.start = moving, rows, start
         self.size, self.row_type, self.i = moving.size, moving.row_type, moving.i
         self.inits, self.states = moving.inits, moving.states
 
-    def _anchored(self, n_steps: Any, j: int, rows: Any, row: Any) -> Any:
+    def _anchored(
+        self, n_steps: TensorVariable, j: int, rows: TensorVariable, row: Variable
+    ) -> Any:
         position = n_steps + j
         chosen = pt.switch(position < self.size, rows[pt.minimum(position, self.size - 1)], row)
         return self.row_type.filter_variable(chosen)
@@ -129,12 +134,18 @@ class Anchored(SlidingWindow):
     def move(self, new_rows: dict[int, Any]) -> list[Any]:
         return self.moving.move(new_rows)
 
-    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+    def rows_after(self, finals: Sequence[Variable], n_steps: TensorVariable) -> list[Any]:
         rows = self.moving.rows_after(finals, n_steps)
         return [self._anchored(n_steps, j, self.rows, row) for j, row in enumerate(rows)]
 
 
-def sliding_window(rows: Any, size: int, row_type: Any, i: Any, start: Any = None) -> SlidingWindow:
+def sliding_window(
+    rows: TensorVariable,
+    size: int,
+    row_type: TensorType,
+    i: Variable,
+    start: TensorVariable | None = None,
+) -> SlidingWindow:
     """A window in the representation that suits ``size``.
 
     ``start`` is the step's constant for ``rows``, in a loop with a truncated gradient.
@@ -145,12 +156,12 @@ def sliding_window(rows: Any, size: int, row_type: Any, i: Any, start: Any = Non
     return w if start is None else Anchored(w, rows, start)
 
 
-def may_be_cut(size: int, row_type: Any, truncate_gradient: int) -> bool:
+def may_be_cut(size: int, row_type: TensorType, truncate_gradient: int) -> bool:
     """Whether a step with a derivative may read an initial row that steps without one have moved."""
     return truncate_gradient >= 0 and size > 1 and row_type.dtype.startswith(("float", "complex"))
 
 
-def _unexpanded(rows: Any) -> Any:
+def _unexpanded(rows: Variable) -> Any:
     """``x`` where ``rows`` is ``x[None]``, else None."""
     if rows.owner is not None and isinstance(rows.owner.op, DimShuffle):
         x = rows.owner.inputs[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.base.upstream.pytensor import copy_origin
@@ -105,13 +105,13 @@ def _have_equal_origins(first: FunctionGraph | None, second: FunctionGraph | Non
     )
 
 
-def _body_op(op: Any) -> Any:
+def _body_op(op: Op) -> Any:
     """The op of which the body is, None where there is none."""
     core = core_of(op)
     return core if isinstance(core, HasInnerGraph) else None
 
 
-def _changed(op: Any, changed: Callable[[InnerGraphOp], InnerGraphOp]) -> Any:
+def _changed(op: Op, changed: Callable[[InnerGraphOp], InnerGraphOp]) -> Any:
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp):
         core = _changed(op.core_op, changed)
         if core is op.core_op:

@@ -70,7 +70,7 @@ class OpenLoop:
     @classmethod
     def of(cls, node: Apply) -> OpenLoop:
         """The loop of ``node``, with a copy of its body."""
-        return cls.on(node, node.op.unfrozen())  # type: ignore[attr-defined]
+        return cls.on(node, node.op.unfrozen())
 
     @classmethod
     def on(cls, node: Apply, body: AbstractFunctionGraph) -> OpenLoop:
@@ -100,7 +100,7 @@ class OpenLoop:
         stop = [] if self.stop is None else [self.stop]
         return [*(s.next for s in self.states), *(y.inner for y in self.ys), *stop]
 
-    def set_outputs(self, new: Sequence[Any]) -> None:
+    def set_outputs(self, new: Sequence[Variable]) -> None:
         """Other variables for `outputs`, in its order."""
         remaining = iter(new)
         for s in self.states:
@@ -147,7 +147,7 @@ class OpenLoop:
         return bound
 
 
-def replace_outputs(graph: FunctionGraph, new: dict[Any, Any], reason: str) -> None:
+def replace_outputs(graph: FunctionGraph, new: dict[Variable, Variable], reason: str) -> None:
     """Put what `OpenLoop.close` gives in the place of the old outputs, with their types.
 
     A variable of a more precise type stands as it is: PyTensor's own check would refuse one of a less

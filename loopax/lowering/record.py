@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Scan
@@ -71,7 +72,7 @@ def counts(graph: AbstractFunctionGraph) -> Counts:
     return Counts(loops, outside, inside)
 
 
-def with_body(op: Any) -> InnerGraphOp | None:
+def with_body(op: Op) -> InnerGraphOp | None:
     """The op of loopax that has a body: ``op``, or what it is a batch of. None for any other op."""
     core = core_of(op)
     return core if isinstance(core, InnerGraphOp) else None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopax.cache import cache_folder
 from loopax.cache.facts import Fact, fact_of_graph
 from loopax.cache.results import cached
 from loopax.lowering.canonical.registered import registered_rewrites
+
+if TYPE_CHECKING:
+    from pytensor.graph.basic import Variable
 
 
 def rewritten(
@@ -23,7 +26,9 @@ def rewritten(
     return cached(inputs, outputs, make, rewrites, *parts)
 
 
-def fact_of_rewritten(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Hashable) -> Fact:
+def fact_of_rewritten(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], *parts: Hashable
+) -> Fact:
     """Numbers about what PyTensor's rewrites, and passes, make of a graph."""
     return fact_of_graph(inputs, outputs, _rewrites_to_keep(), *parts)
 

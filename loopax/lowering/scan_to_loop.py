@@ -28,6 +28,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
@@ -115,11 +116,11 @@ def _bare(
 class _Buffer:
     """A trace as a tensor of ``n_steps`` rows, each set by its step."""
 
-    def __init__(self, y: Any, shape: Sequence[Any]) -> None:
+    def __init__(self, y: Variable, shape: Sequence[Any]) -> None:
         self.y, self.shape = y, shape
         self.state = stacked(y.type)()
 
-    def start(self, n_steps: Any) -> Any:
+    def start(self, n_steps: Variable) -> Any:
         # Not `pt.empty`: it folds what its lengths follow from, to see whether they are constants, and a
         # length may follow from the loop before. That made many loops one after the other quadratic.
         dims = [pt.as_tensor(n).astype("int64") for n in (n_steps, *self.shape)]
@@ -127,13 +128,15 @@ class _Buffer:
         dtype = self.y.type.dtype
         return Apply(AllocEmpty(dtype), dims, [TensorType(dtype, tuple(shape))()]).outputs[0]
 
-    def written(self, i: Any) -> Any:
+    def written(self, i: Variable) -> Any:
         row = self.y
         if None in row.type.shape:  # a row of length 1 would be broadcast without a word
             row = pt.specify_shape(row, [self.state.shape[k + 1] for k in range(row.type.ndim)])
         return pt.set_subtensor(self.state[i], row)
 
-    def finished(self, scan: Scan, buffer: Any, n_steps: Any, n_done: Any) -> Any:
+    def finished(
+        self, scan: Scan, buffer: TensorVariable, n_steps: TensorVariable, n_done: Variable | None
+    ) -> Any:
         if not scan.stops:
             return buffer
         return buffer[n_steps - n_done :] if scan.options.reverse else buffer[:n_done]
@@ -142,17 +145,17 @@ class _Buffer:
 class _List:
     """A trace as a typed list, each step appending its row."""
 
-    def __init__(self, y: Any, shape: Sequence[Any] | None) -> None:
+    def __init__(self, y: Variable, shape: Sequence[Any] | None) -> None:
         self.y, self.shape = y, shape
         self.state = TraceType(y.type)()
 
-    def start(self, n_steps: Any) -> Any:
+    def start(self, n_steps: Variable) -> Any:
         return self.state.type.make_constant([])
 
-    def written(self, i: Any) -> Any:
+    def written(self, i: Variable) -> Any:
         return append(self.state, self.y)
 
-    def finished(self, scan: Scan, rows: Any, n_steps: Any, n_done: Any) -> Any:
+    def finished(self, scan: Scan, rows: Any, n_steps: Variable, n_done: Variable | None) -> Any:
         rows = reverse(rows) if scan.options.reverse else rows
         if not isinstance(self.y.type, DenseTensorType):
             return rows
@@ -160,7 +163,7 @@ class _List:
         return Stack()(rows, *shape)
 
 
-def _shape_of_first(rows: Any) -> list[Variable]:
+def _shape_of_first(rows: Variable) -> list[Variable]:
     """The shape of a list's elements; of an empty list what their type says, and 0 otherwise."""
     symbol = rows.type()
     element = symbol.type.ttype
@@ -172,7 +175,7 @@ def _shape_of_first(rows: Any) -> list[Variable]:
     ).bind(pt.gt(length(rows), 0), [rows])
 
 
-def _fits(scan: Scan, args: ScanArgs, y: Any) -> bool:
+def _fits(scan: Scan, args: ScanArgs, y: Variable) -> bool:
     return isinstance(y.type, DenseTensorType) and (not scan.stops or _can_be_allocated(args))
 
 

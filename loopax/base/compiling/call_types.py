@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import types
 
-from loopax.base.upstream.numba import NopythonTypeInference, register_pass
+from loopax.base.upstream.numba import NopythonTypeInference, compiler, register_pass
 
 
 class CallTypes:
@@ -30,7 +30,9 @@ class CallTypes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def resolve_function_type(self, function: Any, args: Any, keywords: Any) -> Any:
+    def resolve_function_type(
+        self, function: object, args: Any, keywords: dict[str, types.Type]
+    ) -> Any:
         if _is_inner(function):
             args = map(types.unliteral, args)
         key = (function, tuple(args), tuple(sorted(dict(keywords).items())))
@@ -49,7 +51,7 @@ def _is_inner(function: Any) -> bool:
 class EmittedTypeInference(NopythonTypeInference):  # type: ignore[misc]  # Numba has no types
     """Numba's type inference, with `CallTypes`."""
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: compiler.StateDict) -> bool:
         context, state.typingctx = state.typingctx, CallTypes(state.typingctx)
         try:
             return super().run_pass(state)

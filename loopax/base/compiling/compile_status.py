@@ -6,16 +6,19 @@ An interrupt raises in the waiting thread; the compilation goes on to its end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import forks_wait_for
 from loopax.base.status_line import waiting
 from loopax.base.uninterrupted import uninterrupted
-from loopax.base.upstream.numba import global_compiler_lock, llvm_ffi
+from loopax.base.upstream.numba import Dispatcher, global_compiler_lock, llvm_ffi
+
+if TYPE_CHECKING:
+    from numba import types
 
 # The locks of Numba and LLVM, in the order in which a compilation takes them. A fork waits until they
 # are free, as for the locks of `logging`: a child with a half-changed copy of LLVM aborts, or hangs.
@@ -24,7 +27,7 @@ for _lock in reversed(LOCKS):  # the last one registered runs first
     forks_wait_for(_lock)
 
 
-def with_status(dispatcher: Any) -> Any:
+def with_status(dispatcher: Dispatcher) -> Any:
     """``dispatcher`` with a status line while it compiles, or reads its code from disk.
 
     Numba's own events report every compilation of a process, and must be enabled on import.
@@ -32,7 +35,7 @@ def with_status(dispatcher: Any) -> Any:
     compile_, function = dispatcher.compile, dispatcher.py_func
 
     @wraps(compile_)
-    def compile_and_say(signature: Any) -> Any:
+    def compile_and_say(signature: tuple[types.Type, ...]) -> Any:
         with compilation_of(function):
             if global_compiler_lock.is_locked():  # by this thread, which compiles a caller
                 return compile_(signature)
@@ -43,13 +46,13 @@ def with_status(dispatcher: Any) -> Any:
 
 
 @contextmanager
-def compilation_of(function: Any) -> Iterator[None]:
+def compilation_of(function: Callable[..., Any]) -> Iterator[None]:
     """A block that compiles ``function``, with its status line."""
     with gc_paused(), waiting(f"native code{_lines_of(function)}"):
         yield
 
 
-def _lines_of(function: Any) -> str:
+def _lines_of(function: Callable[..., Any]) -> str:
     """The length of the source of ``function``, in words, if the emitter wrote it."""
     source = getattr(function, "__source__", None)
     return f" of {source.count(chr(10)) + 1} lines" if source else ""

@@ -32,11 +32,11 @@ class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
 
 
 class _WithoutEnvironments:
-    def __init__(self, codegen: Any) -> None:
+    def __init__(self, codegen: object) -> None:
         self._codegen = codegen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._codegen, name)
 
-    def set_env(self, name: str, environment: Any) -> None:
+    def set_env(self, name: str, environment: object) -> None:
         pass

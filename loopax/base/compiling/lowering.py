@@ -22,8 +22,11 @@ from loopax.base.compiling.libraries import InnerLibrary
 from loopax.base.upstream.numba import (
     Lower,
     NativeLowering,
+    Signature,
     cgutils,
+    compiler,
     compute_cfg_from_blocks,
+    ir,
     must_use_alloca,
     numba_ir,
     register_pass,
@@ -54,7 +57,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
         self._indices = used_as_indices(self.func_ir.blocks)
         return super().lower_function_body()
 
-    def lower_assign(self, type_: Any, statement: Any) -> Any:
+    def lower_assign(self, type_: types.Type, statement: numba_ir.Assign) -> Any:
         value = super().lower_assign(type_, statement)
         # For an operator of integers Numba emits one instruction, whose type is that of the operands.
         if (
@@ -66,7 +69,12 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
         return value
 
     def lower_getitem(
-        self, type_: Any, expression: Any, array: Any, index: Any, signature: Any
+        self,
+        type_: types.Type,
+        expression: numba_ir.Expr,
+        array: numba_ir.Var,
+        index: numba_ir.Var,
+        signature: Signature,
     ) -> Any:
         address = self._element(array, index, signature)
         if address is None:
@@ -77,7 +85,9 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
         )
         return self.context.cast(self.builder, element, signature.return_type, type_)
 
-    def lower_setitem(self, array: Any, index: Any, value: Any, signature: Any) -> Any:
+    def lower_setitem(
+        self, array: numba_ir.Var, index: numba_ir.Var, value: numba_ir.Var, signature: Signature
+    ) -> Any:
         address = self._element(array, index, signature)
         declared, _, value_type = signature.args
         if address is None or not _is_number(value_type):
@@ -89,7 +99,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
             self.builder, declared.dtype, element, address, align=_alignment(declared)
         )
 
-    def _element(self, array: Any, index: Any, signature: Any) -> Any:
+    def _element(self, array: numba_ir.Var, index: numba_ir.Var, signature: Signature) -> Any:
         """The address of an array's element at integer indices; None for any other expression."""
         declared, index_type = signature.args[:2]
         kinds = index_type.types if isinstance(index_type, types.BaseTuple) else (index_type,)
@@ -125,7 +135,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
             self.context, builder, data, shape, lengths("strides"), declared.layout, indices
         )
 
-    def _from_the_end(self, kind: Any, index: Any, n: Any) -> Any:
+    def _from_the_end(self, kind: types.Integer, index: ir.Value, n: ir.Value) -> Any:
         """The offset of an index, which counts from the end where it is below 0."""
         if not kind.signed:
             return self.context.cast(self.builder, index, kind, types.uintp)
@@ -182,7 +192,7 @@ def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
     }
 
 
-def _uses(statement: Any) -> list[str]:
+def _uses(statement: numba_ir.Stmt) -> list[str]:
     if isinstance(statement, numba_ir.Del):
         return [statement.value]
     if isinstance(statement, numba_ir.Assign):
@@ -218,7 +228,7 @@ def used_as_indices(blocks: dict[int, Any]) -> set[str]:
     return read_names - non_indices
 
 
-def _index(statement: Any) -> Any:
+def _index(statement: numba_ir.Stmt) -> Any:
     """The local that indexes the element that a statement reads or writes; None without one."""
     reads_element = isinstance(statement, numba_ir.Assign) and (
         isinstance(statement.value, numba_ir.Expr) and statement.value.op == "getitem"
@@ -228,7 +238,7 @@ def _index(statement: Any) -> Any:
     return None
 
 
-def _may_compute_index(statement: Any) -> bool:
+def _may_compute_index(statement: numba_ir.Stmt) -> bool:
     if not isinstance(statement, numba_ir.Assign):
         return False
     value = statement.value
@@ -236,7 +246,7 @@ def _may_compute_index(statement: Any) -> bool:
     return is_tuple or isinstance(value, numba_ir.Var) or _is_arithmetic(value)
 
 
-def _is_arithmetic(value: Any) -> bool:
+def _is_arithmetic(value: object) -> bool:
     return (
         isinstance(value, numba_ir.Expr)
         and value.op in {"binop", "inplace_binop"}
@@ -244,11 +254,11 @@ def _is_arithmetic(value: Any) -> bool:
     )
 
 
-def _is_number(declared: Any) -> bool:
+def _is_number(declared: types.Type) -> bool:
     return isinstance(declared, types.Number | types.Boolean)
 
 
-def _alignment(declared: Any) -> int | None:
+def _alignment(declared: types.Array) -> int | None:
     return None if declared.aligned else 1
 
 
@@ -265,6 +275,6 @@ class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no typ
 class InnerLowering(EmittedLowering):
     """Lowering of a function that only native code calls."""
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: compiler.StateDict) -> bool:
         state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         return super().run_pass(state)

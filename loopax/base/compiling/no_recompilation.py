@@ -11,21 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from loopax.base.upstream.numba import Dispatcher
+
 
 class SignatureMismatch(Exception):
     """A function was not compiled for the types of its arguments."""
 
 
-def no_recompilation(dispatcher: Any) -> Any:
+def no_recompilation(dispatcher: Dispatcher) -> Any:
     """``dispatcher``, which raises `SignatureMismatch` at a call instead of compiling."""
     dispatcher._compile_for_args = _refuse
     return dispatcher
 
 
-def compile_for(dispatcher: Any, args: Sequence[Any]) -> None:
+def compile_for(dispatcher: Dispatcher, args: Sequence[Any]) -> None:
     """Compile ``dispatcher`` for ``args``, so that it does not refuse them."""
     dispatcher.compile(tuple(map(dispatcher.typeof_pyval, args)))
 
 
-def _refuse(*args: Any) -> Any:
+def _refuse(*args: object) -> Any:
     raise SignatureMismatch

@@ -13,7 +13,7 @@ Each of these lines can go when the floor of JAX in pyproject.toml is above the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -62,11 +62,11 @@ def trace_cache(function: F) -> F:
     """Cache what ``function`` traces, for equal arguments and for the precisions that JAX traces in."""
 
     @lru_cache(maxsize=512)
-    def cached(precisions: Any, *args: Any) -> Any:
+    def cached(precisions: tuple[object, ...], *args: Hashable) -> Any:
         return function(*args)
 
     @wraps(function)
-    def run(*args: Any) -> Any:
+    def run(*args: Hashable) -> Any:
         precisions = jax_config.jax_enable_x64, jax_config.jax_default_matmul_precision
         return cached(precisions, *args)
 
@@ -90,14 +90,16 @@ set_current_trace = _from_any_module("set_current_trace")
 jax_config: Any = jax.config
 
 
-def low_jaxpr(jaxpr: Any) -> Any:
+def low_jaxpr(jaxpr: ClosedJaxpr) -> Any:
     """A closed jaxpr without "high" primitives (JAX 0.12), which JAX replaces before lowering."""
     lower = getattr(partial_eval, "lower_jaxpr2", None)
     is_high = getattr(jaxpr.jaxpr, "is_high", False)
     return lower(jaxpr) if is_high and lower is not None else jaxpr
 
 
-def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
+def part_of(
+    jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn]
+) -> Any:
     """An open jaxpr of some of the equations of another."""
     info = jaxpr.debug_info
     if hasattr(info, "with_unknown_names"):  # missing in JAX 0.7.0
@@ -105,7 +107,7 @@ def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Seq
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
 
 
-def is_jaxpr(value: Any) -> bool:
+def is_jaxpr(value: object) -> bool:
     """Whether a parameter of an equation is a jaxpr, open or closed."""
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 

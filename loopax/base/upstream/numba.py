@@ -23,18 +23,23 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.cpu import CPUContext
+from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.typing.templates import Signature
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
     "CFunc",
+    "CPUContext",
     "CompilerBase",
     "DefaultPassBuilder",
+    "Dispatcher",
     "FunctionIdentity",
     "JITCodeLibrary",
     "Lower",
@@ -43,6 +48,7 @@ __all__ = [
     "NullCache",
     "NumbaError",
     "PassManager",
+    "Signature",
     "call_xxgemm",
     "call_xxgemv",
     "cgutils",

@@ -47,9 +47,9 @@ def loop_patches(loops: Mapping[str, Callable[..., Any]]) -> list[Patch]:
     ]
 
 
-def _around(loop: Callable[..., Any], module: Any, original: Any) -> Callable[..., Any]:
+def _around(loop: Callable[..., Any], module: object, original: object) -> Callable[..., Any]:
     return partial(loop, original)
 
 
-def _instead(function: Callable[..., Any], module: Any, original: Any) -> Callable[..., Any]:
+def _instead(function: Callable[..., Any], module: object, original: object) -> Callable[..., Any]:
     return function

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
 from pytensor.graph.traversal import toposort
 from pytensor.tensor import subtensor
 from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.variable import _tensor_py_operators as TensorOperators
 
 __all__ = [
@@ -66,7 +67,7 @@ AdvancedSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedSubtensor1")
 AdvancedIncSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedIncSubtensor1")
 
 
-def adds_last_only(op: Any) -> bool:
+def adds_last_only(op: IncSubtensor | AdvancedIncSubtensor) -> bool:
     """Whether a write adds the last element for a place only, as NumPy's ``x[i] += y``.
 
     `AdvancedIncSubtensor1` of 3.0 cannot.
@@ -98,13 +99,15 @@ class WithShapes:
 
     if _INFER_SHAPE_TAKES_FGRAPH:
 
-        def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        def infer_shape(
+            self, fgraph: FunctionGraph, node: Apply, shapes: Sequence[Sequence[Variable] | None]
+        ) -> list[Any]:
             return self.shapes_of(node, shapes)
 
     else:
 
         def infer_shape(  # type: ignore[misc]  # one of the two is defined
-            self, node: Apply, shapes: Sequence[Any]
+            self, node: Apply, shapes: Sequence[Sequence[Variable] | None]
         ) -> list[Any]:
             return self.shapes_of(node, shapes)
 
@@ -126,7 +129,7 @@ def freeze(graph: FunctionGraph) -> FrozenFunctionGraph:
     return graph.freeze()
 
 
-def thaw(graph: Any, written: FunctionGraph | None = None) -> FunctionGraph:
+def thaw(graph: AbstractFunctionGraph, written: FunctionGraph | None = None) -> FunctionGraph:
     """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both).
 
     A frozen graph has neither names nor source lines. Where the graph that was frozen, ``written``, is
@@ -134,8 +137,8 @@ def thaw(graph: Any, written: FunctionGraph | None = None) -> FunctionGraph:
 
     A frozen graph's own ``unfreeze`` fails on 3.0 where an output is a constant that no node uses.
     """
-    if not isinstance(graph, FrozenFunctionGraph):
-        copy, memo = graph.clone_get_equiv(attach_feature=False)
+    if isinstance(graph, FunctionGraph):
+        memo: dict[Any, Any] = graph.clone_get_equiv(attach_feature=False)[1]
         inputs, outputs = [memo[v] for v in graph.inputs], [memo[v] for v in graph.outputs]
         return FunctionGraph(inputs, outputs, clone=False)
     # `make_variable`: calling the type walks the stack for the user's line, a third of the time here.
@@ -155,7 +158,7 @@ def thaw(graph: Any, written: FunctionGraph | None = None) -> FunctionGraph:
 
 
 def _copy_origins(
-    written: FunctionGraph, frozen: FrozenFunctionGraph, new: Mapping[Variable, Variable]
+    written: FunctionGraph, frozen: AbstractFunctionGraph, new: Mapping[Variable, Variable]
 ) -> None:
     """Give ``new[v]``, for each variable ``v`` of a frozen graph, the origin of what was frozen to it.
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import basic as ps
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
 from loopax.ir.ops.next_after import next_after
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
 _LOWEST = {
     "float32": -100,
@@ -20,7 +24,7 @@ _LOWEST = {
 
 
 @rule("bitcast_convert_type", bits=True)
-def _bitcast(eqn: Any, x: Any) -> Any:
+def _bitcast(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A reinterpretation of integers, or of random bits after the exponent of 1 as a float.
 
     The bits of floats are `FloatBits`.
@@ -42,7 +46,7 @@ def _bitcast(eqn: Any, x: Any) -> Any:
     raise refuse(eqn, f"{source} read as {target}")
 
 
-def _mantissa(x: Any, target: np.dtype[Any]) -> Any:
+def _mantissa(x: TensorVariable, target: np.dtype[Any]) -> Any:
     """The mantissa of ``x``, where its exponent is known to be that of 1; else None."""
     bits_of_one = np.array(1, target).view(f"u{target.itemsize}")
     if not is_elementwise(x.owner, ps.OR):
@@ -53,7 +57,7 @@ def _mantissa(x: Any, target: np.dtype[Any]) -> Any:
     return None
 
 
-def _constant(v: Any) -> Any:
+def _constant(v: TensorVariable) -> Any:
     while v.owner is not None and len(v.owner.inputs) == 1:
         v = v.owner.inputs[0]
     return (
@@ -61,7 +65,7 @@ def _constant(v: Any) -> Any:
     )
 
 
-def _is_below(bits: Any, limit: int) -> bool:
+def _is_below(bits: TensorVariable, limit: int) -> bool:
     """Whether ``bits`` is a quotient of an unsigned integer that is less than ``limit``."""
     while bits.owner is not None and len(bits.owner.inputs) == 1:
         bits = bits.owner.inputs[0]
@@ -74,7 +78,7 @@ def _is_below(bits: Any, limit: int) -> bool:
     )
 
 
-def _float_of(eqn: Any, bits: FloatBits, target: np.dtype[Any]) -> Any:
+def _float_of(eqn: JaxprEqn, bits: FloatBits, target: np.dtype[Any]) -> Any:
     if target.kind in "iu":
         return bits
     if str(target) != bits.x.type.dtype:
@@ -82,7 +86,7 @@ def _float_of(eqn: Any, bits: FloatBits, target: np.dtype[Any]) -> Any:
     return _truncated(bits.x, bits.n_cleared) if bits.n_cleared else bits.x
 
 
-def _truncated(x: Any, n_cleared: int) -> Any:
+def _truncated(x: Variable, n_cleared: int) -> Any:
     """``x`` without its lowest bits: cut to an integer after a product with the right power of two."""
     dtype, lowest = x.type.dtype, _LOWEST[x.type.dtype]
     kept = np.finfo(dtype).nmant + 1 - n_cleared
@@ -99,7 +103,7 @@ def _truncated(x: Any, n_cleared: int) -> Any:
 
 
 @rule("and", bits=True)
-def _and(eqn: Any, x: Any, y: Any) -> Any:
+def _and(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     x, y = (y, x) if isinstance(y, FloatBits) else (x, y)
     if not isinstance(x, FloatBits):
         return pt.bitwise_and(x, y)
@@ -115,7 +119,7 @@ def _and(eqn: Any, x: Any, y: Any) -> Any:
 
 
 @rule("nextafter")
-def _nextafter(eqn: Any, x: Any, y: Any) -> Any:
+def _nextafter(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     if out_dtype(eqn) not in ("float32", "float64"):
         raise refuse(eqn, out_dtype(eqn))
     return next_after(x, y)

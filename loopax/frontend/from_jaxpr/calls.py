@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import BIT_PRIMITIVES, inner_graph, refuse, rule
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import Jaxpr, JaxprEqn
 
 
 @rule("jit", "pjit", "closed_call", "core_closed_call", "core_call", keys=True, bits=True)
 @rule("remat", "checkpoint", "remat2", "custom_lin", "eval_jaxpr", "loopax_native_call", keys=True)
 @rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", keys=True)
 @rule("function_with_a_rule", keys=True)
-def _call(eqn: Any, *inputs: Any) -> Any:
+def _call(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         jaxpr = eqn.params.get(name)
         if jaxpr is not None:
@@ -28,13 +32,13 @@ def _call(eqn: Any, *inputs: Any) -> Any:
 
 
 @rule("name")
-def _named(eqn: Any, x: Any) -> Any:
+def _named(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A value that a policy of ``jax.checkpoint`` may keep, by its name."""
     return x
 
 
 @rule("platform_index")
-def _platform_index(eqn: Any) -> Any:
+def _platform_index(eqn: JaxprEqn) -> Any:
     """The number of the branch that is for CPUs; None is the branch for all other platforms."""
     platforms = eqn.params["platforms"]
     branches = [k for k, names in enumerate(platforms) if names is None or "cpu" in names]
@@ -44,7 +48,7 @@ def _platform_index(eqn: Any) -> Any:
 
 
 @rule("device_put")
-def _device_put(eqn: Any, *xs: Any) -> Any:
+def _device_put(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
     if any(device is not None for device in eqn.params["devices"]):
         raise refuse(eqn, "a transfer to a device")
     return list(xs)
@@ -53,6 +57,6 @@ def _device_put(eqn: Any, *xs: Any) -> Any:
 class _Closed:
     """A jaxpr without constants."""
 
-    def __init__(self, jaxpr: Any) -> None:
+    def __init__(self, jaxpr: Jaxpr) -> None:
         self.jaxpr = jaxpr
         self.consts: list[Any] = []

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 
 @rule("dot_general")
-def _dot_general(eqn: Any, x: Any, y: Any) -> Any:
+def _dot_general(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     """A product of matrices, with the axes in the order batches, rows, columns."""
     (x_summed, y_summed), (x_batch, y_batch) = eqn.params["dimension_numbers"]
     # Factors of more digits than the product, as in softmax attention, are rounded after the sum.

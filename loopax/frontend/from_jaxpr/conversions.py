@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 
 @rule("convert_element_type")
-def _convert(eqn: Any, x: Any) -> Any:
+def _convert(eqn: JaxprEqn, x: TensorVariable) -> Any:
     source, target = x.type.dtype, out_dtype(eqn)
     if source == target:
         return x
@@ -26,7 +30,7 @@ def _convert(eqn: Any, x: Any) -> Any:
     return x.astype(target)
 
 
-def _to_integer(x: Any, target: str) -> Any:
+def _to_integer(x: TensorVariable, target: str) -> Any:
     """``x`` rounded to zero; out of range the nearest integer of the dtype, and 0 for nan."""
     limits = np.iinfo(target)
     # The least float beyond the greatest integer: a power of two, which each float has.
@@ -40,7 +44,7 @@ def _to_integer(x: Any, target: str) -> Any:
 
 
 @rule("reduce_precision")
-def _reduce_precision(eqn: Any, x: Any) -> Any:
+def _reduce_precision(eqn: JaxprEqn, x: TensorVariable) -> Any:
     info = np.finfo(x.type.dtype) if x.type.dtype.startswith("float") else None
     bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     if info is None or bits != (info.nexp, info.nmant):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 
 @rule("cumsum", "cumprod")
-def _cumulative(eqn: Any, x: Any) -> Any:
+def _cumulative(eqn: JaxprEqn, x: TensorVariable) -> Any:
     axis, dtype = eqn.params["axis"], x.type.dtype
     if dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
@@ -30,7 +34,7 @@ _RUNNING = {"cummax": pt.maximum, "cummin": pt.minimum, "cumlogsumexp": pt.logad
 
 
 @rule(*_RUNNING)
-def _running(eqn: Any, x: Any) -> Any:
+def _running(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A loop over the rows of ``x``, whose state is the extreme, or the sum, of those before."""
     name, axis, dtype = eqn.primitive.name, eqn.params["axis"], x.type.dtype
     if dtype.startswith("complex") or (name == "cumlogsumexp" and not dtype.startswith("float")):

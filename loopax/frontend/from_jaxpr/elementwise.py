@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
 _FLOATS = {
     "exp": pt.exp,
@@ -64,13 +68,13 @@ _ALL = {
 }
 
 
-def _float_function(eqn: Any, *inputs: Any) -> Any:
+def _float_function(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     if not out_dtype(eqn).startswith("float"):
         raise refuse(eqn, out_dtype(eqn))
     return _FLOATS[eqn.primitive.name](*inputs)
 
 
-def _function(eqn: Any, *inputs: Any) -> Any:
+def _function(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     return _ALL[eqn.primitive.name](*inputs)
 
 
@@ -80,18 +84,18 @@ rule("copy", "copy_p", "stop_gradient", "optimization_barrier", keys=True)(_func
 
 
 @rule("eq")
-def _eq(eqn: Any, x: Any, y: Any) -> Any:
+def _eq(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     # A rewrite would fold ``x == x`` to True, which is wrong for nan.
     return ~pt.isnan(x) if x is y and x.type.dtype.startswith("float") else pt.eq(x, y)
 
 
 @rule("ne")
-def _ne(eqn: Any, x: Any, y: Any) -> Any:
+def _ne(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     return pt.isnan(x) if x is y and x.type.dtype.startswith("float") else pt.neq(x, y)
 
 
 @rule("lt_to", "le_to", "eq_to")
-def _in_total_order(eqn: Any, x: Any, y: Any) -> Any:
+def _in_total_order(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     """Comparisons in total order: -0 is less than 0, and a nan greater than all other values."""
     name = eqn.primitive.name
     if not x.type.dtype.startswith("float"):
@@ -106,7 +110,7 @@ def _in_total_order(eqn: Any, x: Any, y: Any) -> Any:
 
 
 @rule("abs")
-def _abs(eqn: Any, x: Any) -> Any:
+def _abs(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if x.type.dtype.startswith(
         "complex"
     ):  # XLA's vector code is faster: Mandelbrot took 1.3 natively
@@ -115,7 +119,7 @@ def _abs(eqn: Any, x: Any) -> Any:
 
 
 @rule("sign")
-def _sign(eqn: Any, x: Any) -> Any:
+def _sign(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if x.type.dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
     # The sign of a zero is that zero, of either sign.
@@ -123,7 +127,7 @@ def _sign(eqn: Any, x: Any) -> Any:
 
 
 @rule("round")
-def _round(eqn: Any, x: Any) -> Any:
+def _round(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if not x.type.dtype.startswith("float"):
         raise refuse(eqn, x.type.dtype)
     to_even = int(eqn.params["rounding_method"]) == 1
@@ -131,32 +135,32 @@ def _round(eqn: Any, x: Any) -> Any:
 
 
 @rule("rsqrt")
-def _rsqrt(eqn: Any, x: Any) -> Any:
+def _rsqrt(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return pt.reciprocal(pt.sqrt(_require_float(eqn, x)))
 
 
 @rule("log2")
-def _log2(eqn: Any, x: Any) -> Any:
+def _log2(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return pt.log2(_require_float(eqn, x))
 
 
 @rule("one_minus_square")
-def _one_minus_square(eqn: Any, x: Any) -> Any:
+def _one_minus_square(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return 1 - _require_float(eqn, x) ** 2
 
 
 @rule("atan2")
-def _atan2(eqn: Any, y: Any, x: Any) -> Any:
+def _atan2(eqn: JaxprEqn, y: TensorVariable, x: TensorVariable) -> Any:
     return pt.arctan2(_require_float(eqn, y), x)
 
 
 @rule("is_finite")
-def _is_finite(eqn: Any, x: Any) -> Any:
+def _is_finite(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return ~(pt.isnan(x) | pt.isinf(x))
 
 
 @rule("integer_pow")
-def _integer_pow(eqn: Any, x: Any) -> Any:
+def _integer_pow(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A power by repeated squaring, as in XLA."""
     n = eqn.params["y"]
     if n < 0 and not x.type.dtype.startswith(("float", "complex")):
@@ -171,12 +175,12 @@ def _integer_pow(eqn: Any, x: Any) -> Any:
 
 
 @rule("pow")
-def _pow(eqn: Any, x: Any, y: Any) -> Any:
+def _pow(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     return pt.pow(_require_float(eqn, x), y.astype(x.type.dtype))
 
 
 @rule("div")
-def _div(eqn: Any, x: Any, y: Any) -> Any:
+def _div(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     if x.type.dtype.startswith(("float", "complex")):
         return pt.true_div(x, y)
     if x.type.dtype == "bool":
@@ -190,7 +194,7 @@ def _div(eqn: Any, x: Any, y: Any) -> Any:
 
 
 @rule("rem")
-def _rem(eqn: Any, x: Any, y: Any) -> Any:
+def _rem(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     """A remainder with the sign of ``x``, also of a zero; the IR's has that of ``y``."""
     if x.type.dtype.startswith("float"):
         remainder = pt.mod(pt.abs(x), pt.abs(y))
@@ -206,7 +210,7 @@ def _rem(eqn: Any, x: Any, y: Any) -> Any:
 
 
 @rule("select_n", keys=True)
-def _select_n(eqn: Any, which: Any, *cases: Any) -> Any:
+def _select_n(eqn: JaxprEqn, which: TensorVariable, *cases: TensorVariable) -> Any:
     n_inner_axes = cases[0].type.ndim - which.type.ndim  # axes of keys, or all axes for a scalar
     which = which.dimshuffle([*range(which.type.ndim), *["x"] * n_inner_axes])
     if which.type.dtype == "bool":
@@ -218,18 +222,18 @@ def _select_n(eqn: Any, which: Any, *cases: Any) -> Any:
 
 
 @rule("clamp")
-def _clamp(eqn: Any, low: Any, x: Any, high: Any) -> Any:
+def _clamp(eqn: JaxprEqn, low: TensorVariable, x: TensorVariable, high: TensorVariable) -> Any:
     return pt.minimum(pt.maximum(x, low), high)
 
 
-def _require_float(eqn: Any, x: Any) -> Any:
+def _require_float(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if not x.type.dtype.startswith("float"):
         raise refuse(eqn, x.type.dtype)
     return x
 
 
 @rule("polynomial")
-def _polynomial(eqn: Any, x: Any, *coefficients: Any) -> Any:
+def _polynomial(eqn: JaxprEqn, x: TensorVariable, *coefficients: TensorVariable) -> Any:
     """Horner's rule, from the highest power; by XLA as a loop from 0, if there are many."""
     is_loop = len(coefficients) > (eqn.params.get("unroll") or 8)
     starts = [pt.zeros_like(x)] if is_loop else []
@@ -237,7 +241,7 @@ def _polynomial(eqn: Any, x: Any, *coefficients: Any) -> Any:
 
 
 @rule("cbrt")
-def _cbrt(eqn: Any, x: Any) -> Any:
+def _cbrt(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A power, and a step of Newton's method for its last digits."""
     size = pt.abs(_require_float(eqn, x))
     root = size ** np.array(1 / 3, x.type.dtype)
@@ -247,7 +251,7 @@ def _cbrt(eqn: Any, x: Any) -> Any:
 
 
 @rule("bessel_i0e", "bessel_i1e")
-def _bessel(eqn: Any, x: Any) -> Any:
+def _bessel(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """``exp(-abs(x))`` times the modified Bessel function of order 0, which is even, or 1, which is odd."""
     order, dtype = int(eqn.primitive.name == "bessel_i1e"), x.type.dtype
     size = pt.abs(_require_float(eqn, x))
@@ -260,7 +264,7 @@ def _bessel(eqn: Any, x: Any) -> Any:
 
 
 @rule("polygamma")
-def _polygamma(eqn: Any, n: Any, x: Any) -> Any:
+def _polygamma(eqn: JaxprEqn, n: TensorVariable, x: TensorVariable) -> Any:
     """The derivatives of digamma; nan, as in XLA, at infinity and at poles where the sign changes."""
     values = pt.polygamma(n.astype("int64"), _require_float(eqn, x))
     is_nan = pt.neq(n, pt.floor(n)) | pt.lt(n, 0)
@@ -280,10 +284,10 @@ _OF_GAMMA_AND_BETA = {
 
 
 @rule(*_OF_GAMMA_AND_BETA)
-def _incomplete(eqn: Any, *xs: Any) -> Any:
+def _incomplete(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
     return _OF_GAMMA_AND_BETA[eqn.primitive.name](*xs)
 
 
 @rule("complex")
-def _complex(eqn: Any, re: Any, im: Any) -> Any:
+def _complex(eqn: JaxprEqn, re: TensorVariable, im: TensorVariable) -> Any:
     return pt.complex(re, im)

@@ -10,17 +10,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
+from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
-def clamped(start: Any, n: int, size: int) -> Any:
+
+def clamped(start: TensorVariable, n: int, size: int) -> Any:
     """The start of a slice of ``size`` elements of an axis of length ``n``, moved into range."""
     if n == size:
         return 0
@@ -31,14 +35,16 @@ def clamped(start: Any, n: int, size: int) -> Any:
     return pt.clip(start.astype("int64"), np.int64(0), np.int64(n - size))
 
 
-def _entry(start: Any, n: int, size: int) -> Any:
+def _entry(start: TensorVariable | int, n: int, size: int) -> Any:
     """The index of a slice of ``size`` elements that begins at ``start``, in range."""
     if size == n:
         return slice(None)
     return start if size == 1 else slice(start, start + size)
 
 
-def window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
+def window(
+    x: TensorVariable, starts: Sequence[TensorVariable], sizes: Sequence[int]
+) -> tuple[Any, ...]:
     """The index of a window of these sizes; an axis of size 1 is dropped."""
     lengths = x.type.shape
     return tuple(
@@ -53,7 +59,7 @@ def window_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 @rule("dynamic_slice", keys=True)
-def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
+def _dynamic_slice(eqn: JaxprEqn, x: TensorVariable, *starts: TensorVariable) -> Any:
     sizes = eqn.params["slice_sizes"]
     if len(starts) != len(sizes):
         raise refuse(eqn, "sizes known only at run time")
@@ -61,7 +67,7 @@ def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
     return read_window(x, [*starts, *(pt.constant(0) for _ in key_lengths)], [*sizes, *key_lengths])
 
 
-def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+def read_window(x: TensorVariable, starts: Sequence[TensorVariable], sizes: Sequence[int]) -> Any:
     """The window of these sizes, as an array of this shape."""
     if 0 in sizes:
         return pt.zeros(tuple(sizes), dtype=x.type.dtype)
@@ -73,7 +79,9 @@ def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(eqn: Any, x: Any, update: Any, *starts: Any) -> Any:
+def _dynamic_update_slice(
+    eqn: JaxprEqn, x: TensorVariable, update: TensorVariable, *starts: TensorVariable
+) -> Any:
     sizes = update.type.shape
     if 0 in sizes:
         return x
@@ -103,8 +111,8 @@ class Windows:
 
 
 def windows_at(
-    x: Any,
-    indices: Any,
+    x: TensorVariable,
+    indices: TensorVariable,
     mapped: Sequence[int],
     sizes: Sequence[int],
     batching: Sequence[tuple[int, int]],
@@ -116,7 +124,7 @@ def windows_at(
     lengths, batch = x.type.shape, indices.type.shape[:-1]
     start_arrays = [indices[..., j] for j in range(len(mapped))]
     is_known = isinstance(indices, Constant)
-    if is_known:
+    if isinstance(indices, Constant):
         start_arrays = [
             pt.constant(np.ascontiguousarray(indices.data[..., j])) for j in range(len(mapped))
         ]
@@ -166,12 +174,12 @@ def full_index(p: Windows, lengths: Sequence[int]) -> tuple[list[int], list[int]
 
 
 @rule("gather")
-def _gather(eqn: Any, x: Any, indices: Any) -> Any:
+def _gather(eqn: JaxprEqn, x: TensorVariable, indices: TensorVariable) -> Any:
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batching = [
         *zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
     ]
-    shape = eqn.outvars[0].aval.shape
+    shape = out_aval(eqn).shape
     if 0 in (*shape, *x.type.shape):
         raise refuse(eqn, "empty arrays")
     p = windows_at(x, indices, numbers.start_index_map, sizes, batching)
@@ -207,7 +215,7 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
     return result
 
 
-def _fill_value(eqn: Any) -> Any:
+def _fill_value(eqn: JaxprEqn) -> Any:
     """The result of a gather for an index out of range."""
     dtype, value = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
     if value is None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
 _MOST_SHIFTED = 8
 
 
-def _shift_count(n: Any) -> int | None:
+def _shift_count(n: Variable) -> int | None:
     """The number of bits by which all elements are shifted; None where it is not one constant."""
     while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
         n = n.owner.inputs[0]
@@ -23,24 +27,26 @@ def _shift_count(n: Any) -> int | None:
     return int(n.data.flat[0])
 
 
-def shifted_left(x: Any, count: int) -> Any:
+def shifted_left(x: TensorVariable, count: int) -> Any:
     """``x << count``."""
     factor = np.array(2**count % 2 ** _bits(x), dtype=f"uint{_bits(x)}").astype(x.type.dtype)
     return x * factor if 0 <= count < _bits(x) else pt.zeros_like(x)
 
 
-def shifted_right(x: Any, count: int) -> Any:
+def shifted_right(x: TensorVariable, count: int) -> Any:
     """``x >> count`` for unsigned integers."""
     if not 0 <= count < _bits(x):
         return pt.zeros_like(x)
     return x // np.array(2**count, dtype=x.type.dtype) if count else x
 
 
-def _bits(x: Any) -> int:
+def _bits(x: TensorVariable) -> int:
     return 8 * np.dtype(x.type.dtype).itemsize
 
 
-def _powers_of_two(eqn: Any, x: Any, n: Any, most: int) -> tuple[Any, Any]:
+def _powers_of_two(
+    eqn: JaxprEqn, x: TensorVariable, n: TensorVariable, most: int
+) -> tuple[Any, Any]:
     """``2**n`` for each number of bits, and whether it is less than ``most``.
 
     Raises
@@ -56,7 +62,7 @@ def _powers_of_two(eqn: Any, x: Any, n: Any, most: int) -> tuple[Any, Any]:
 
 
 @rule("shift_left")
-def _shift_left(eqn: Any, x: Any, n: Any) -> Any:
+def _shift_left(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable) -> Any:
     count = _shift_count(n)
     if count is not None:
         return shifted_left(x, count)
@@ -65,7 +71,7 @@ def _shift_left(eqn: Any, x: Any, n: Any) -> Any:
 
 
 @rule("shift_right_logical", bits=True)
-def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
+def _shift_right_logical(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable) -> Any:
     if isinstance(x, FloatBits):
         return _sign_bit(eqn, x, n).astype(out_dtype(eqn))
     unsigned = x.astype(f"uint{_bits(x)}")
@@ -78,7 +84,7 @@ def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
 
 
 @rule("shift_right_arithmetic", bits=True)
-def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
+def _shift_right_arithmetic(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable) -> Any:
     if isinstance(x, FloatBits):
         return -_sign_bit(eqn, x, n).astype(out_dtype(eqn))
     if x.type.dtype.startswith("uint"):
@@ -93,7 +99,7 @@ def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
     return x // np.array(2**count, dtype=x.type.dtype) if count else x
 
 
-def _sign_bit(eqn: Any, bits: FloatBits, n: Any) -> Any:
+def _sign_bit(eqn: JaxprEqn, bits: FloatBits, n: TensorVariable) -> Any:
     """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
     x: Any = bits.x
     if isinstance(n, FloatBits) or _shift_count(n) != _bits(x) - 1:
@@ -102,7 +108,7 @@ def _sign_bit(eqn: Any, bits: FloatBits, n: Any) -> Any:
 
 
 @rule("population_count")
-def _population_count(eqn: Any, x: Any) -> Any:
+def _population_count(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """The sum of the bits."""
     unsigned = x.astype(f"uint{_bits(x)}")
     one = np.array(1, unsigned.type.dtype)

@@ -6,23 +6,27 @@ not finite; in native code all of them are nan.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
 from loopax.ir.ops.lu_factor import lapack_lu_factor
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 
 @rule("cholesky")
-def _cholesky(eqn: Any, a: Any) -> Any:
+def _cholesky(eqn: JaxprEqn, a: TensorVariable) -> Any:
     """The lower factor, from the lower triangle; nan where there is none."""
     _refuse_dtype(eqn, a)
     return pt.linalg.cholesky(a, lower=True, on_error="nan")
 
 
 @rule("triangular_solve")
-def _triangular_solve(eqn: Any, a: Any, b: Any) -> Any:
+def _triangular_solve(eqn: JaxprEqn, a: TensorVariable, b: TensorVariable) -> Any:
     """``a x = b``, or ``x a = b``, which is the first one of the transposes."""
     _refuse_dtype(eqn, a)
     lower, is_left = eqn.params["lower"], eqn.params["left_side"]
@@ -39,7 +43,7 @@ def _triangular_solve(eqn: Any, a: Any, b: Any) -> Any:
 
 
 @rule("lu")
-def _lu(eqn: Any, a: Any) -> Any:
+def _lu(eqn: JaxprEqn, a: TensorVariable) -> Any:
     """Both factors in one matrix, the rows that were exchanged, and the permutation that these make."""
     _refuse_dtype(eqn, a)
     rows, columns = a.type.shape[-2:]
@@ -51,14 +55,14 @@ def _lu(eqn: Any, a: Any) -> Any:
 
 
 @rule("lu_pivots_to_permutation")
-def _pivots_to_permutation(eqn: Any, pivots: Any) -> Any:
+def _pivots_to_permutation(eqn: JaxprEqn, pivots: TensorVariable) -> Any:
     if eqn.params["permutation_size"] != pivots.type.shape[-1]:
         raise refuse(eqn, "matrices that are not square")
     return _permutation(pivots)
 
 
 @rule("custom_linear_solve")
-def _custom_linear_solve(eqn: Any, *inputs: Any) -> Any:
+def _custom_linear_solve(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     """The solution; its derivatives have been taken by now."""
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     first = lengths.matvec + lengths.vecmat
@@ -66,15 +70,15 @@ def _custom_linear_solve(eqn: Any, *inputs: Any) -> Any:
     return inner_graph(jaxprs.solve, [*consts, *inputs[sum(lengths) :]])
 
 
-def _permutation(pivots: Any) -> Any:
+def _permutation(pivots: TensorVariable) -> Any:
     order = pt.vectorize(lambda row: pt.linalg.pivot_to_permutation(row, inverse=True), "(n)->(n)")
     return order(pivots).astype("int32")
 
 
-def _transposed(x: Any) -> Any:
+def _transposed(x: TensorVariable) -> Any:
     return x.dimshuffle([*range(x.type.ndim - 2), x.type.ndim - 1, x.type.ndim - 2])
 
 
-def _refuse_dtype(eqn: Any, a: Any) -> None:
+def _refuse_dtype(eqn: JaxprEqn, a: TensorVariable) -> None:
     if a.type.dtype not in ("float32", "float64"):
         raise refuse(eqn, a.type.dtype)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import inner_graph, rule, tensor_type
 from loopax.ir import UNBOUNDED, BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 
 @rule("scan", keys=True)
-def _scan(eqn: Any, *inputs: Any) -> Any:
+def _scan(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     """A scan; its sequences and traces have an axis more than their rows, unlike other values."""
     body, length = eqn.params["jaxpr"], eqn.params["length"]
     args, outs = body.jaxpr.invars, body.jaxpr.outvars
@@ -40,12 +45,12 @@ def _is_row(operand: Any, row: Any) -> bool:
     return len(operand.aval.shape) != len(row.aval.shape)
 
 
-def _split_three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
+def _split_three(xs: Sequence[TensorVariable], n: int, m: int) -> tuple[Any, Any, Any]:
     return list(xs[:n]), list(xs[n : n + m]), list(xs[n + m :])
 
 
 @rule("while", keys=True)
-def _while(eqn: Any, *inputs: Any) -> Any:
+def _while(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     """A while loop: its condition is the IR's stop flag after each step, and its length before the first.
 
     In a batch each row has a flag: the loop goes on while any is true, and a row whose flag is false
@@ -54,7 +59,7 @@ def _while(eqn: Any, *inputs: Any) -> Any:
     params = eqn.params
     n, m = params["cond_nconsts"], params["body_nconsts"]
 
-    def goes_on(consts: Sequence[Any], states: Sequence[Any]) -> Any:
+    def goes_on(consts: Sequence[Any], states: Sequence[Variable]) -> Any:
         (flag,) = inner_graph(params["cond_jaxpr"], [*consts, *states])
         return flag
 
@@ -82,17 +87,17 @@ def _while(eqn: Any, *inputs: Any) -> Any:
     return outs[: len(states)]
 
 
-def _any(flags: Any) -> Any:
+def _any(flags: TensorVariable) -> Any:
     return pt.any(flags) if flags.type.ndim else flags
 
 
-def _spread(flags: Any, ndim: int) -> Any:
+def _spread(flags: TensorVariable, ndim: int) -> Any:
     """``flags`` with trailing axes of length 1."""
     return flags.dimshuffle([*range(flags.type.ndim), *["x"] * (ndim - flags.type.ndim)])
 
 
 @rule("cond", keys=True)
-def _cond(eqn: Any, index: Any, *operands: Any) -> Any:
+def _cond(eqn: JaxprEqn, index: TensorVariable, *operands: TensorVariable) -> Any:
     branches = eqn.params["branches"]
     if index.type.dtype == "bool":
         index = index.astype("int32")
@@ -100,7 +105,10 @@ def _cond(eqn: Any, index: Any, *operands: Any) -> Any:
 
 
 def _switch(
-    index: Any, operands: Sequence[Any], branches: Sequence[Any], first_index: int
+    index: TensorVariable,
+    operands: Sequence[TensorVariable],
+    branches: Sequence[Any],
+    first_index: int,
 ) -> list[Any]:
     """Nested conditionals for a switch: an index out of range selects the first or the last branch."""
     if len(branches) == 1:

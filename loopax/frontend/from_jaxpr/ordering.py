@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
 _MOST_OF_TOP = 8  # each element takes a search; of more, sorting is faster
 
 
 @rule("sort")
-def _sort(eqn: Any, *operands: Any) -> Any:
+def _sort(eqn: JaxprEqn, *operands: TensorVariable) -> Any:
     """The operands in the stable order of the keys, the first ones: sorted by the last key first."""
     axis, keys = eqn.params["dimension"], operands[: eqn.params["num_keys"]]
     if any(x.type.dtype.startswith("complex") for x in keys):
@@ -28,7 +32,7 @@ def _sort(eqn: Any, *operands: Any) -> Any:
     return [_in_order(v, order, axis) for v in operands]
 
 
-def _in_order(x: Any, order: Any, axis: int) -> Any:
+def _in_order(x: TensorVariable, order: TensorVariable | None, axis: int) -> Any:
     """The elements of ``x`` along an axis in this order."""
     if order is None:
         return x
@@ -41,7 +45,7 @@ def _in_order(x: Any, order: Any, axis: int) -> Any:
 
 
 @rule("top_k")
-def _top_k(eqn: Any, x: Any) -> Any:
+def _top_k(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """The ``k`` largest elements in descending order, of equal ones the first; 0 is larger than -0.
 
     A nan is larger than all other elements, as in XLA in float64; in float32 XLA puts it anywhere.
@@ -68,12 +72,12 @@ def _top_k(eqn: Any, x: Any) -> Any:
     return [pt.stack(values, axis=-1), pt.stack(top_indices, axis=-1).astype("int32")]
 
 
-def _is_negative_zero(x: Any) -> Any:
+def _is_negative_zero(x: TensorVariable) -> Any:
     """Where ``x``, floats, is -0, which is less than 0 here."""
     return pt.eq(x, 0) & pt.lt(1 / x, 0)
 
 
-def _top_by_sorting(x: Any, k: int, n: int) -> list[Any]:
+def _top_by_sorting(x: TensorVariable, k: int, n: int) -> list[Any]:
     """The reversed row in ascending order, read from its end: of equal elements the first comes first."""
     key = x.astype("uint8") if x.type.dtype == "bool" else x
     key, axis = key[..., ::-1], x.type.ndim - 1

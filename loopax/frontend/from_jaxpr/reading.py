@@ -12,14 +12,17 @@ of its integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.jax import Literal
+from loopax.base.upstream.jax import JaxprEqn, Literal, Var
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Rule = Callable[..., Any]
 
@@ -60,7 +63,7 @@ def rule(*primitives: str, keys: bool = False, bits: bool = False) -> Callable[[
     return register
 
 
-def tensor_type(aval: Any) -> TensorType:
+def tensor_type(aval: object) -> TensorType:
     """The type of a value of a jaxpr in the IR.
 
     Raises
@@ -79,7 +82,7 @@ def tensor_type(aval: Any) -> TensorType:
     return TensorType(dtype, tuple(int(n) for n in shape))
 
 
-def declared(v: Variable, aval: Any) -> Variable:
+def declared(v: Variable, aval: object) -> Variable:
     """``v`` as a variable of exactly the type of ``aval`` in the IR."""
     if isinstance(v, FloatBits):
         return v
@@ -95,7 +98,7 @@ def declared(v: Variable, aval: Any) -> Variable:
 
 
 def read_equations(
-    equations: Iterable[Any], variables: Mapping[Any, Variable]
+    equations: Iterable[JaxprEqn], variables: Mapping[Any, Variable]
 ) -> dict[Any, Variable]:
     """``variables``, by variable of a jaxpr, with the results of ``equations`` added.
 
@@ -115,11 +118,11 @@ def _refuse_bits(values: Iterable[Any]) -> None:
 
 
 def _read_equations(
-    equations: Iterable[Any], variables: Mapping[Any, Variable]
+    equations: Iterable[JaxprEqn], variables: Mapping[Any, Variable]
 ) -> dict[Any, Variable]:
     values = dict(variables)
 
-    def read(atom: Any) -> Variable:
+    def read(atom: object) -> Variable:
         if isinstance(atom, Literal):
             return constant(atom.val, atom.aval)
         return values[atom]
@@ -141,11 +144,11 @@ def _read_equations(
     return values
 
 
-def _is_key(atom: Any) -> bool:
+def _is_key(atom: Var | Literal) -> bool:
     return str(getattr(atom.aval, "dtype", "")).startswith("key")
 
 
-def constant(value: Any, aval: Any) -> Variable:
+def constant(value: ArrayLike, aval: object) -> Variable:
     """A constant of a jaxpr in the IR.
 
     Raises
@@ -182,11 +185,16 @@ def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> l
     return outs
 
 
-def out_dtype(eqn: Any) -> str:
+def out_aval(eqn: JaxprEqn) -> Any:
+    """The shape and dtype of the one output of an equation, which JAX's annotations do not have."""
+    return eqn.outvars[0].aval
+
+
+def out_dtype(eqn: JaxprEqn) -> str:
     """The dtype of the one output of an equation."""
-    return str(eqn.outvars[0].aval.dtype)
+    return str(out_aval(eqn).dtype)
 
 
-def refuse(eqn: Any, why: str) -> NotImportable:
+def refuse(eqn: JaxprEqn, why: str) -> NotImportable:
     """The exception of a rule that does not apply to these arguments; ``why`` names them, in the plural."""
     return NotImportable(f"{eqn.primitive.name} ({why})")

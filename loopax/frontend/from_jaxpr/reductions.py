@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 
 @rule("reduce_sum")
-def _sum(eqn: Any, x: Any) -> Any:
+def _sum(eqn: JaxprEqn, x: TensorVariable) -> Any:
     dtype = out_dtype(eqn)
     return pt.sum(x, axis=list(eqn.params["axes"]), dtype=dtype, acc_dtype=dtype)
 
 
 @rule("reduce_prod")
-def _prod(eqn: Any, x: Any) -> Any:
+def _prod(eqn: JaxprEqn, x: TensorVariable) -> Any:
     dtype = out_dtype(eqn)
     return pt.prod(x, axis=list(eqn.params["axes"]), dtype=dtype, acc_dtype=dtype)
 
 
 @rule("reduce_max")
-def _max(eqn: Any, x: Any) -> Any:
+def _max(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return _extremum(eqn, x, pt.max, largest=True)
 
 
 @rule("reduce_min")
-def _min(eqn: Any, x: Any) -> Any:
+def _min(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return _extremum(eqn, x, pt.min, largest=False)
 
 
-def _extremum(eqn: Any, x: Any, reduce: Any, largest: bool) -> Any:
+def _extremum(eqn: JaxprEqn, x: TensorVariable, reduce: Callable[..., Any], largest: bool) -> Any:
     axes, dtype = list(eqn.params["axes"]), x.type.dtype
     if dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
@@ -48,7 +53,7 @@ def _extremum(eqn: Any, x: Any, reduce: Any, largest: bool) -> Any:
 
 
 @rule("reduce_and", "reduce_or")
-def _logical(eqn: Any, x: Any) -> Any:
+def _logical(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if x.type.dtype != "bool":
         raise refuse(eqn, "integers")
     reduce = pt.all if eqn.primitive.name == "reduce_and" else pt.any
@@ -56,7 +61,7 @@ def _logical(eqn: Any, x: Any) -> Any:
 
 
 @rule("argmax", "argmin")
-def _arg(eqn: Any, x: Any) -> Any:
+def _arg(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """The first index of the extremum, or of a nan, if there is one: XLA's, NumPy's and the IR's rule."""
     (axis,), largest = eqn.params["axes"], eqn.primitive.name == "argmax"
     if x.type.dtype.startswith("complex"):

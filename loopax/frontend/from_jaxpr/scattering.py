@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.indexing import (
     Windows,
@@ -21,6 +22,9 @@ from loopax.frontend.from_jaxpr.shapes import reshaped
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
+
 _SUBTRACTIONS = {"scatter-sub", "scatter_sub"}
 _SUMS = {"scatter-add", "scatter_add"} | _SUBTRACTIONS
 # The functions of an element and its update, except for a write and a sum.
@@ -29,7 +33,9 @@ _COMBINED |= {name.replace("-", "_"): op for name, op in _COMBINED.items()}
 
 
 @rule("scatter", *_SUMS, *_COMBINED)
-def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter(
+    eqn: JaxprEqn, x: TensorVariable, indices: TensorVariable, updates: TensorVariable
+) -> Any:
     numbers, name = eqn.params["dimension_numbers"], eqn.primitive.name
     batching = [
         *zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
@@ -56,12 +62,14 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     return _windows(eqn, x, updates, p, window_axes, is_dropped)
 
 
-def _is_plain_write(function: Any) -> bool:
+def _is_plain_write(function: None) -> bool:
     """Whether a scatter's function of an element and its update returns the update."""
     return function is None or (not function.eqns and function.outvars == function.invars[1:])
 
 
-def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> Any:
+def _one_window(
+    eqn: JaxprEqn, x: TensorVariable, update: TensorVariable, p: Windows, is_dropped: bool
+) -> Any:
     """A write of one window; out of range it writes the elements that are there."""
     starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
     begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
@@ -77,7 +85,9 @@ def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> 
     return pt.inc_subtensor(place, update) if adds else pt.set_subtensor(place, update)
 
 
-def _one_by_one(eqn: Any, x: Any, updates: Any, p: Windows, is_dropped: bool) -> Any:
+def _one_by_one(
+    eqn: JaxprEqn, x: TensorVariable, updates: TensorVariable, p: Windows, is_dropped: bool
+) -> Any:
     """A loop over the windows: a position may come several times."""
     n = math.prod(p.batch)
     rows = [reshaped(s, (n,)) for s in p.starts]
@@ -93,7 +103,12 @@ def _one_by_one(eqn: Any, x: Any, updates: Any, p: Windows, is_dropped: bool) ->
 
 
 def _windows(
-    eqn: Any, x: Any, updates: Any, p: Windows, window_axes: list[int], is_dropped: bool
+    eqn: JaxprEqn,
+    x: TensorVariable,
+    updates: TensorVariable,
+    p: Windows,
+    window_axes: list[int],
+    is_dropped: bool,
 ) -> Any:
     indexed_axes, whole_axes, integers = full_index(p, x.type.shape)
     rank = len(p.batch)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.type import Type
+from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule, tensor_type
+from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule, tensor_type
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
 
 @rule("broadcast_in_dim", keys=True)
-def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
+def _broadcast_in_dim(eqn: JaxprEqn, x: TensorVariable, *dynamic: Type) -> Any:
     if dynamic:
         raise refuse(eqn, "shapes known only at run time")
     shape, target_axes = _shape(eqn), tuple(eqn.params["broadcast_dimensions"])
@@ -22,19 +28,19 @@ def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
 
 
 @rule("reshape", keys=True)
-def _reshape(eqn: Any, x: Any, *dynamic: Any) -> Any:
+def _reshape(eqn: JaxprEqn, x: TensorVariable, *dynamic: Type) -> Any:
     if dynamic:
         raise refuse(eqn, "shapes known only at run time")
     order = eqn.params.get("dimensions")  # in which the elements are read
     return reshaped(x if order is None else x.dimshuffle(list(order)), _shape(eqn))
 
 
-def _shape(eqn: Any) -> tuple[int, ...]:
+def _shape(eqn: JaxprEqn) -> tuple[int, ...]:
     """The shape of the one output, in the IR."""
     return tuple(tensor_type(eqn.outvars[0].aval).shape)  # type: ignore[arg-type]
 
 
-def reshaped(x: Any, shape: Any) -> Any:
+def reshaped(x: TensorVariable, shape: Sequence[int]) -> Any:
     """``x`` in another shape; by adding and dropping axes of length 1, where that is enough."""
     shape = tuple(shape)
     if x.type.shape == shape:
@@ -46,30 +52,30 @@ def reshaped(x: Any, shape: Any) -> Any:
 
 
 @rule("squeeze", "expand_dims", keys=True)
-def _squeeze(eqn: Any, x: Any) -> Any:
+def _squeeze(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return reshaped(x, _shape(eqn))
 
 
 @rule("transpose")
-def _transpose(eqn: Any, x: Any) -> Any:
+def _transpose(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return x.dimshuffle(list(eqn.params["permutation"]))
 
 
 @rule("rev")
-def _rev(eqn: Any, x: Any) -> Any:
+def _rev(eqn: JaxprEqn, x: TensorVariable) -> Any:
     reversed_axes = eqn.params["dimensions"]
     return x[tuple(slice(None, None, -1 if k in reversed_axes else 1) for k in range(x.type.ndim))]
 
 
 @rule("slice", keys=True)
-def _slice(eqn: Any, x: Any) -> Any:
+def _slice(eqn: JaxprEqn, x: TensorVariable) -> Any:
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
     strides = eqn.params["strides"] or [1] * len(starts)
     return x[tuple(map(slice, map(int, starts), map(int, limits), map(int, strides)))]
 
 
 @rule("concatenate", keys=True)
-def _concatenate(eqn: Any, *xs: Any) -> Any:
+def _concatenate(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
     axis = eqn.params["dimension"]
     if len(xs) == 1:
         return xs[0]
@@ -78,7 +84,7 @@ def _concatenate(eqn: Any, *xs: Any) -> Any:
 
 
 @rule("tile")
-def _tile(eqn: Any, x: Any) -> Any:
+def _tile(eqn: JaxprEqn, x: TensorVariable) -> Any:
     for axis, count in enumerate(eqn.params["reps"]):
         if not count:
             raise refuse(eqn, "zero repetitions")
@@ -87,7 +93,7 @@ def _tile(eqn: Any, x: Any) -> Any:
 
 
 @rule("split")
-def _split(eqn: Any, x: Any) -> Any:
+def _split(eqn: JaxprEqn, x: TensorVariable) -> Any:
     axis, ends = eqn.params["axis"], np.cumsum(eqn.params["sizes"])
     prefix = (slice(None),) * axis
     return [
@@ -97,26 +103,26 @@ def _split(eqn: Any, x: Any) -> Any:
 
 
 @rule("unstack", keys=True)
-def _unstack(eqn: Any, x: Any) -> Any:
+def _unstack(eqn: JaxprEqn, x: TensorVariable) -> Any:
     axis = eqn.params["axis"]
     prefix = (slice(None),) * axis
     return [x[(*prefix, k)] for k in range(x.type.shape[axis])]
 
 
 @rule("stack", keys=True)
-def _stack(eqn: Any, *xs: Any) -> Any:
+def _stack(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
     return pt.stack(xs, axis=eqn.params["axis"])
 
 
 @rule("empty", "empty2")
-def _empty(eqn: Any) -> Any:
+def _empty(eqn: JaxprEqn) -> Any:
     """An array whose elements nobody reads: zeros."""
-    aval = eqn.outvars[0].aval
+    aval = out_aval(eqn)
     return pt.zeros(aval.shape, dtype=str(aval.dtype))
 
 
 @rule("iota")
-def _iota(eqn: Any, *dynamic: Any) -> Any:
+def _iota(eqn: JaxprEqn, *dynamic: Type) -> Any:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     if dynamic:
         raise refuse(eqn, "shapes known only at run time")
@@ -126,9 +132,9 @@ def _iota(eqn: Any, *dynamic: Any) -> Any:
 
 
 @rule("pad")
-def _pad(eqn: Any, x: Any, value: Any) -> Any:
+def _pad(eqn: JaxprEqn, x: TensorVariable, value: TensorVariable) -> Any:
     """A write into an array of the padding value; a negative padding cuts elements off."""
-    shape = eqn.outvars[0].aval.shape
+    shape = out_aval(eqn).shape
     source, target = [], []
     for n, (low, high, inner) in zip(x.type.shape, eqn.params["padding_config"], strict=True):
         low, high, step = int(low), int(high), int(inner) + 1

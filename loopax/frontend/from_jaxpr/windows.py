@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule
+
+if TYPE_CHECKING:
+    from loopax.base.upstream.jax import JaxprEqn
 
 _MOST_PLACES = 64  # of a larger window XLA's code is faster
 
 
 def _at_places(
-    x: Any,
+    x: TensorVariable,
     axes: Sequence[int],
     window: Sequence[int],
     strides: Sequence[int],
@@ -32,11 +37,11 @@ def _at_places(
 
 
 def _padded(
-    x: Any,
+    x: TensorVariable,
     axes: Sequence[int],
     padding: Sequence[tuple[int, int]],
     dilation: Sequence[int],
-    value: Any,
+    value: TensorLike,
 ) -> Any:
     """``x`` with ``value`` around it, and between its elements; negative padding cuts elements off."""
     for axis, (low, high), step in zip(axes, padding, dilation, strict=True):
@@ -54,15 +59,15 @@ def _padded(
     return x
 
 
-def _refuse_sizes(eqn: Any, x: Any, window: Sequence[int]) -> None:
-    if 0 in x.type.shape or 0 in eqn.outvars[0].aval.shape:
+def _refuse_sizes(eqn: JaxprEqn, x: TensorVariable, window: Sequence[int]) -> None:
+    if 0 in x.type.shape or 0 in out_aval(eqn).shape:
         raise refuse(eqn, "empty arrays")
     if np.prod(window) > _MOST_PLACES:
         raise refuse(eqn, "large windows")
 
 
 @rule("conv_general_dilated")
-def _convolution(eqn: Any, x: Any, kernel: Any) -> Any:
+def _convolution(eqn: JaxprEqn, x: TensorVariable, kernel: TensorVariable) -> Any:
     """The axes in the order batch, channel, places; the kernel's output channel, input channel, places."""
     params, dtype = eqn.params, out_dtype(eqn)
     numbers = params["dimension_numbers"]
@@ -75,7 +80,7 @@ def _convolution(eqn: Any, x: Any, kernel: Any) -> Any:
     if len(window) > 1 and kernel.type.shape[:2] == (1, 1):  # XLA takes 0.6 to 0.8 of the time
         raise refuse(eqn, "images with one channel")
     axes = range(2, x.type.ndim)
-    lengths = [eqn.outvars[0].aval.shape[numbers.out_spec[axis]] for axis in axes]
+    lengths = [out_aval(eqn).shape[numbers.out_spec[axis]] for axis in axes]
     strides, dilation = params["window_strides"], params["rhs_dilation"]
     sizes = x.type.shape[2:], params["padding"], params["lhs_dilation"]
     is_element = [
@@ -115,7 +120,7 @@ _REDUCED |= {"reduce_window_min": pt.minimum}
 
 
 @rule(*_REDUCED)
-def _windows(eqn: Any, x: Any) -> Any:
+def _windows(eqn: JaxprEqn, x: TensorVariable) -> Any:
     params, name, dtype = eqn.params, eqn.primitive.name, np.dtype(x.type.dtype)
     window = params["window_dimensions"]
     _refuse_sizes(eqn, x, window)
@@ -130,7 +135,7 @@ def _windows(eqn: Any, x: Any) -> Any:
     axes = range(x.type.ndim)
     padded = _padded(x, axes, params["padding"], params["base_dilation"], np.array(neutral, dtype))
     strides, dilation = params["window_strides"], params["window_dilation"]
-    lengths = eqn.outvars[0].aval.shape
+    lengths = out_aval(eqn).shape
     return reduce(
         _REDUCED[name],
         [part for _, part in _at_places(padded, axes, window, strides, dilation, lengths)],

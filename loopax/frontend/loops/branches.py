@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
@@ -26,25 +27,25 @@ T = TypeVar("T")
 # A branch that returns a number does not determine the type of the other.
 @overload
 def cond(
-    pred: Any,
+    pred: TensorLike,
     true_fn: Callable[..., complex],
     false_fn: Callable[..., Any],
-    *operands: Any,
+    *operands: object,
     name: str | None = None,
 ) -> Any: ...
 @overload
 def cond(
-    pred: Any,
+    pred: TensorLike,
     true_fn: Callable[..., T],
     false_fn: Callable[..., Any],
-    *operands: Any,
+    *operands: object,
     name: str | None = None,
 ) -> T: ...
 def cond(
-    pred: Any,
+    pred: TensorLike,
     true_fn: Callable[..., Any],
     false_fn: Callable[..., Any],
-    *operands: Any,
+    *operands: object,
     name: str | None = None,
 ) -> Any:
     """Compute one of two branches, chosen by ``pred``.

@@ -38,7 +38,7 @@ class Closure(NamedTuple):
 
 
 def close(
-    outs: Sequence[Any],
+    outs: Sequence[Variable],
     dummies: Iterable[Variable],
     since: int,
     dummy_of: Mapping[Variable, Variable] | None = None,
@@ -81,12 +81,16 @@ def close(
     return Closure(outer, [*inner.values()], _rebuilt(outs, nodes, {**dummy_of, **captured}))
 
 
-def substitute(outs: Sequence[Any], replace: Mapping[Any, Any], since: int) -> list[Any]:
+def substitute(
+    outs: Sequence[Variable], replace: Mapping[Variable, Variable], since: int
+) -> list[Any]:
     """``outs`` with some variables, none older than ``since``, replaced."""
     return _rebuilt(outs, young_nodes(outs, since), replace)
 
 
-def _rebuilt(outs: Sequence[Any], nodes: Sequence[Apply], replace: Mapping[Any, Any]) -> list[Any]:
+def _rebuilt(
+    outs: Sequence[Variable], nodes: Sequence[Apply], replace: Mapping[Any, Any]
+) -> list[Any]:
     replacements: dict[Variable, Any] = dict(replace)
     for node in nodes:
         if any(v in replacements for v in node.inputs):

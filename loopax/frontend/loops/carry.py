@@ -25,7 +25,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, insert
 
 from loopax.base.errors import LoopTypeError, describe
-from loopax.frontend.loops.leaves import as_variable, exact_in, is_weak
+from loopax.frontend.loops.leaves import CarryLeaf, as_variable, exact_in, is_weak
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.loops.widened_starts import collected_messages, warn_of_widened_starts
 
@@ -49,7 +49,7 @@ class Slot:
             self.init = pt.as_tensor(x)
         self.type: Any = self.init.type
 
-    def enter(self, count: Any) -> None:
+    def enter(self, count: Variable) -> None:
         """Create new dummies. ``count`` is the number of steps taken before this one."""
         self.states = [self.type(name=self.path)]
         self.view: Any = self.states[0]
@@ -60,7 +60,7 @@ class Slot:
     def nexts(self, result: Variable) -> list[Any]:
         return [fitted(result, self.type)]
 
-    def final(self, finals: Sequence[Any], n_done: Any) -> Any:
+    def final(self, finals: Sequence[Variable], n_done: Variable) -> Any:
         """The loop's result for this leaf, from the final states."""
         return finals[0]
 
@@ -68,7 +68,7 @@ class Slot:
         """The row of a step where the loop returns the carries of all steps."""
         return fitted(result, self.type)
 
-    def all_rows(self, trace: Any, reverse: bool) -> Any:
+    def all_rows(self, trace: Variable, reverse: bool) -> Any:
         """The carry before the first step and ``trace``, those after each, in the order of the rows."""
         (init,) = self.inits()
         if isinstance(self.type, DenseTensorType):
@@ -78,7 +78,7 @@ class Slot:
         )
 
 
-def in_order(initial_rows: Any, trace: Any, reverse: bool) -> Any:
+def in_order(initial_rows: Variable, trace: Variable, reverse: bool) -> Any:
     """The rows before the first step and the ``trace`` of a loop, in the order of the rows."""
     return pt.concatenate([trace, initial_rows] if reverse else [initial_rows, trace])
 
@@ -112,7 +112,9 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], label: str) -> 
     for _ in range(bound):
         leniences: list[Any] = []
 
-        def enter(count: Any, leniences: Any = leniences if lenient else None) -> None:
+        def enter(
+            count: Variable, leniences: list[Any] | None = leniences if lenient else None
+        ) -> None:
             for slot in slots:
                 slot.enter(count)
                 if leniences is not None and may_rise(slot):
@@ -144,7 +146,7 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], label: str) -> 
     raise AssertionError(f"the carry of {label} does not settle: {[s.type for s in slots]}")
 
 
-def _widened(slot: Any) -> bool:
+def _widened(slot: Slot) -> bool:
     slot.weak = False
     rises = slot.type.dtype != "int64" and np.can_cast(slot.type.dtype, "int64", "safe")
     if rises and slot.type.dtype != "bool":
@@ -153,7 +155,7 @@ def _widened(slot: Any) -> bool:
     return False
 
 
-def carry_leaves(result: Any, names: Sequence[str], tree: Tree, label: str) -> list[Variable]:
+def carry_leaves(result: object, names: Sequence[str], tree: Tree, label: str) -> list[Variable]:
     """The leaves of the carry that a step returned, which must have the structure of the one it got."""
     leaves, result_tree = flatten(result)
     if result_tree != tree:
@@ -178,7 +180,7 @@ def _structure(tree: Tree) -> str:
     return str(tree.treedef) + boxes
 
 
-def joined(slot: Any, result: Variable, label: str) -> Any:
+def joined(slot: CarryLeaf, result: Variable, label: str) -> Any:
     """The type that holds both the slot's values so far and ``result``, or a `LoopTypeError`."""
     slot_type, result_type = slot.type, result.type
     if slot_type == result_type or slot_type.is_super(result_type):
@@ -224,7 +226,7 @@ def _rank(dtype: str) -> tuple[int, int, bool]:
     return _KINDS[d.kind], d.itemsize, d.kind == "u"
 
 
-def _joined_dtype(slot: Any, result: Variable) -> tuple[str, str]:
+def _joined_dtype(slot: CarryLeaf, result: Variable) -> tuple[str, str]:
     """The dtype that holds both, or ``""`` and the reason why there is none."""
     slot_dtype, result_dtype = slot.type.dtype, result.type.dtype
     initial: Any = slot.init
@@ -264,7 +266,7 @@ def join_of_kind(a: str, b: str) -> str | None:
     return common if is_same_kind else None
 
 
-def may_rise(slot: Any) -> bool:
+def may_rise(slot: CarryLeaf) -> bool:
     """Whether the slot is an integer that may yet turn out to be a float."""
     dtype = getattr(slot.type, "dtype", "")
     if dtype not in pt.type.integer_dtypes:

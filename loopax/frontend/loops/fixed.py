@@ -8,7 +8,7 @@ from typing import Any
 class Fixed:
     """A value, equal to another if no function can tell the two apart; without a hash, by identity."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
         try:
             self._key: Any = identity(value)
@@ -25,7 +25,7 @@ class Fixed:
         return repr(self.value)
 
 
-def identity(value: Any) -> Any:
+def identity(value: object) -> Any:
     """A hashable key of a value, equal only for values that no function can tell apart.
 
     To Python 1, 1.0 and True are equal, and 0.0 and -0.0.

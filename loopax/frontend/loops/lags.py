@@ -12,6 +12,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
@@ -24,7 +25,7 @@ from loopax.ir.windows import may_be_cut, sliding_window
 class Lag:
     """The result of `lag`: a leaf of ``init``."""
 
-    def __init__(self, x0: Any, lags: tuple[int, ...]) -> None:
+    def __init__(self, x0: object, lags: tuple[int, ...]) -> None:
         self.x0, self.lags = x0, lags
 
     def __repr__(self) -> str:
@@ -34,14 +35,14 @@ class Lag:
 class Lead:
     """The result of `lead`: a leaf of ``xs``."""
 
-    def __init__(self, xs: Any, offsets: tuple[int, ...]) -> None:
+    def __init__(self, xs: object, offsets: tuple[int, ...]) -> None:
         self.xs, self.offsets = xs, offsets
 
     def __repr__(self) -> str:
         return f"lead({self.xs}, {list(self.offsets)})"
 
 
-def lag(x0: Any, lags: Sequence[int]) -> Any:
+def lag(x0: TensorLike, lags: Sequence[int]) -> Any:
     """Give a step past values of a state, as a leaf of the carry.
 
     ::
@@ -88,7 +89,7 @@ def lag(x0: Any, lags: Sequence[int]) -> Any:
     return Lag(x0, _offsets(lags, 1, "lag", "the value that a step returned before"))
 
 
-def lead(xs: Any, offsets: Sequence[int]) -> Any:
+def lead(xs: TensorLike, offsets: Sequence[int]) -> Any:
     """Give a step several rows of a sequence, as a leaf of ``xs``.
 
     ::
@@ -160,7 +161,7 @@ class Lagged:
             )
         self.type: Any = self.init.type.clone(shape=self.init.type.shape[1:])
 
-    def enter(self, count: Any) -> None:
+    def enter(self, count: Variable) -> None:
         rows = fitted(self.init, self.type)
         if rows.type.shape[0] is None:
             # Not by specify_shape: one rewrite drops it where single rows are read, another one fails.
@@ -179,11 +180,11 @@ class Lagged:
     def nexts(self, result: Variable) -> list[Any]:
         return self.window.move({self.size: fitted(result, self.type)})
 
-    def final(self, finals: Sequence[Any], n_done: Any) -> Any:
+    def final(self, finals: Sequence[Variable], n_done: Variable) -> Any:
         return self.window.rows_together(finals, n_done)
 
     def emitted(self, result: Variable) -> Variable:
         return fitted(result, self.type)
 
-    def all_rows(self, trace: Any, reverse: bool) -> Any:
+    def all_rows(self, trace: Variable, reverse: bool) -> Any:
         return in_order(self.rows[::-1] if reverse else self.rows, trace, reverse)

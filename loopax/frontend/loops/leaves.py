@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytensor.tensor as pt
@@ -15,7 +15,16 @@ from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.trees import Tree, flatten, is_traced, leaf_names
 
 
-def as_variable(x: Any, path: str) -> Variable:
+class CarryLeaf(Protocol):
+    """A leaf of a carry: `Slot`, in carry.py, or `Lagged`, in lags.py."""
+
+    path: str
+    init: Any
+    type: Any
+    states: list[Any]
+
+
+def as_variable(x: object, path: str) -> Variable:
     """``x`` as a variable; ``path`` names it in errors.
 
     A Python int is an int64 and a float has ``config.floatX``: PyTensor's dtype for a number (``0``
@@ -60,7 +69,7 @@ def as_variable(x: Any, path: str) -> Variable:
         ) from None
 
 
-def variables_of(tree: Any, label: str) -> tuple[list[Any], list[str], Tree]:
+def variables_of(tree: object, label: str) -> tuple[list[Any], list[str], Tree]:
     """The leaves of a pytree as variables; their names, which begin with ``label``; and its structure."""
     leaves, structure = flatten(tree)
     names = [f"{label}{name}" for name in leaf_names(tree)]
@@ -76,12 +85,12 @@ def _constant(x: np.ndarray, path: str) -> Variable:
     return pt.constant(x)
 
 
-def is_weak(x: Any) -> bool:
+def is_weak(x: object) -> bool:
     """Whether ``x`` is a Python int, whose width nobody chose."""
     return isinstance(x, int) and not isinstance(x, bool)
 
 
-def as_flag(x: Any, label: str, *, from_step: bool = True) -> Variable:
+def as_flag(x: object, label: str, *, from_step: bool = True) -> Variable:
     """``x``, which must be a bool scalar, and not a Python bool in a flag ``from_step``."""
     if from_step and isinstance(x, bool):
         raise LoopTypeError(

@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import source_line
 from loopax.frontend.loops.capture import (
@@ -21,7 +22,7 @@ from loopax.frontend.loops.capture import (
 )
 from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
 from loopax.frontend.loops.lags import Lag, Lagged
-from loopax.frontend.loops.leaves import as_flag, variables_of
+from loopax.frontend.loops.leaves import CarryLeaf, as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
@@ -67,7 +68,7 @@ def make_options(
 ) -> ScanOptions:
     """The options of a loop, checked."""
 
-    def whole(x: Any) -> bool:
+    def whole(x: object) -> bool:
         return isinstance(x, int) and not isinstance(x, bool)
 
     if not (whole(unroll) and unroll >= 1):
@@ -92,9 +93,9 @@ def make_options(
 
 def build_loop(
     step: Callable[[Any, Any, Any], Emitted],
-    init: Any,
+    init: object,
     rows: Rows,
-    n_steps: Any,
+    n_steps: TensorVariable | int,
     options: ScanOptions,
     *,
     label: str,
@@ -189,7 +190,7 @@ def build_loop(
     return Result(final, traced.ys_tree.build(outputs.traces[:emitted], axis), outputs.stopped)
 
 
-def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
+def _labels(slots: Sequence[CarryLeaf], traced: Traced, carried: str) -> tuple[str, ...]:
     """The labels of the states and the rows of the traces: their names, or else their paths."""
     paths = [carried + s.path.removeprefix("carry") for s in slots]
     named = [
@@ -200,7 +201,7 @@ def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ..
     return (*of_states, *named[len(slots) :])
 
 
-def parameter(f: Any, k: int) -> str:
+def parameter(f: Callable[..., Any], k: int) -> str:
     """The name of parameter ``k`` of the user's function ``f``, a carry; "carry" if it has none."""
     code = getattr(f, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount]
@@ -208,9 +209,9 @@ def parameter(f: Any, k: int) -> str:
     return names[k] if k < len(names) else "carry"
 
 
-def _slot(name: str, x: Any, options: ScanOptions) -> Any:
+def _slot(name: str, x: object, options: ScanOptions) -> Any:
     return Lagged(name, x, options.truncate_gradient) if isinstance(x, Lag) else Slot(name, x)
 
 
-def _pairs(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+def _pairs(keys: Sequence[Variable], values: Sequence[Variable]) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))

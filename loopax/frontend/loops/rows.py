@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list import length as list_length
 from pytensor.typed_list.type import TypedListType
 
@@ -26,13 +28,13 @@ from loopax.ir.ops.checked import Checked
 class Rows:
     """``xs``, flat: each leaf is one sequence, a lead is one for each of its offsets."""
 
-    def __init__(self, xs: Any, label: str) -> None:
+    def __init__(self, xs: object, label: str) -> None:
         leaves, self.tree = flatten(xs)
         names = [f"xs{name}" for name in leaf_names(xs)]
         self.leaves = [_Leaf(n, x, label) for n, x in zip(names, leaves, strict=True)]
         self.label = label
 
-    def steps(self, length: Any) -> Any:
+    def steps(self, length: TensorLike | None) -> Any:
         """The number of steps, an int where it is known, else an int64 scalar.
 
         Raises `LoopTypeError` if there is neither ``length`` nor a sequence, or two known lengths
@@ -101,7 +103,7 @@ class Rows:
     def dummies(self) -> list[Variable]:
         return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
 
-    def as_indices(self, dummies: Sequence[Variable], i: Any) -> list[Any]:
+    def as_indices(self, dummies: Sequence[Variable], i: TensorVariable) -> list[Any]:
         """``dummies`` in the form that step ``i`` reads: a row of a tensor is an index into it.
 
         So a derivative in the step goes through the row to the variables that the sequence depends
@@ -118,7 +120,7 @@ class Rows:
                 row.name = dummy.name
         return [d if row is None else row for row, d in zip(views, dummies, strict=True)]
 
-    def build(self, rows: Sequence[Any], i: Any) -> Any:
+    def build(self, rows: Sequence[Variable], i: TensorVariable) -> Any:
         """The argument of step ``i``: ``rows``, and rows of lists that are indexed."""
         remaining = iter(rows)
         arguments: list[Any] = []
@@ -132,7 +134,7 @@ class Rows:
 
 
 class _Leaf:
-    def __init__(self, name: str, x: Any, label: str) -> None:
+    def __init__(self, name: str, x: object, label: str) -> None:
         self.name, self.marked = name, isinstance(x, Lead)
         self.offsets = x.offsets if isinstance(x, Lead) else (0,)
         sequence: Any = as_variable(x.xs if isinstance(x, Lead) else x, name)
@@ -172,7 +174,7 @@ class _Leaf:
         ]
 
 
-def _as_length(length: Any, label: str) -> Any:
+def _as_length(length: TensorLike, label: str) -> Any:
     if isinstance(length, np.ndarray) and length.ndim == 0:
         length = length[()]
     if isinstance(length, Variable):

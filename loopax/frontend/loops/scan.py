@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError, describe
@@ -38,9 +39,9 @@ R = TypeVar("R", bound=tuple[Any, Any] | tuple[Any, Any, Any])
 @refusing_arguments(_IN_PLACE_OF)
 def scan(
     step: Callable[[Any, Any], R],
-    init: Any,
-    xs: Any = None,
-    length: Any = None,
+    init: object,
+    xs: object = None,
+    length: TensorLike | None = None,
     *,
     reverse: bool = False,
     unroll: int = 1,
@@ -169,7 +170,7 @@ def scan(
     fix = "It is called as step(carry, x)."
     refuse_no_function(step, f"{label}(step, init, xs)", "step", fix)
 
-    def one_step(i: Any, carry: Any, x: Any) -> Emitted:
+    def one_step(i: Variable, carry: object, x: object) -> Emitted:
         return _unpacked(step(carry, x), label)
 
     rows = Rows(xs, label)
@@ -196,7 +197,7 @@ def scan(
 
 
 def _method(
-    parallel: Any, tol: Any, max_iters: Any, otherwise: Any, options: ScanOptions
+    parallel: str | None, tol: Any, max_iters: Any, otherwise: Any, options: ScanOptions
 ) -> Newton | None:
     """The options of Newton's method, checked; None without it."""
     settings = {"tol": tol, "max_iters": max_iters, "otherwise": otherwise}
@@ -247,7 +248,7 @@ def _refuse_in_parallel(result: Result, label: str) -> None:
             )
 
 
-def _unpacked(result: Any, label: str) -> Emitted:
+def _unpacked(result: object, label: str) -> Emitted:
     if isinstance(result, tuple) and len(result) in (2, 3):
         flags = [as_flag(flag, f"The stop flag of {label}") for flag in result[2:]]
         return Emitted(*result[:2], *flags)

@@ -40,7 +40,7 @@ class Tree(NamedTuple):
         ]
         return jax.tree.unflatten(self.treedef, children)
 
-    def leaves_of(self, tree: Any) -> list[Any]:
+    def leaves_of(self, tree: object) -> list[Any]:
         """The subtrees of ``tree`` in the places of this structure's leaves."""
         tops = self.treedef.flatten_up_to(tree)
         if not self.boxes:
@@ -82,7 +82,7 @@ class _Box(NamedTuple):
         values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)], axis_name)
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
-    def leaves_of(self, x: Any) -> list[Any]:
+    def leaves_of(self, x: object) -> list[Any]:
         return self.tree.leaves_of(tuple(getattr(x, name) for name in self.names))
 
 
@@ -107,7 +107,7 @@ class _Named(NamedTuple):
         by_rank = {n: self.names, n - 1: self.names[1:], n + 1: (axis_name, *self.names)}
         return with_names(x, by_rank[x.type.ndim])
 
-    def leaves_of(self, x: Any) -> list[Any]:
+    def leaves_of(self, x: object) -> list[Any]:
         return [without_names(x) if isinstance(x, Variable) else x]
 
 
@@ -126,11 +126,11 @@ class _Value(NamedTuple):
     def build(self, leaves: Iterator[Any], axis_name: str) -> Any:
         return self.fixed
 
-    def leaves_of(self, x: Any) -> list[Any]:
+    def leaves_of(self, x: object) -> list[Any]:
         return []
 
 
-def flatten(tree: Any) -> tuple[list[Any], Tree]:
+def flatten(tree: object) -> tuple[list[Any], Tree]:
     """The leaves of ``tree``, variables and sparse matrices among them, and its structure."""
     tops, treedef = jax.tree.flatten(tree, is_leaf=_is_leaf)
     leaves: list[Any] = []
@@ -152,7 +152,7 @@ def flatten(tree: Any) -> tuple[list[Any], Tree]:
     return leaves, Tree(treedef, tuple(boxes) if any(boxes) else ())
 
 
-def leaf_names(tree: Any) -> list[str]:
+def leaf_names(tree: object) -> list[str]:
     """The paths to the leaves, as in ``a``, ``a[0]``, ``a['key']``."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)
     all_names = []
@@ -166,21 +166,21 @@ def leaf_names(tree: Any) -> list[str]:
     return all_names
 
 
-def is_traced(x: Any) -> bool:
+def is_traced(x: object) -> bool:
     """Whether ``x`` is a value of a program that JAX is tracing."""
     return isinstance(x, jax.core.Tracer)
 
 
-def is_sparse(x: Any) -> bool:
+def is_sparse(x: object) -> bool:
     """Whether ``x`` is a sparse matrix of JAX, which JAX itself takes for a tree of arrays."""
     return isinstance(x, BCOO)
 
 
-def _is_leaf(x: Any) -> bool:
+def _is_leaf(x: object) -> bool:
     return isinstance(x, Variable | BCOO)
 
 
-def _is_plain_dataclass(x: Any) -> bool:
+def _is_plain_dataclass(x: object) -> bool:
     return is_dataclass(x) and not isinstance(x, type | Variable)
 
 
@@ -188,7 +188,7 @@ def _names(x: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(x) if f.init)
 
 
-def match_prefix(prefix: Any, tree: Any, label: str) -> list[Any]:
+def match_prefix(prefix: object, tree: object, label: str) -> list[Any]:
     """The entry of ``prefix``, a prefix of the pytree ``tree``, for each leaf of ``tree``.
 
     None is a leaf of ``prefix``.

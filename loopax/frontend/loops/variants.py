@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
 from pytensor.typed_list import append
 from pytensor.typed_list.type import TypedListType
@@ -33,8 +34,8 @@ Y = TypeVar("Y")
 
 def map(
     f: Callable[[Any], Y],
-    xs: Any,
-    length: Any = None,
+    xs: object,
+    length: TensorLike | None = None,
     *,
     unroll: int = 1,
     strict: bool = False,
@@ -84,9 +85,9 @@ def map(
 
 def reduce(
     f: Callable[[Any, Any], C],
-    init: Any,
-    xs: Any,
-    length: Any = None,
+    init: object,
+    xs: object,
+    length: TensorLike | None = None,
     *,
     reverse: bool = False,
     unroll: int = 1,
@@ -141,7 +142,7 @@ def reduce(
 
 
 def filter(
-    pred: Callable[[Any], Any], xs: Any, *, strict: bool = False, name: str | None = None
+    pred: Callable[[Any], Any], xs: object, *, strict: bool = False, name: str | None = None
 ) -> Any:
     """Select the rows for which ``pred`` is true.
 
@@ -187,7 +188,7 @@ def filter(
                 "map(lambda x: x, lead(xs, [0, 1])), and filter the result."
             )
 
-    def flag(i: Any, carry: Any, x: Any) -> Emitted:
+    def flag(i: Variable, carry: object, x: object) -> Emitted:
         return Emitted(None, as_flag(pred(x), f"What the predicate of {label} returns"))
 
     is_kept = build_loop(
@@ -208,11 +209,11 @@ def _chosen(x: Any, is_kept: Variable) -> Any:
 
 
 def fori_loop(
-    lo: Any,
-    hi: Any,
+    lo: TensorLike,
+    hi: TensorLike,
     body: Callable[[Any, Any], C],
-    init: Any,
-    max_steps: Any = None,
+    init: object,
+    max_steps: TensorLike | None = None,
     *,
     unroll: int = 1,
     checkpoint: Checkpoint = None,
@@ -299,7 +300,7 @@ def _bound(x: Any, path: str, label: str) -> Any:
     return pt.cast(v, "int64") if isinstance(x, Variable) else int(x)
 
 
-def _max_steps(x: Any, label: str) -> Any:
+def _max_steps(x: object, label: str) -> Any:
     """A bound on the number of steps, from 0 on where it is known."""
     limit = _bound(x, "max_steps", label)
     if isinstance(limit, int) and limit < 0:
@@ -312,8 +313,8 @@ def _max_steps(x: Any, label: str) -> Any:
 def while_loop(
     cond: Callable[[Any], Any],
     body: Callable[[Any], C],
-    init: Any,
-    max_steps: Any = None,
+    init: object,
+    max_steps: TensorLike | None = None,
     *,
     checkpoint: Checkpoint = None,
     strict: bool = False,

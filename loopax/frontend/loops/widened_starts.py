@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Variable
@@ -22,6 +21,7 @@ from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import describe
+from loopax.frontend.loops.leaves import CarryLeaf
 from loopax.frontend.mistakes import level_of_the_user
 
 _waiting: ContextVar[list[str] | None] = ContextVar("messages of inner loops", default=None)
@@ -38,7 +38,9 @@ def collected_messages() -> Iterator[list[str]]:
         _waiting.reset(token)
 
 
-def warn_of_widened_starts(slots: Sequence[Any], label: str, inner: Sequence[str] = ()) -> None:
+def warn_of_widened_starts(
+    slots: Sequence[CarryLeaf], label: str, inner: Sequence[str] = ()
+) -> None:
     """Warn of leaves of a settled carry that began with fewer digits, in ``inner`` loops too."""
     messages = [*inner, *(_message(s, label) for s in slots if _lost_digits(s))]
     waiting = _waiting.get()
@@ -49,7 +51,7 @@ def warn_of_widened_starts(slots: Sequence[Any], label: str, inner: Sequence[str
         warnings.warn(message, UserWarning, stacklevel=level_of_the_user())
 
 
-def _lost_digits(slot: Any) -> bool:
+def _lost_digits(slot: CarryLeaf) -> bool:
     """Whether the initial value may have been rounded: it is no constant and has fewer digits."""
     initial_type, settled_type = slot.init.type, slot.type
     if not (isinstance(initial_type, TensorType) and isinstance(settled_type, TensorType)):
@@ -64,7 +66,7 @@ def _lost_digits(slot: Any) -> bool:
     return isinstance(value, Variable)
 
 
-def _message(slot: Any, label: str) -> str:
+def _message(slot: CarryLeaf, label: str) -> str:
     initial_dtype, settled_dtype = slot.init.type.dtype, slot.type.dtype
     name = slot.init.name or "init"
     return (

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import ARange, Nonzero
 from pytensor.tensor.blockwise import Blockwise
@@ -104,7 +105,7 @@ def _may_stack_lengths(node: Apply) -> bool:
     return any(row_value(v, ndim) is None for v in _sizes(op.core_op, node))
 
 
-def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:
+def _sizes(core_op: Op, node: Apply) -> Sequence[Any]:
     """The inputs of ``node``, a `Blockwise` of ``core_op``, that determine its output's lengths."""
     if isinstance(core_op, IncSubtensor):
         return []  # it has the lengths of the array that it writes into

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.io import In
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
+from pytensor.tensor import TensorLike
 from pytensor.tensor.basic import as_tensor_variable
 from pytensor.tensor.type import DenseTensorType
 
@@ -20,7 +22,9 @@ from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.trees import flatten
 
 
-def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callable[..., Any]:
+def with_declared_lengths(
+    inputs: Sequence[Variable | In] | Variable | In, outputs: object, name: str | None
+) -> Callable[..., Any]:
     """A function from variables of any static shapes, in the place of ``inputs``, to ``outputs``."""
     specs = inputs if isinstance(inputs, Sequence) else [inputs]
     variables = [v.variable if isinstance(v, In) else v for v in specs]
@@ -31,7 +35,7 @@ def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callab
     kind = Parameter.POSITIONAL_OR_KEYWORD
     signature = Signature([Parameter(n, kind) for n in names])
 
-    def program(*args: Any, **kwargs: Any) -> Any:
+    def program(*args: object, **kwargs: object) -> Any:
         bound = signature.bind(*args, **kwargs).arguments
         replacements = {v: _as_input(v, bound[n]) for v, n in zip(variables, names, strict=True)}
         try:
@@ -48,7 +52,7 @@ def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callab
     return program
 
 
-def _as_input(v: Any, x: Any) -> Any:
+def _as_input(v: Variable, x: TensorLike) -> Any:
     """``x`` in the dtype of ``v``, with the lengths that either declares."""
     if not isinstance(v.type, DenseTensorType):
         return v.type.filter_variable(x)

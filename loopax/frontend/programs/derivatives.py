@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
 from loopax.base.errors import LoopTypeError
 from loopax.base.extensions import required
 from loopax.frontend.loops.leaves import as_variable, variables_of
@@ -24,7 +27,7 @@ def jacobian(
     """See `loopax.jacobian`."""
 
     @wraps(f)
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(*args: object, **kwargs: object) -> Any:
         call = Symbols.of(args, kwargs, argnums, "jacobian")
         outs, tree = call.outputs(f, "jacobian")
         if not is_sparse and lazy:
@@ -43,7 +46,7 @@ def hessian(
     """See `loopax.hessian`."""
 
     @wraps(f)
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(*args: object, **kwargs: object) -> Any:
         call = Symbols.of(args, kwargs, argnums, "hessian")
         value, _, _ = call.value(f, has_aux=False)
         slopes = _slopes(call, value, not is_sparse and lazy, name_of(f))
@@ -58,19 +61,21 @@ def hessian(
     return differentiated
 
 
-def _slopes(call: Symbols, value: Any, lazy: bool, name: str) -> list[Any]:
+def _slopes(call: Symbols, value: TensorVariable, lazy: bool, name: str) -> list[Any]:
     if lazy:
         return Grad.of(call.roots, call.roots, call.wrt, [value], name=name)[1:]
     return graph_derivatives.gradients(call.wrt, [value])
 
 
-def _lazy_blocks(call: Symbols, outs: Sequence[Any], build: Callable[[Any], Any], name: str) -> Any:
+def _lazy_blocks(
+    call: Symbols, outs: Sequence[Variable], build: Callable[[Any], Any], name: str
+) -> Any:
     results = Jacobian.of(call.roots, call.leaves, call.wrt, outs, name=name)[len(outs) :]
     n = len(call.wrt)
     return build([call.built(results[k * n : (k + 1) * n]) for k in range(len(outs))])
 
 
-def _sparse_blocks(call: Symbols, outs: Sequence[Any], is_symmetric: bool = False) -> Any:
+def _sparse_blocks(call: Symbols, outs: Sequence[Variable], is_symmetric: bool = False) -> Any:
     """The sparse blocks of the Jacobian: for each output a matrix for each variable of ``call.wrt``."""
     extension = required(
         "sparse_jacobians", "sparse=True", "a dense matrix, sparse=False, the default"
@@ -89,7 +94,11 @@ def jvp(
 
 
 def _pushed(
-    call: Symbols, outs: Sequence[Any], tangents: Sequence[Any], lazy: bool, name: str
+    call: Symbols,
+    outs: Sequence[TensorVariable],
+    tangents: Sequence[Variable],
+    lazy: bool,
+    name: str,
 ) -> list[Any]:
     """``outs`` at the arguments, followed by their derivatives along ``tangents``."""
     if lazy and call.wrt:
@@ -125,7 +134,7 @@ def vjp(
     symbols = [v.type() for v in outs]
     in_cotangents = [] if lazy else graph_derivatives.pulled_back(call.wrt, outs, symbols)
 
-    def pullback(cotangents: Any) -> tuple[Any, ...]:
+    def pullback(cotangents: object) -> tuple[Any, ...]:
         """The cotangents of the primals, from one of the result's structure, shapes and dtypes."""
         values, structure = flatten(cotangents)
         if structure != tree:
@@ -148,14 +157,17 @@ def vjp(
 
 
 def _at_arguments(
-    call: Symbols, results: Any, symbols: Sequence[Any], values: Sequence[Any]
+    call: Symbols,
+    results: Sequence[Variable],
+    symbols: Sequence[Variable],
+    values: Sequence[Variable],
 ) -> list[Any]:
     """``results`` at the arguments, with ``values`` for the other ``symbols`` that they depend on."""
     replace = dict(zip([*call.roots, *symbols], [*call.leaves, *values], strict=True))
     return replaced(results, replace)
 
 
-def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
+def refuse_no_tuples(primals: object, tangents: object, label: str) -> None:
     for name, values in (("primals", primals), ("tangents", tangents)):
         if not isinstance(values, list | tuple):
             raise LoopTypeError(
@@ -164,7 +176,9 @@ def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
             )
 
 
-def _with_tangents(primals: Any, tangents: Any, label: str) -> tuple[Symbols, list[Any]]:
+def _with_tangents(
+    primals: Sequence[Any], tangents: Sequence[Any], label: str
+) -> tuple[Symbols, list[Any]]:
     """The symbols of a call, differentiated along the arguments with a tangent; and the tangents."""
     refuse_no_tuples(primals, tangents, label)
     if len(primals) != len(tangents):
@@ -186,7 +200,7 @@ def _with_tangents(primals: Any, tangents: Any, label: str) -> tuple[Symbols, li
     return call, directions
 
 
-def _checked(values: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -> list[Any]:
+def _checked(values: Sequence[Any], like: Sequence[Variable], names: Sequence[str]) -> list[Any]:
     """Tangents or cotangents as variables of the types of ``like``."""
     variables = []
     for x, v, name in zip(values, like, names, strict=True):
@@ -200,7 +214,9 @@ def _checked(values: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -
     return variables
 
 
-def _nested(call: Symbols, blocks: Sequence[Sequence[Any]], build: Callable[[Any], Any]) -> Any:
+def _nested(
+    call: Symbols, blocks: Sequence[Sequence[Variable]], build: Callable[[Any], Any]
+) -> Any:
     """The blocks in the structure of the outputs, each entry in the structure of the arguments."""
     placed = call.placed([block for row in blocks for block in row])
     n = len(call.wrt)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
@@ -14,10 +14,14 @@ from loopax.base.errors import MissingInputError
 from loopax.frontend.loops.trees import flatten
 from loopax.ir.program import Program
 
+# What a user may write: inputs, their names or their numbers.
+Donate: TypeAlias = (
+    Variable | int | str | Sequence[Variable | int | str] | Set[Variable | int | str]
+)
 Donated = tuple[int | str, ...]  # arguments by their numbers and names
 
 
-def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
+def donated_arguments(donate: Donate | None, inputs: object = ()) -> Donated:
     """``donate`` as numbers and names of arguments; a variable becomes its number in ``inputs``.
 
     Raises `MissingInputError` if a variable is not among ``inputs``; `TypeError` if an entry is no
@@ -25,11 +29,13 @@ def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
     """
     if donate is None:
         return ()
-    is_collection = isinstance(donate, Sequence | set | frozenset) and not isinstance(donate, str)
     specs = list(inputs) if isinstance(inputs, Sequence) else [inputs]
     variables = [v.variable if isinstance(v, In) else v for v in specs]
     arguments: list[int | str] = []
-    for entry in donate if is_collection else [donate]:
+    entries: Iterable[object] = [donate]
+    if isinstance(donate, Sequence | Set) and not isinstance(donate, str):
+        entries = donate
+    for entry in entries:
         if isinstance(entry, Variable):
             positions = [k for k, v in enumerate(variables) if v is entry]
             if not positions:
@@ -60,7 +66,7 @@ def donating_leaves(
     program: Program,
     arguments: Donated,
     fn: Callable[..., Any],
-    args: Any,
+    args: Sequence[object],
     kwargs: Mapping[str, Any],
 ) -> Program:
     """`donating` for a function ``fn`` whose arguments are pytrees, and each leaf is an input.
@@ -101,7 +107,7 @@ def _position(names: Sequence[str], name: str) -> int | None:
     return names.index(name) if name in names else None
 
 
-def _numbers(arguments: Sequence[Any], names: Sequence[str | None], label: str) -> set[Any]:
+def _numbers(arguments: Sequence[int | str], names: Sequence[str | None], label: str) -> set[Any]:
     numbers = set()
     for x in arguments:
         is_known = names.count(x) == 1 if isinstance(x, str) else -len(names) <= x < len(names)

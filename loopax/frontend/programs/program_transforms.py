@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.type import Type
 from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import variables_of
@@ -42,7 +44,7 @@ def transformed(
     old_inputs, outputs = program.as_read[0], program.as_read[1][: program.n_returned]
     n = len(program.inputs)
 
-    def function(*args: Any) -> Any:
+    def function(*args: Variable) -> Any:
         return program.build(replaced(outputs, dict(zip(old_inputs[:n], args, strict=True))))
 
     function.__name__, function.__doc__ = program.name, program.doc
@@ -67,7 +69,7 @@ def transformed(
     )
 
 
-def batched_types(program: Program, in_axes: Any) -> list[Any]:
+def batched_types(program: Program, in_axes: object) -> list[Any]:
     """The types of a program's inputs with the axis that ``vmap`` maps over.
 
     For an axis of ``in_axes`` that is invalid a type is unchanged, or has a further axis somewhere:
@@ -79,7 +81,7 @@ def batched_types(program: Program, in_axes: Any) -> list[Any]:
     return [_batched(i.variable.type, a) for i, a in zip(program.inputs, axes, strict=False)]
 
 
-def _batched(t: Any, axis: Any) -> Any:
+def _batched(t: Type, axis: object) -> Any:
     if not isinstance(t, TensorType) or not isinstance(axis, int):
         return t
     position = axis if axis >= 0 else axis + t.ndim + 1

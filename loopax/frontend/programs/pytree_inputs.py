@@ -18,17 +18,17 @@ from loopax.frontend.programs.read import read_variables
 from loopax.ir.program import Program
 
 
-def has_pytrees(inputs: Any) -> bool:
+def has_pytrees(inputs: object) -> bool:
     """Whether an argument is a pytree of variables other than a variable."""
     return any(not isinstance(x, In) and _is_pytree(x) for x in _arguments(inputs))
 
 
-def _arguments(inputs: Any) -> list[Any]:
+def _arguments(inputs: object) -> list[Any]:
     """The arguments as a list: a dict is one argument, a list has several."""
     return list(inputs) if isinstance(inputs, list | tuple) else [inputs]
 
 
-def _is_pytree(x: Any) -> bool:
+def _is_pytree(x: object) -> bool:
     if isinstance(x, Variable):
         return False
     leaves, _ = flatten(x)
@@ -100,7 +100,7 @@ class PytreeInputs:
                 f"the call {flatten(values)[1].treedef}: {error}"
             ) from None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self.updates:
             raise StatefulFunctionError(
                 f"{self.__name__} updates shared variables, so it has no derivative and takes no "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from pytensor.compile.executor import Function
 from pytensor.compile.io import In
@@ -100,15 +100,23 @@ def read_linked(
     return program, [cells[k] for k in argument_positions]
 
 
+# Variables and what takes their places, as `pytensor.function` takes them.
+Replacements: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+
+
 def read_variables(
-    inputs: Any, outputs: Any, updates: Any = None, givens: Any = None, name: str | None = None
+    inputs: object,
+    outputs: object,
+    updates: Replacements | None = None,
+    givens: Replacements | None = None,
+    name: str | None = None,
 ) -> Program:
     """The program of input variables (or `In`) and a pytree of outputs, as in ``pytensor.function``.
 
     Raises `MissingInputError` if the outputs need a variable that is not among the inputs;
     `TypeError` if something that should be a variable is not.
     """
-    arguments = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    arguments: list[Any] = list(inputs) if isinstance(inputs, Sequence) else [inputs]
     specs = [v if isinstance(v, In) else In(v) for v in map(_checked, arguments)]
     if len({id(s.variable) for s in specs}) < len(specs):
         names = [_name(s.variable) for s in specs]
@@ -131,10 +139,10 @@ def read_variables(
         ]
     arguments = [w for w in wrapped if not _reads_shared(w)]
     shared_specs = [w for w in wrapped if _reads_shared(w)]
-    updates = tuple(k for k, w in enumerate(shared_specs) if w.update is not None)
+    updated = tuple(k for k, w in enumerate(shared_specs) if w.update is not None)
     graph = FunctionGraph(
         [w.variable for w in [*arguments, *shared_specs]],
-        [*leaves, *(shared_specs[k].update for k in updates)],
+        [*leaves, *(shared_specs[k].update for k in updated)],
         clone=True,
     )
     n = len(arguments)
@@ -144,7 +152,7 @@ def read_variables(
         for v, w in zip(graph.inputs[n:], shared_specs, strict=True)
     ]
     return Program(
-        graph, tuple(ins), tuple(shared), tree.build, name=name or "program", updates=updates
+        graph, tuple(ins), tuple(shared), tree.build, name=name or "program", updates=updated
     )
 
 
@@ -158,16 +166,16 @@ def _container(spec: In) -> Any:
     return getattr(source, "container", source)
 
 
-def _is_shared(v: Any) -> TypeGuard[SharedVariable]:
+def _is_shared(v: object) -> TypeGuard[SharedVariable]:
     return isinstance(v, SharedVariable)
 
 
-def _default_updates(leaves: Any) -> bool:
+def _default_updates(leaves: Sequence[Variable]) -> bool:
     """Whether a shared variable in the graph updates itself, as the generators of RandomStream do."""
     return any(_is_shared(v) and v.default_update is not None for v in graph_inputs(leaves))
 
 
-def _checked(v: Any) -> Any:
+def _checked(v: object) -> Any:
     variable = v.variable if isinstance(v, In) else v
     if _is_shared(variable):
         raise TypeError(
@@ -195,7 +203,12 @@ def _as_variable(v: Any) -> Variable:
         ) from error
 
 
-def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
+def _refuse_missing(
+    specs: Sequence[In],
+    leaves: Sequence[Variable],
+    updates: Replacements | None,
+    givens: Replacements | None,
+) -> None:
     """Raise with the names of all missing inputs; PyTensor stops at the first."""
     pairs = givens.items() if isinstance(givens, dict) else (givens or ())
     replaced = {a for a, _ in pairs}
@@ -239,9 +252,9 @@ def _name(v: Variable) -> str:
     return v.name or str(v)
 
 
-def _first(leaves: Any) -> Any:
+def _first(leaves: Sequence[Any]) -> Any:
     return leaves[0]
 
 
-def _none(leaves: Any) -> None:
+def _none(leaves: object) -> None:
     return None

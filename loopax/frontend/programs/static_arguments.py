@@ -50,7 +50,7 @@ def with_open_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``fn``, which reads the values of marked arguments."""
 
     @wraps(fn)
-    def opened(*args: Any, **kwargs: Any) -> Any:
+    def opened(*args: object, **kwargs: object) -> Any:
         return fn(*map(_value, args), **{name: _value(x) for name, x in kwargs.items()})
 
     return opened
@@ -81,7 +81,7 @@ def _parameters(fn: Any) -> Mapping[str, Parameter]:
     return signature(fn).parameters
 
 
-def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
+def _marked(x: object, name: str, fn: Callable[..., Any]) -> Fixed:
     if isinstance(x, Fixed):  # marked by a caller
         return x
     label = f"The argument {name!r} of {name_of(fn)} is static"
@@ -103,5 +103,5 @@ def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
     return Fixed(x)
 
 
-def _value(x: Any) -> Any:
+def _value(x: object) -> Any:
     return x.value if isinstance(x, Fixed) else x

@@ -40,7 +40,9 @@ class Symbols:
     single: bool  # whether ``argnums`` was a number, not a tuple
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, label: str) -> Symbols:
+    def of(
+        cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: int | Sequence[int], label: str
+    ) -> Symbols:
         """The symbols of a call; ``label`` names the derivative in an error.
 
         Raises `LoopTypeError` if there is no such argument, or it is not a float.
@@ -49,14 +51,15 @@ class Symbols:
         roots = [x.type() for x in leaves]
         symbols, by_name = tree.build(roots)
         single = isinstance(argnums, int)
-        for k in [argnums] if single else list(argnums):
+        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+        for k in numbers:
             if not (isinstance(k, int) and -len(args) <= k < len(args)):
                 positions = ", ".join(f"{j}" for j in range(len(args)))
                 raise LoopTypeError(
                     f"argnums has {k!r}, but there are {len(args)} arguments. argnums takes their "
                     f"positions, {positions}."
                 )
-        chosen = [flatten(symbols[k]) for k in ([argnums] if single else list(argnums))]
+        chosen = [flatten(symbols[k]) for k in numbers]
         instance = cls(leaves, names, roots, symbols, by_name, chosen, single)
         for v in instance.wrt:
             if not is_float(v):
@@ -116,11 +119,11 @@ class Symbols:
                 )
         return outs, tree
 
-    def placed(self, variables: Sequence[Any]) -> list[Any]:
+    def placed(self, variables: Sequence[Variable]) -> list[Any]:
         """``variables``, which depend on the symbols, at the arguments."""
         return replaced(variables, dict(zip(self.roots, self.leaves, strict=True)))
 
-    def built(self, values: Sequence[Any]) -> Any:
+    def built(self, values: Sequence[Variable]) -> Any:
         """``values``, one for each of `wrt`, in the structure of the arguments in ``argnums``."""
         remaining = iter(values)
         arguments = [

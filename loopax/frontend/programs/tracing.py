@@ -57,7 +57,7 @@ def trace(fn: Callable[..., Any], sig: Signature) -> Program:
     return program
 
 
-def _leaf_type(x: Any, k: int, tree: Any) -> Type:
+def _leaf_type(x: Any, k: int, tree: object) -> Type:
     if isinstance(x, Variable):
         raise LoopTypeError(
             f"Argument {leaf_names(tree)[k]} is a PyTensor variable: call the function with arrays, "

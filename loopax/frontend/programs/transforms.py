@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError
@@ -25,11 +26,11 @@ from loopax.ir.derivatives.graph_derivatives import gradients
 from loopax.ir.derivatives.lazy import Grad
 
 
-def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
+def vmap(f: Callable[..., Any], in_axes: object, out_axes: object) -> Callable[..., Any]:
     """See `loopax.vmap`."""
 
     @wraps(f)
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def batched(*args: object, **kwargs: object) -> Any:
         leaves, names, tree = arguments(args, kwargs)
         if isinstance(in_axes, list | tuple) and len(in_axes) != len(args):
             raise LoopTypeError(
@@ -80,7 +81,7 @@ def value_and_grad(
     """See `loopax.value_and_grad`."""
 
     @wraps(f)
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(*args: object, **kwargs: object) -> Any:
         call = Symbols.of(args, kwargs, argnums, "grad")
         value, aux, aux_tree = call.value(f, has_aux)
         if lazy:
@@ -127,7 +128,7 @@ def _first(x: Any, axis: int, name: str) -> Any:
     return pt.moveaxis(x, axis, 0)
 
 
-def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
+def _placed(batch: Any, row: Variable, axis: int | None, size: Variable) -> Any:
     """A result with its mapped axis at ``axis``."""
     mapped = getattr(batch.type, "ndim", 0) > getattr(row.type, "ndim", 0)
     if axis is None:

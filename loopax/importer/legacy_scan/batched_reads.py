@@ -13,12 +13,13 @@ from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes import read_of
 
 
 def batched_reads(
-    fgraph: FunctionGraph, outputs: Sequence[Any], core: Sequence[Any]
+    fgraph: FunctionGraph, outputs: Sequence[Any], core: Sequence[TensorVariable]
 ) -> list[tuple[Any, Any]]:
     """``(variable, read)`` for all that ``fgraph`` reads of ``outputs``.
 
@@ -31,8 +32,8 @@ def batched_reads(
     return pairs
 
 
-def _reads(fgraph: FunctionGraph, batched: Variable, one: Any) -> list[tuple[Any, Any]]:
-    n_batch = batched.type.ndim - one.type.ndim  # type: ignore[attr-defined]
+def _reads(fgraph: FunctionGraph, batched: Variable, one: TensorVariable) -> list[tuple[Any, Any]]:
+    n_batch = batched.type.ndim - one.type.ndim
     pairs: list[tuple[Any, Any]] = []
     for client, position in fgraph.clients.get(batched, ()):
         read = None if position else read_of(client)

@@ -15,6 +15,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.importer.legacy_scan.reads import heads, reads
 from loopax.ir import FitRows, ScanOuts
@@ -53,7 +54,9 @@ class Loop:
     next_states: list[Any] = field(default_factory=list)
     ys: list[Any] = field(default_factory=list)
 
-    def add_states(self, inner: list[Any], inits: list[Any], nexts: list[Any]) -> slice:
+    def add_states(
+        self, inner: list[Variable], inits: list[Variable], nexts: list[Variable]
+    ) -> slice:
         """Add states; where they will lie among the finals."""
         at = slice(len(self.states), len(self.states) + len(inner))
         self.states += zip(inner, inits, strict=True)
@@ -63,7 +66,7 @@ class Loop:
     def add_window(self, w: SlidingWindow, written: dict[int, Any]) -> slice:
         return self.add_states(w.states, w.inits, w.move(written))
 
-    def add_trace(self, y: Any) -> int:
+    def add_trace(self, y: Variable) -> int:
         """Add a trace; where it will lie among the traces."""
         self.ys.append(y)
         return len(self.ys) - 1
@@ -72,12 +75,12 @@ class Loop:
 def answer_sot(
     fgraph: FunctionGraph,
     loop: Loop,
-    out: Any,
+    out: Variable,
     w: SlidingWindow,
     at: slice,
-    y: Any,
-    buffer: Any,
-    start: Any,
+    y: Variable,
+    buffer: TensorVariable,
+    start: Variable,
 ) -> list[Answer]:
     """Reads of a recurrent output: ``w.size`` initial rows ``start``, then those the steps made.
 
@@ -107,7 +110,7 @@ def answer_sot(
         everything = pt.concatenate([start, outs.traces[traces[w.size]]])
         return everything if full else FitRows()(everything, length(outs))
 
-    def view(rows: Any, first: int) -> bool:
+    def view(rows: Variable, first: int) -> bool:
         """Answer the reads of ``rows``, the buffer from row ``first`` on; whether it is read itself."""
         is_read = False
         for read in reads(fgraph, rows):
@@ -157,7 +160,7 @@ def answer_sot(
 
 
 def answer_nit_sot(
-    fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, capacity: Any
+    fgraph: FunctionGraph, loop: Loop, out: Variable, y: Variable, capacity: Variable
 ) -> list[Answer]:
     """Reads of a mapped output, kept in a buffer of ``capacity`` rows."""
     full = loop.dims.value(capacity) == loop.dims.value(loop.n_steps)
@@ -186,11 +189,11 @@ def answer_nit_sot(
 def answer_mit_mot(
     fgraph: FunctionGraph,
     loop: Loop,
-    out: Any,
+    out: Variable,
     w: SlidingWindow,
     at: slice,
-    leaving: Any,
-    buffer: Any,
+    leaving: Variable,
+    buffer: TensorVariable,
     first: int,
 ) -> list[Answer]:
     """Reads of a MIT-MOT buffer: untouched rows, rows that left, the final window, untouched rows."""
@@ -233,7 +236,7 @@ def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variab
     return slices if slices and all(0 < n <= size for _, n in slices) else None
 
 
-def initial_rows(buffer: Any, size: int, dims: Dims) -> Any:
+def initial_rows(buffer: TensorVariable, size: int, dims: Dims) -> Any:
     """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
     expanded = _expanded(buffer, dims)
     # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
@@ -246,7 +249,7 @@ def initial_rows(buffer: Any, size: int, dims: Dims) -> Any:
     return buffer[:size]
 
 
-def _fitted(loop: Loop, capacity: Any, n_made: Any) -> Any:
+def _fitted(loop: Loop, capacity: Variable, n_made: Variable) -> Any:
     """How many rows a buffer of ``capacity`` rows has in the end, of ``n_made`` rows.
 
     Rows that no step wrote are zero, but a loop that stops early is cut to what it has made.
@@ -254,13 +257,13 @@ def _fitted(loop: Loop, capacity: Any, n_made: Any) -> Any:
     return capacity if loop.stop is None else pt.minimum(capacity, n_made)
 
 
-def _rows_from(length: Any, first: int, size: int) -> Any:
+def _rows_from(length: TensorVariable, first: int, size: int) -> Any:
     """How many of ``length`` rows, which are ``size`` or more, a slice from row ``first`` on has."""
     n = pt.as_tensor(length - first if first else length).astype("int64")
     return pt.maximum(n, 0) if first > size else n
 
 
-def _filled(value: Any, length: Any, row: Any) -> Any:
+def _filled(value: Variable, length: Variable, row: TensorVariable) -> Any:
     """``length`` rows of the shape of ``row``, all of them ``value``, which has a leading axis of 1."""
     return pt.alloc(value, length, *lengths(row))
 
@@ -272,7 +275,7 @@ def _then(row: Callable[[ScanOuts], Any], index: tuple[Any, ...]) -> Callable[[S
     return (lambda outs: row(outs)[index]) if index else row
 
 
-def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
+def _expanded(buffer: Variable, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
     """``(rows, stop, total)`` where ``buffer`` is ``set_subtensor(empty(total, ...)[:stop], rows)``."""
     node = buffer.owner
     if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
@@ -288,7 +291,7 @@ def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
     return node.inputs[1], written.stop, total
 
 
-def _is_full(buffer: Any, loop: Loop, size: int) -> bool:
+def _is_full(buffer: Variable, loop: Loop, size: int) -> bool:
     """Whether ``buffer`` provably has ``size`` rows more than there are steps, as `scan` allocates it."""
     expanded = _expanded(buffer, loop.dims)
     if expanded is None:

@@ -14,11 +14,13 @@ What the rest of the graph reads of a buffer is answered by `loopax.importer.leg
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import UnsupportedOpError, describe, source_line
 from loopax.importer.legacy_scan import buffers
@@ -98,7 +100,7 @@ class _Importer:
 
     # -- one method for each kind of output, in the order of the legacy Scan's outputs -----------
 
-    def _mit_mots(self, outputs: Any) -> list[Answer]:
+    def _mit_mots(self, outputs: Iterator[Any]) -> list[Answer]:
         op, inner = self.op, self.inner
         answers: list[Answer] = []
         for ins, outs, variables, values, buffer in zip(
@@ -113,7 +115,13 @@ class _Importer:
         return answers
 
     def _mit_mot(
-        self, out: Any, ins: Any, outs: Any, variables: Any, values: Any, buffer: Any
+        self,
+        out: Variable,
+        ins: Sequence[int],
+        outs: Sequence[int],
+        variables: Sequence[Variable],
+        values: Sequence[Variable],
+        buffer: TensorVariable,
     ) -> list[Answer]:
         # Step t of the legacy loop reads rows p+t+tap for the taps in `ins` and writes those in
         # `outs`, with p = -min(ins): one common offset. Over all of them it touches rows p+t+low
@@ -138,7 +146,7 @@ class _Importer:
         at = loop.add_window(w, written)
         return buffers.answer_mit_mot(self.fgraph, loop, out, w, at, leaving, buffer, first)
 
-    def _sots(self, outputs: Any) -> list[Answer]:
+    def _sots(self, outputs: Iterator[Any]) -> list[Answer]:
         op, inner, outer = self.op, self.inner, self.node.inputs
         several = (
             op.info.mit_sot_in_slices,
@@ -160,7 +168,14 @@ class _Importer:
             answers += self._sot(next(outputs), taps, variables, value, buffer)
         return answers
 
-    def _sot(self, out: Any, taps: Any, variables: Any, value: Any, buffer: Any) -> list[Answer]:
+    def _sot(
+        self,
+        out: Variable,
+        taps: Sequence[int],
+        variables: Sequence[Variable],
+        value: Variable,
+        buffer: TensorVariable,
+    ) -> list[Answer]:
         # The buffer opens with the rows of times -size to -1; step t reads those of t+tap and
         # makes that of time t, row `size` of its window.
         op, size, loop = self.op, -min(taps), self.loop
@@ -175,7 +190,7 @@ class _Importer:
         at = loop.add_window(w, {size: value})
         return buffers.answer_sot(self.fgraph, loop, out, w, at, value, buffer, start)
 
-    def _nit_sots(self, outputs: Any) -> list[Answer]:
+    def _nit_sots(self, outputs: Iterator[Any]) -> list[Answer]:
         op = self.op
         answers: list[Answer] = []
         for value, length in zip(
@@ -184,7 +199,7 @@ class _Importer:
             answers += buffers.answer_nit_sot(self.fgraph, self.loop, next(outputs), value, length)
         return answers
 
-    def _untraced(self, outputs: Any) -> list[Answer]:
+    def _untraced(self, outputs: Iterator[Any]) -> list[Answer]:
         op, inner = self.op, self.inner
         answers: list[Answer] = []
         for var, init, value in zip(
@@ -202,6 +217,6 @@ def _unzip(pairs: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def _flag(condition: Any) -> Any:
+def _flag(condition: Variable) -> Any:
     """The condition of ``until`` as a body's flag: PyTensor ends the loop where it is not zero."""
     return condition if condition.type.dtype == "bool" else pt.neq(condition, 0)

@@ -9,18 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes import DimExpr, Dims, Length, head, position, read_of, slice_of
 
 
-def plain(n: Any, dims: Dims) -> Any:
+def plain(n: Variable, dims: Dims) -> Any:
     """``n``, or the variable that it comes to: ``Shape(trace)[0]`` is a loop's ``n_done``."""
     variable = dims.value(n).only_variable
     is_integer = isinstance(variable, Variable) and variable.type.dtype == "int64"
     return variable if is_integer else n
 
 
-def rows_exactly(x: Any, n: Any, dims: Dims) -> Any:
+def rows_exactly(x: TensorVariable, n: Variable, dims: Dims) -> Any:
     """``x[:n]``, sliced no further where the graph shows that it is ``x`` already."""
     wanted = dims.value(n)
     x = _sliced(x, None, dims)
@@ -32,7 +33,7 @@ def rows_exactly(x: Any, n: Any, dims: Dims) -> Any:
     return x if is_cut else x[:n]
 
 
-def _sliced(x: Any, n: DimExpr | None, dims: Dims) -> Any:
+def _sliced(x: Variable, n: DimExpr | None, dims: Dims) -> Any:
     """``y`` where ``x`` is ``y[:n]`` (``y[0:]``, if ``n`` is None), else ``x``."""
     read = read_of(x.owner)
     if read is None or read.is_row or read.rest:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import Second
 from pytensor.tensor.shape import Shape, Shape_i
@@ -128,7 +128,7 @@ def _indexed(fgraph: FunctionGraph, out: Variable, read: Access) -> Read:
     return Read(out, rows=rows)
 
 
-def _is_fill(client: Any) -> bool:
+def _is_fill(client: Apply) -> bool:
     """Whether a node is ``second(array, value)`` with one value for all rows."""
     if not isinstance(getattr(client.op, "scalar_op", None), Second):
         return False

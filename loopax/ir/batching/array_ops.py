@@ -16,10 +16,12 @@ from operator import mul
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import (
     axis_of,
@@ -35,7 +37,7 @@ from loopax.ir.replace import applied_to
 from loopax.ir.shapes import filled, lengths
 
 
-def batched_outputs(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def batched_outputs(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
     """The outputs of ``node`` at ``inputs``, some of which have further leading axes.
 
     An output that all rows share has none.
@@ -49,12 +51,12 @@ def batched_outputs(node: Apply, inputs: Sequence[Any]) -> list[Any]:
     return outputs
 
 
-def _added_axes(core: Any, x: Any) -> int:
+def _added_axes(core: Variable, x: Variable) -> int:
     return getattr(x.type, "ndim", 0) - getattr(core.type, "ndim", 0)
 
 
 @singledispatch
-def _own_outputs(op: Any, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
+def _own_outputs(op: Op, node: Apply, inputs: Sequence[Variable]) -> list[Any] | None:
     """The outputs by a rule of loopax's own; None where PyTensor's rule is as good."""
     facts = facts_of(op)
     if facts.structure is not Structure.ELEMENTWISE or facts.behind(node, 1) is None:
@@ -63,7 +65,7 @@ def _own_outputs(op: Any, node: Apply, inputs: Sequence[Any]) -> list[Any] | Non
     return list(op.make_node(*(_with_axes_in_front(x, n) for x in inputs)).outputs)
 
 
-def _with_axes_in_front(x: Any, ndim: int) -> Any:
+def _with_axes_in_front(x: Variable, ndim: int) -> Any:
     """``x`` with ``ndim`` axes; a constant stays one, and a transpose of a transpose is one."""
     n_missing = ndim - x.type.ndim
     if not n_missing:
@@ -84,7 +86,7 @@ def _(op: Shape_i, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 @_own_outputs.register
-def _(op: Join, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
+def _(op: Join, node: Apply, inputs: Sequence[Variable]) -> list[Any] | None:
     axis, cores = axis_of(node), joined_by(op, node.inputs)
     arrays = _repeated(cores, joined_by(op, inputs))
     if axis is None or arrays is None:
@@ -126,12 +128,12 @@ def _(op: Reshape, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
     return [pt.reshape(x, (*lengths(x)[:n], *new), ndim=n + len(new))]
 
 
-def _with_axes_behind(x: Any, n: int, ndim: int) -> Any:
+def _with_axes_behind(x: TensorVariable, n: int, ndim: int) -> Any:
     """``x`` with ``ndim`` axes, the new ones behind its first ``n``."""
     return x.dimshuffle(*range(n), *["x"] * (ndim - x.type.ndim), *range(n, x.type.ndim))
 
 
-def _repeated(cores: Sequence[Any], xs: Sequence[Any]) -> list[Any] | None:
+def _repeated(cores: Sequence[Any], xs: Sequence[TensorVariable]) -> list[Any] | None:
     """``xs``, repeated where they have no batch axes; None where the batch axes of two differ."""
     added = list(map(_added_axes, cores, xs))
     batches = {x.type.broadcastable[:n] for x, n in zip(xs, added, strict=True) if n}

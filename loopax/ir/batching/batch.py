@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import TensorType
 
@@ -46,11 +47,11 @@ class Batch:
         ]
         return inner_batch
 
-    def type(self, core: Any) -> TensorType:
+    def type(self, core: TensorType) -> TensorType:
         """The type of a batched value whose rows have the type ``core``."""
         return TensorType(core.dtype, (*self.static, *core.shape))
 
-    def full(self, x: Any, core: Any) -> Any:
+    def full(self, x: Any, core: TensorType) -> Any:
         """``x``, which may lack batch axes, broadcast to all of them."""
         extra = x.type.ndim - core.ndim
         if extra == self.ndim and x.type.shape[:extra] == self.static and None not in self.static:
@@ -62,7 +63,9 @@ class Batch:
         ]
         return self.type(core).filter_variable(pt.broadcast_to(x, [*self.shape, *trailing]))
 
-    def all_full(self, xs: Sequence[Any], cores: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    def all_full(
+        self, xs: Sequence[Variable], cores: Sequence[Variable], flags: Sequence[bool]
+    ) -> list[Any]:
         """``xs``, made `full` for the types of ``cores`` where the ``flags`` are set."""
         triples = zip(xs, cores, flags, strict=True)
         return [self.full(x, v.type) if flag else x for x, v, flag in triples]
@@ -78,7 +81,7 @@ def _broadcast_static(
     return tuple(result)
 
 
-def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
+def vectorized(outputs: Sequence[Variable], replace: Mapping[Any, Any]) -> list[Any]:
     """``outputs`` over batches of some of their ancestors, with the original names and lines."""
     values = {v: x for v, x in replace.items() if v is not x}
     replaced = set(values)
@@ -93,11 +96,11 @@ def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     return [values.get(v, v) for v in outputs]
 
 
-def is_batched(out: Any, core: Any) -> bool:
+def is_batched(out: Variable, core: Variable) -> bool:
     return isinstance(core.type, TensorType) and out.type.ndim > core.type.ndim
 
 
-def greatest(n: Any) -> Any:
+def greatest(n: Variable) -> Any:
     """The greatest of an array of lengths; 0 where it is empty."""
     if (number := known_number(n)) is not None:
         return pt.constant(number, dtype="int64")

@@ -11,7 +11,7 @@ op that takes one as a length in a `Blockwise`, as if each row had its own lengt
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -19,11 +19,13 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.blockwise import Blockwise, vectorize_node_fallback
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.facts import facts_of
@@ -32,7 +34,7 @@ from loopax.ir.batching.batch import Batch, vectorized
 _DISCRETE = (*integer_dtypes, "bool")  # the dtypes of lengths, positions and masks
 
 
-def row_value(v: Any, ndim: int) -> Any:
+def row_value(v: TensorVariable, ndim: int) -> Any:
     """The value of ``v`` at every index into its first ``ndim`` axes; None where none is shown."""
     return _RowValues()(v, ndim)
 
@@ -63,7 +65,7 @@ class _RowValues:
             self._known[v, ndim] = self._compute(v, ndim)
         return self._known[v, ndim]
 
-    def _compute(self, v: Any, ndim: int) -> Any:
+    def _compute(self, v: TensorVariable, ndim: int) -> Any:
         if _has_length_1(v, ndim):
             return v.dimshuffle(*range(ndim, v.type.ndim)) if ndim else v
         if isinstance(v, Constant):
@@ -73,7 +75,7 @@ class _RowValues:
 
 
 @singledispatch
-def _row_of(op: Any, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _row_of(op: Op, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues) -> Any:
     """The `row_value` of ``v``, an output of ``op``: by the same op with fewer leading axes."""
     node: Any = v.owner
     facts = facts_of(op)
@@ -82,7 +84,7 @@ def _row_of(op: Any, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValue
         return None
     leading = list(range(ndim))
 
-    def row(x: Any, input_axes: Sequence[int | None]) -> Any:
+    def row(x: Variable, input_axes: Sequence[int | None]) -> Any:
         if list(input_axes[:ndim]) == leading:
             return row_of(x, ndim)
         is_whole = all(k is None for k in input_axes)
@@ -94,32 +96,36 @@ def _row_of(op: Any, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValue
 
 
 @_row_of.register
-def _(op: Blockwise, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(op: Blockwise, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues) -> Any:
     is_same_batch = op.batch_ndim(v.owner) == ndim
     return _applied(op.core_op, v, [row_of(x, ndim) for x in inputs]) if is_same_batch else None
 
 
 @_row_of.register
-def _(op: CheckAndRaise, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(
+    op: CheckAndRaise, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues
+) -> Any:
     return _applied(op, v, [row_of(inputs[0], ndim), *inputs[1:]])
 
 
 @_row_of.register
-def _(op: Alloc, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(op: Alloc, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues) -> Any:
     x, lengths = inputs[0], inputs[1 + ndim :]
     row = row_of(x, max(x.type.ndim - len(lengths), 0))
     return pt.alloc(row, *lengths) if row is not None and lengths else row
 
 
 @_row_of.register
-def _(op: DimShuffle, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+def _(
+    op: DimShuffle, v: Variable, inputs: Sequence[Variable], ndim: int, row_of: _RowValues
+) -> Any:
     leading = [k for k in op.new_order[:ndim] if k != "x"]
     row = row_of(inputs[0], len(leading)) if leading == list(range(len(leading))) else None
     order = [k if k == "x" else k - len(leading) for k in op.new_order[ndim:]]
     return None if row is None else row.dimshuffle(*order)
 
 
-def _applied(op: Any, v: Variable, rows: Sequence[Any]) -> Any:
+def _applied(op: Callable[..., Any] | Op, v: Variable, rows: Sequence[Variable | None]) -> Any:
     """The output of ``op`` at ``rows`` in the place of ``v``; None where a row is None."""
     if v.owner is None or any(row is None for row in rows):
         return None
@@ -167,6 +173,6 @@ def _unbatched(node: Apply, row_of: _RowValues) -> list[Variable] | None:
     return vectorized(core.outputs, dict(zip(dummies, inputs, strict=True)))
 
 
-def _has_length_1(v: Any, ndim: int) -> bool:
+def _has_length_1(v: Variable, ndim: int) -> bool:
     """Whether each of the first ``ndim`` axes of ``v`` has a static length of 1."""
     return all(n == 1 for n in v.type.shape[:ndim])

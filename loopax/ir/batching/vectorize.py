@@ -10,8 +10,10 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.type import Type
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.facts.record import is_foreign
@@ -34,7 +36,7 @@ from loopax.ir.ops.scan import Scan
 
 
 @vectorize_rules.register(Cond)
-def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
+def vectorize_cond(op: Cond, node: Apply, *inputs: Variable) -> Sequence[Variable]:
     """A batched Cond: a Cond where all rows share the condition; else both branches and a selection.
 
     Where a branch has a check, or more than operations on elements, it is a loop over the rows, each of
@@ -79,7 +81,9 @@ def _is_dear(node: Apply) -> bool:
     return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(type(op))
 
 
-def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any]) -> list[Any]:
+def _row_by_row(
+    op: Cond, batch: Batch, condition: Variable, operands: Sequence[Variable]
+) -> list[Any]:
     inner = op.fgraph.inputs
     flag, row = FLAG_TYPE(), [v.type() for v in inner]
     mapped = [k for k, f in enumerate(batch.batched[1:]) if f]
@@ -91,7 +95,7 @@ def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any])
     return list(scan.bind(ScanArgs(n, sequences, [], [operands[k] for k in shared])))
 
 
-def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
+def _selected(batch: Batch, condition: Variable, a: Variable, b: Variable, core: Type) -> Any:
     if not isinstance(core, TensorType):
         raise NotImplementedError(
             "A condition with a value for each row of a batch chooses between two values of type "
@@ -109,7 +113,7 @@ def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
 
 
 @vectorize_rules.register(KeepRows)
-def vectorize_keep_rows(op: KeepRows, node: Apply, *inputs: Any) -> Sequence[Variable]:
+def vectorize_keep_rows(op: KeepRows, node: Apply, *inputs: TensorVariable) -> Sequence[Variable]:
     """A batched KeepRows: each row keeps its own count, and all get the greatest length."""
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:

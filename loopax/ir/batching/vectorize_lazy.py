@@ -15,6 +15,8 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, vectorized
@@ -22,7 +24,7 @@ from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian
 
 
 @vectorize_rules.register(Derivative)
-def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[Any]:
+def vectorize_derivative(op: Derivative, node: Apply, *inputs: TensorVariable) -> Sequence[Any]:
     """The derivative of the batched function; for a Jacobian a batch of its expansion."""
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
@@ -57,5 +59,5 @@ def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[
     return [value, *results[1:]]
 
 
-def _full(batch: Batch, x: Any, core: Any) -> Any:
+def _full(batch: Batch, x: TensorVariable, core: TensorType) -> Any:
     return batch.full(x, core) if hasattr(core, "ndim") else x

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.typed_list import basic
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.ops.trace import Stack, Unstack
 
 
-def vectorize_list_op(op: Any, node: Apply, *inputs: Any) -> Sequence[Variable]:
+def vectorize_list_op(op: Op, node: Apply, *inputs: Variable) -> Sequence[Variable]:
     """The op on its own inputs; PyTensor itself would refuse a list, which has no axes."""
     ranks = [getattr(v.type, "ndim", 0) for v in node.inputs]
     if any(getattr(x.type, "ndim", 0) > n for x, n in zip(inputs, ranks, strict=True)):

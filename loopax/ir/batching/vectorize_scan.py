@@ -17,7 +17,9 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.type import Type
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
@@ -40,7 +42,7 @@ def is_padded(v: Variable) -> bool:
 
 
 @vectorize_rules.register(Scan)
-def vectorize_scan(op: Scan, node: Apply, *inputs: Any) -> Sequence[Variable]:
+def vectorize_scan(op: Scan, node: Apply, *inputs: Variable) -> Sequence[Variable]:
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
         return op.make_node(*inputs).outputs
@@ -119,13 +121,17 @@ class _BatchedScan:
             self.states = flags
         raise AssertionError("a state became unbatched")
 
-    def _nexts(self, states: Sequence[Any]) -> list[Any]:
+    def _nexts(self, states: Sequence[Variable]) -> list[Any]:
         batched = next((x for v, x in self.replace.items() if x is not v), None)
         inside = self.batch if batched is None else self.batch.inside(batched)
         return inside.all_full(states, self.inner.states, self.states)
 
     def _bind(
-        self, op: Scan, outs: BodyOuts, extra_states: list[tuple[Any, Any]], consts: Any = ()
+        self,
+        op: Scan,
+        outs: BodyOuts,
+        extra_states: list[tuple[Any, Any]],
+        consts: Sequence[Sequence[Variable]] = (),
     ) -> list[Any]:
         """The batched loop's outputs; ``extra_states`` and ``consts`` are added to the loop."""
         inner, operands, ndim = self.inner, self.args, self.batch.ndim
@@ -162,7 +168,7 @@ class _BatchedScan:
         ]
         return results._replace(traces=traces).flat()
 
-    def _masked(self, batched_outs: list[Any], row_stops: bool) -> list[Any]:
+    def _masked(self, batched_outs: list[Variable], row_stops: bool) -> list[Any]:
         """The loop whose rows end independently."""
         batch, op = self.batch, self.op
         outs = op.split_body_outputs(batched_outs)
@@ -170,7 +176,7 @@ class _BatchedScan:
         is_done, count, limits = flags("done"), self.count, self.limits
         inside = batch.inside(is_done)
 
-        def frozen(next_value: Any, value: Any, core: Any) -> Any:
+        def frozen(next_value: TensorVariable, value: Variable, core: Type) -> Any:
             if not isinstance(core, TensorType):
                 return next_value  # a random generator, shared by all rows, goes on
             mask = pt.expand_dims(is_done, tuple(range(batch.ndim, batch.ndim + core.ndim)))

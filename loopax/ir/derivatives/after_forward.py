@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
+from pytensor.graph.op import Op, OutputStorageType
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
@@ -46,7 +46,7 @@ class AfterForward(Op):
         The positions of ``forward``'s inputs among those of ``op``.
     """
 
-    def __init__(self, op: Any, forward: Apply, positions: Sequence[int]) -> None:
+    def __init__(self, op: Op, forward: Apply, positions: Sequence[int]) -> None:
         self.op, self.positions = op, tuple(positions)
         # A fresh node: the program's node would keep all ancestors of its inputs alive.
         self.forward = forward.clone_with_new_inputs([v.type() for v in forward.inputs])
@@ -58,7 +58,9 @@ class AfterForward(Op):
         node = self.op.make_node(*inputs)
         return Apply(self, node.inputs, [v.type() for v in node.outputs])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         forward_inputs = [inputs[k] for k in self.positions]
         with _LOCK:
             last_inputs = _LAST.setdefault(self.forward.op, [])
@@ -66,7 +68,12 @@ class AfterForward(Op):
                 perform(self.forward, forward_inputs, [[None] for _ in self.forward.outputs])
             self.op.perform(unwrapped(node), inputs, output_storage)
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> Any:
         return self.op.pullback(inputs, outputs, cotangents)
 
     def __eq__(self, other: object) -> bool:
@@ -137,7 +144,7 @@ _NUMBERS = type(None), bool, int, float, complex, str, bytes, tuple, frozenset, 
 _STATELESS = *_NUMBERS, type, Type, Variable, FunctionType, MethodType, ModuleType
 
 
-def _state(op: Any) -> set[int]:
+def _state(op: Op) -> set[int]:
     """The identities of ``op`` and of the mutable objects that it holds."""
     values = vars(op).values() if hasattr(op, "__dict__") else ()
     return {id(op), *(id(x) for x in values if not isinstance(x, _STATELESS))}

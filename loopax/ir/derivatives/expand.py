@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.gradient import disconnected_grad
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type_other import make_slice
+from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list import extend
 
 from loopax.ir.derivatives.inner_gradients import is_float
@@ -51,7 +53,7 @@ def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     return expand(args)
 
 
-def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
+def expansion(scan: ScanGrammar, inputs: Sequence[Variable]) -> Expansion | None:
     """The rewrite of ``scan`` for reverse mode; None where it is a plain loop already.
 
     Raises `NotImplementedError` if the loop stops at a flag of its body and has no bound.
@@ -137,7 +139,7 @@ def _without_derivative(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     return plain.split_outputs(plain.bind(quiet))
 
 
-def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
+def _zero_rows(body: FunctionGraph, ys: Sequence[Variable]) -> list[Any]:
     if not ys:
         return []
     shapes = infer_shape(ys, body.inputs, [symbolic_shape(v) for v in body.inputs])
@@ -202,14 +204,14 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     )
     stacks = [pt.reshape(x[:covered], (n_blocks, size, *lengths(x)[1:])) for x in args.sequences]
 
-    def blocks(states: Sequence[Any]) -> ScanOuts:
+    def blocks(states: Sequence[Variable]) -> ScanOuts:
         block_args = ScanArgs(n_blocks, stacks, states, [*args.consts, size])
         results = outer.split_outputs(outer.bind(block_args))
         return results._replace(
             traces=[pt.reshape(t, (covered, *lengths(t)[2:])) for t in results.traces]
         )
 
-    def remainder(states: Sequence[Any]) -> ScanOuts:
+    def remainder(states: Sequence[Variable]) -> ScanOuts:
         remaining_args = args._replace(states=states)
         return _part(plain, remaining_args, n - covered, slice(covered, None), covered)
 
@@ -220,7 +222,7 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     return _joined(scan, head, second_part(head.finals))
 
 
-def _block_length(block_steps: Any, n: Any) -> Any:
+def _block_length(block_steps: int | Literal["sqrt"] | None, n: TensorVariable) -> Any:
     """The number of steps between two states that are kept."""
     static_n = _static_number(n)
     if block_steps != "sqrt":
@@ -234,7 +236,7 @@ def _block_length(block_steps: Any, n: Any) -> Any:
     return pt.constant(next(divisors, root), dtype="int64")
 
 
-def _static_number(n: Any) -> int | None:
+def _static_number(n: Variable) -> int | None:
     return int(n.data) if isinstance(n, Constant) else None
 
 
@@ -242,7 +244,12 @@ def _static_number(n: Any) -> int | None:
 
 
 def _part(
-    scan: ScanGrammar, args: ScanArgs, n: Any, rows: slice, offset: Any, cut_off: bool = False
+    scan: ScanGrammar,
+    args: ScanArgs,
+    n: Variable,
+    rows: slice,
+    offset: Variable | int,
+    cut_off: bool = False,
 ) -> ScanOuts:
     """``n`` steps of a loop over ``rows`` of its sequences, from row ``offset`` on.
 
@@ -272,15 +279,15 @@ def _joined(scan: ScanGrammar, head: ScanOuts, tail: ScanOuts) -> ScanOuts:
     return ScanOuts(tail.finals, traces)
 
 
-def _cut(x: Any, rows: slice) -> Any:
+def _cut(x: TensorVariable, rows: slice) -> Any:
     if rows == slice(None):
         return x
     return x[make_slice(rows.start, rows.stop)] if isinstance(x.type, TraceType) else x[rows]
 
 
-def _cut_off(x: Any) -> Any:
+def _cut_off(x: Variable) -> Any:
     return disconnected_grad(x) if is_float(x) else x
 
 
-def _is_tensor(v: Any) -> bool:
+def _is_tensor(v: Variable) -> bool:
     return hasattr(v.type, "ndim") and hasattr(v.type, "dtype")

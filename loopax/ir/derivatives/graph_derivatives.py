@@ -19,8 +19,10 @@ from typing import Any
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.batching.batch import vectorized
 from loopax.ir.derivatives.inner_gradients import is_float, is_null, zeros_for
@@ -35,7 +37,7 @@ from loopax.ir.shapes import lengths
 NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, NullTypeGradError
 
 
-def gradients(wrt: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+def gradients(wrt: Sequence[Variable], outputs: Sequence[TensorVariable]) -> list[Any]:
     """The gradient of the one output, a float scalar, in each of ``wrt``; zeros where it is constant.
 
     Raises `pytensor.gradient.NullTypeGradError` if an op on the way has no derivative.
@@ -52,7 +54,9 @@ def _refuse_null(slopes: Sequence[Any]) -> None:
             raise NullTypeGradError(g.type.why_null)
 
 
-def pulled_back(wrt: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def pulled_back(
+    wrt: Sequence[Variable], outputs: Sequence[TensorVariable], cotangents: Sequence[Any]
+) -> list[Any]:
     """The cotangents of ``wrt``, in their types, from those of ``outputs``; zeros where none arrives.
 
     Raises `pytensor.gradient.NullTypeGradError` if an op on the way has no derivative.
@@ -67,7 +71,7 @@ def pulled_back(wrt: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence
 
 
 def pushed_forward(
-    wrt: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    wrt: Sequence[TensorVariable], outputs: Sequence[TensorVariable], tangents: Sequence[Any]
 ) -> list[Any]:
     """The tangents of ``outputs``, of their types, from those of ``wrt``; zeros where none arrives."""
     out_tangents = push_forward(wrt, outputs, list(tangents))
@@ -80,7 +84,7 @@ def pushed_forward(
 
 
 def jacobian(
-    wrt: Sequence[Any], outputs: Sequence[Any], forward: bool | None = None
+    wrt: Sequence[TensorVariable], outputs: Sequence[TensorVariable], forward: bool | None = None
 ) -> list[list[Any]]:
     """The blocks for each output and each of ``wrt``, of shape ``(*output.shape, *variable.shape)``.
 
@@ -101,12 +105,12 @@ def jacobian(
     return [_rows(wrt, outputs, k) for k in range(len(outputs))]
 
 
-def _n_elements(variables: Sequence[Any]) -> int | None:
+def _n_elements(variables: Sequence[Variable]) -> int | None:
     sizes = [n for v in variables for n in v.type.shape]
     return None if None in sizes else sum(prod(v.type.shape) for v in variables)
 
 
-def _columns(wrt: Sequence[Any], k: int, outputs: Sequence[Any]) -> list[Any]:
+def _columns(wrt: Sequence[TensorVariable], k: int, outputs: Sequence[TensorVariable]) -> list[Any]:
     """The blocks of the variable ``k``, one for each output."""
     v = wrt[k]
     seed = v.type()
@@ -121,7 +125,7 @@ def _columns(wrt: Sequence[Any], k: int, outputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _rows(wrt: Sequence[Any], outputs: Sequence[Any], k: int) -> list[Any]:
+def _rows(wrt: Sequence[TensorVariable], outputs: Sequence[TensorVariable], k: int) -> list[Any]:
     """The blocks of the output ``k``, one for each variable."""
     y = outputs[k]
     if not y.type.ndim:
@@ -134,7 +138,7 @@ def _rows(wrt: Sequence[Any], outputs: Sequence[Any], k: int) -> list[Any]:
     ]
 
 
-def _identity(v: Any) -> Any:
+def _identity(v: TensorVariable) -> Any:
     """The seeds of ``v``: for each element an array of its shape with a one there."""
     n: Any = 1
     for length in lengths(v):
@@ -148,7 +152,9 @@ def _identity(v: Any) -> Any:
 # -- batches of products -----------------------------------------------------------------------------
 
 
-def over_rows(outputs: Sequence[Any], seeds: dict[Any, Any]) -> list[Any]:
+def over_rows(
+    outputs: Sequence[Variable], seeds: dict[TensorVariable, TensorVariable]
+) -> list[Any]:
     """``outputs``, linear in the variables of ``seeds``, for each row of these, along a leading axis.
 
     Where an op cannot be batched, a loop over the rows computes it.

@@ -9,7 +9,7 @@ from pytensor.configdefaults import config
 from pytensor.gradient import DisconnectedType, disconnected_type, grad_not_implemented
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
-from pytensor.graph.op import io_connection_pattern
+from pytensor.graph.op import Op, io_connection_pattern
 from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
@@ -20,16 +20,16 @@ from loopax.ir.replace import replaced
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
 
-def is_float(v: Any) -> bool:
+def is_float(v: Variable) -> bool:
     """Whether ``v`` can have a derivative: a tensor of floats."""
     return getattr(v.type, "dtype", "") in _FLOATS and hasattr(v.type, "ndim")
 
 
-def is_sparse(v: Any) -> bool:
+def is_sparse(v: Variable) -> bool:
     return isinstance(v.type, SparseTensorType)
 
 
-def is_list_of_floats(v: Any) -> bool:
+def is_list_of_floats(v: Variable) -> bool:
     """Whether ``v`` is a typed list of floats, for which PyTensor has no rules."""
     element = v.type
     while isinstance(element, TypedListType):
@@ -37,12 +37,12 @@ def is_list_of_floats(v: Any) -> bool:
     return element is not v.type and getattr(element, "dtype", "") in _FLOATS
 
 
-def is_connected(cotangent: Any) -> bool:
+def is_connected(cotangent: Variable | None) -> bool:
     """Whether a cotangent, or tangent, is known and connected."""
     return cotangent is not None and not isinstance(cotangent.type, DisconnectedType | NullType)
 
 
-def is_null(cotangent: Any) -> bool:
+def is_null(cotangent: Variable | None) -> bool:
     """Whether a cotangent is PyTensor's null: unknown."""
     return cotangent is not None and isinstance(cotangent.type, NullType)
 
@@ -51,7 +51,7 @@ def at_inputs(
     derive: Callable[..., list[Any]],
     build: Callable[[list[Any]], Sequence[Variable]],
     inputs: Sequence[Variable],
-    seeds: Sequence[Any],
+    seeds: Sequence[Variable],
 ) -> list[Any]:
     """`pull_back` or `push_forward` through ``build(inputs)``, where inputs need not be roots.
 
@@ -76,7 +76,7 @@ def connections(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list
     ]
 
 
-def _carries(v: Any) -> bool:
+def _carries(v: Variable) -> bool:
     return hasattr(v.type, "ndim") or is_list_of_floats(v)
 
 
@@ -91,7 +91,7 @@ def closure(
         members = members | added
 
 
-def as_derivative_of(v: Any, g: Any) -> Any:
+def as_derivative_of(v: Variable, g: Any) -> Any:
     """A derivative of ``v`` in the type of ``v``.
 
     Raises `NotImplementedError` if it is complex, and ``v`` is real: PyTensor has no forward mode
@@ -114,7 +114,7 @@ def zeros_for(v: Any) -> Any:
     return v.type.filter_variable(v.zeros_like())
 
 
-def unknown_through_list(op: Any, inputs: Sequence[Any], v: Any) -> Any:
+def unknown_through_list(op: Op, inputs: Sequence[Variable], v: Variable) -> Any:
     """The unknown cotangent of a typed list, or of a value behind one: PyTensor has no rule."""
     return grad_not_implemented(
         op,
@@ -129,8 +129,8 @@ def pytensor_cotangents(
     op: Any,
     inputs: Sequence[Any],
     outputs: Sequence[Any],
-    cotangents: Sequence[Any],
-    in_cotangents: Any,
+    cotangents: Sequence[Variable],
+    in_cotangents: Sequence[Variable | None],
 ) -> list[Any]:
     """The results of a pullback, disconnected exactly where ``op.connection_pattern`` says so.
 

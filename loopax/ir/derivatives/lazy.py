@@ -21,10 +21,11 @@ from typing import Any, ClassVar
 
 from pytensor.compile.builders import infer_shape
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import freeze
 from loopax.facts.linearity import is_affine
@@ -62,11 +63,11 @@ class Derivative(CompiledBodies):
     @classmethod
     def of(
         cls,
-        roots: Sequence[Any],
-        arguments: Sequence[Any],
-        wrt: Sequence[Any],
-        outputs: Sequence[Any],
-        seeds: Sequence[Any] = (),
+        roots: Sequence[Variable],
+        arguments: Sequence[Variable],
+        wrt: Sequence[Variable],
+        outputs: Sequence[Variable],
+        seeds: Sequence[Variable] = (),
         name: str = "f",
     ) -> list[Any]:
         """The derivative of ``outputs`` at ``arguments``, in the place of ``roots``: a node's outputs.
@@ -114,11 +115,13 @@ class Derivative(CompiledBodies):
         """The variables of the body whose shapes, concatenated, are the shape of each derivative."""
         return [(self.fgraph.inputs[k],) for k in self.wrt]
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Sequence[Variable]
+    ) -> list[Any]:
         """The derivatives of ``outputs`` with respect to roots ``wrt``, as graphs."""
         raise NotImplementedError(type(self).__name__)
 
-    def make_node(self, *inputs: Any) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         inner = [*self.fgraph.inputs, *self._seeded()]
         operands = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
         outs = [v.type() for v in self.fgraph.outputs]
@@ -214,16 +217,16 @@ class Derivative(CompiledBodies):
         return roots, [v for v in roots if is_float(v)], self.make_node(*roots).outputs
 
 
-def _seed(y: Any, g: Any) -> Any:
+def _seed(y: TensorVariable, g: TensorVariable) -> Any:
     return y.type.filter_variable(g.astype(y.type.dtype)) if is_float(y) else y.zeros_like()
 
 
-def _cast(v: Any, declared: Any) -> Any:
+def _cast(v: TensorVariable, declared: TensorType) -> Any:
     are_tensors = isinstance(declared, TensorType) and isinstance(v.type, TensorType)
     return v.astype(declared.dtype) if are_tensors and v.type.dtype != declared.dtype else v
 
 
-def _joined(variables: Sequence[Any]) -> Any:
+def _joined(variables: Sequence[Variable]) -> Any:
     """The type of a derivative: the concatenated shapes of ``variables``, the first float's dtype."""
     shape = tuple(n for v in variables for n in v.type.shape)
     dtype = next((v.type.dtype for v in variables if is_float(v)), config.floatX)
@@ -243,7 +246,9 @@ class Grad(Derivative):
     (array(8.), array(12.))
     """
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Variable], outputs: Sequence[TensorVariable], seeds: Sequence[Variable]
+    ) -> list[Any]:
         return gradients(wrt, outputs)
 
     @cached_property
@@ -258,7 +263,7 @@ class Grad(Derivative):
         return pattern
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self, inputs: Sequence[Any], outputs: Sequence[Variable], cotangents: Sequence[Any]
     ) -> list[Any]:
         """The cotangents, by a pushforward of the full gradient, as the Hessian is symmetric."""
         roots = [x.type() for x in inputs]
@@ -292,7 +297,9 @@ class Pullback(Derivative):
     def _seeded(self) -> list[Any]:
         return list(self.fgraph.outputs)
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self, wrt: Sequence[Variable], outputs: Sequence[TensorVariable], seeds: Sequence[Variable]
+    ) -> list[Any]:
         return pulled_back(wrt, outputs, seeds)
 
 
@@ -305,7 +312,12 @@ class Pushforward(Derivative):
     def _derived(self) -> list[Any]:
         return [(v,) for v in self.fgraph.outputs]
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self,
+        wrt: Sequence[TensorVariable],
+        outputs: Sequence[TensorVariable],
+        seeds: Sequence[Variable],
+    ) -> list[Any]:
         return pushed_forward(wrt, outputs, seeds)
 
 
@@ -315,7 +327,12 @@ class Jacobian(Derivative):
     def _derived(self) -> list[Any]:
         return [(y, self.fgraph.inputs[k]) for y in self.fgraph.outputs for k in self.wrt]
 
-    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+    def derivatives(
+        self,
+        wrt: Sequence[TensorVariable],
+        outputs: Sequence[TensorVariable],
+        seeds: Sequence[Variable],
+    ) -> list[Any]:
         # The Jacobian of a gradient is square, and a pushforward is cheaper than a pullback.
         forward = all(v.owner and isinstance(v.owner.op, Grad) for v in self.fgraph.outputs)
         return [block for row in jacobian(wrt, outputs, forward or None) for block in row]
@@ -337,7 +354,7 @@ def expand(graph: FunctionGraph) -> None:
         graph.replace_all(pairs, import_missing=True, reason="expand")
 
 
-def has_derivatives(graph: Any) -> bool:
+def has_derivatives(graph: AbstractFunctionGraph) -> bool:
     """Whether ``graph`` contains a lazy derivative, in bodies too."""
     return any(
         isinstance(node.op, Derivative)

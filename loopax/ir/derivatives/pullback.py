@@ -10,7 +10,9 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.null_type import NullType
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.type import Type
 
 from loopax.base.upstream.pytensor import freeze
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -19,7 +21,7 @@ from loopax.ir.derivatives.rules.complex_numbers import as_cotangent_of, pullbac
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
 
-def floats(variables: Sequence[Any]) -> list[int]:
+def floats(variables: Sequence[Variable]) -> list[int]:
     """The positions of the variables that can have a derivative."""
     return [k for k, v in enumerate(variables) if getattr(v.type, "dtype", "") in _FLOATS]
 
@@ -43,8 +45,8 @@ class PullbackRule:
 
     def __init__(
         self,
-        op: Any,
-        types: Sequence[Any],
+        op: Op,
+        types: Sequence[Type],
         prepare: Callable[[FunctionGraph], None],
         used: Sequence[bool] = (),
     ) -> None:

@@ -17,7 +17,7 @@ equal plain loops (`loopax.ir.derivatives.expand`), whose pullback is taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -78,13 +78,16 @@ def _step_pattern(scan: ScanGrammar) -> list[list[bool]]:
 
 
 def pullback(
-    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    scan: ScanGrammar,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
 ) -> list[Any]:
     """The cotangents of ``inputs``; disconnected where the connection pattern says so."""
     expand = expansion(scan, inputs)
     if expand is not None:
 
-        def steps(operands: Any) -> Any:
+        def steps(operands: Sequence[Variable]) -> Any:
             return expand(scan.split_inputs(operands)).flat()
 
         in_cotangents = at_inputs(pull_back, steps, inputs, cotangents)
@@ -107,7 +110,13 @@ class _StepInput(NamedTuple):
 class _Backward:
     """The backward loop of one Scan node."""
 
-    def __init__(self, scan: ScanGrammar, inputs: Any, outputs: Any, cotangents: Any) -> None:
+    def __init__(
+        self,
+        scan: ScanGrammar,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> None:
         self.scan = scan
         self.args = scan.split_inputs(inputs)
         self.outs: ScanOuts = scan.split_outputs(outputs)
@@ -139,7 +148,13 @@ class _Backward:
         known_states = [k for k in states if not is_null(step.states[k])]
         return self._loop(known_states, [lambdas[k] for k in known_states], d_rows, step)
 
-    def _loop(self, states: Any, lambdas: Any, d_rows: Any, step: BodyArgs) -> list[Any]:
+    def _loop(
+        self,
+        states: Sequence[int],
+        lambdas: Sequence[_StepInput],
+        d_rows: Sequence[_StepInput],
+        step: BodyArgs,
+    ) -> list[Any]:
         summed_consts = [k for k, g in enumerate(step.consts) if g is not None and not is_null(g)]
         sums = [
             _StepInput(self.inner.consts[k].type(), self.args.consts[k].zeros_like())
@@ -257,7 +272,7 @@ def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _StepInput]) -> BodyAr
             step_input.inner: g for k, step_input in lambdas.items() if is_null(g := step.states[k])
         }
 
-        def with_null(g: Any, unknown: Any = unknown) -> Any:
+        def with_null(g: Variable | None, unknown: Mapping[Variable, Variable] = unknown) -> Any:
             if g is None or is_null(g):
                 return g
             return next((unknown[v] for v in ancestors([g]) if v in unknown), g)
@@ -268,7 +283,7 @@ def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _StepInput]) -> BodyAr
         step = marked
 
 
-def _pairs(a: Any, b: Any) -> Any:
+def _pairs(a: Sequence[object], b: Sequence[Variable]) -> Any:
     return zip(a, b, strict=True)
 
 

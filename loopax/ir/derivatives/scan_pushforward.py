@@ -12,6 +12,9 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.expand import expansion, halves
 from loopax.ir.derivatives.inner_gradients import (
@@ -28,7 +31,10 @@ from loopax.ir.sequences import with_items
 
 
 def pushforward(
-    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    scan: ScanGrammar,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
 ) -> list[Any]:
     """The tangents of ``outputs``, disconnected where none arrives."""
     if scan.options.truncate_gradient >= 0:
@@ -39,7 +45,10 @@ def pushforward(
 
 
 def _truncated(
-    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    scan: ScanGrammar,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
 ) -> list[Any]:
     if scan.stops:
         expand: Any = expansion(scan, inputs)
@@ -65,7 +74,7 @@ def _truncated(
     return [*outs.finals, *traces]
 
 
-def _with_zero_rows(y: Any, t: Any, reverse: bool) -> Any:
+def _with_zero_rows(y: TensorVariable, t: TensorVariable, reverse: bool) -> Any:
     n = t.shape[0]
     zeros = pt.zeros_like(y[n:] if reverse else y[: y.shape[0] - n])
     return y.type.filter_variable(pt.concatenate([t, zeros] if reverse else [zeros, t]))
@@ -85,10 +94,12 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, in_tangents: ScanArgs) -> list[An
             if is_connected(t) and is_float(v):
                 dots[v] = v.type()
 
-    def inside(group: Sequence[Any]) -> list[Any]:
+    def inside(group: Sequence[Variable]) -> list[Any]:
         return [dots[v] for v in group if v in dots]
 
-    def outside(group: Sequence[Any], xs: Sequence[Any], ts: Sequence[Any]) -> list[Any]:
+    def outside(
+        group: Sequence[Variable], xs: Sequence[Variable], ts: Sequence[Variable]
+    ) -> list[Any]:
         return [_as(x, t) for v, x, t in zip(group, xs, ts, strict=True) if v in dots]
 
     out_dots = push_forward(
@@ -124,7 +135,7 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, in_tangents: ScanArgs) -> list[An
     return [*finals, *traces, *([None, None] if scan.stops else [])]
 
 
-def _moving(scan: ScanGrammar, in_tangents: ScanArgs, body: Any) -> list[int]:
+def _moving(scan: ScanGrammar, in_tangents: ScanArgs, body: FunctionGraph) -> list[int]:
     """The states that get a tangent, after any number of steps."""
     pattern = connections(body.inputs, body.outputs)
     first_state = 1 + scan.n_seqs
@@ -143,9 +154,9 @@ def _moving(scan: ScanGrammar, in_tangents: ScanArgs, body: Any) -> list[int]:
     return closure({k for k in floats if is_connected(in_tangents.states[k])}, floats, is_fed)
 
 
-def _start(state: Any, tangent: Any) -> Any:
+def _start(state: TensorVariable, tangent: Variable) -> Any:
     return _as(state, tangent) if is_connected(tangent) else state.zeros_like()
 
 
-def _as(x: Any, tangent: Any) -> Any:
+def _as(x: Variable, tangent: Any) -> Any:
     return x.type.filter_variable(tangent.astype(x.type.dtype))

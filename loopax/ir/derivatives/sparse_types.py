@@ -20,7 +20,7 @@ from loopax.ir.replace import applied_to
 _dense_from_sparse = DenseFromSparse(structured=False)
 
 
-def converted(g: Any, v: Any) -> Any:
+def converted(g: Variable, v: Variable) -> Any:
     """``g``, a derivative of ``v``, as a dense matrix, or a sparse one in a format, as ``v`` is."""
     wanted, current = (getattr(x.type, "format", None) for x in (v, g))
     if wanted == current:
@@ -29,7 +29,7 @@ def converted(g: Any, v: Any) -> Any:
     return dense if wanted is None else SparseFromDense(wanted)(dense)
 
 
-def with_whole_conversions(derivatives: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+def with_whole_conversions(derivatives: Sequence[Variable], known: Sequence[Variable]) -> list[Any]:
     """``derivatives``, of which no conversion to a dense matrix behind ``known`` is structured."""
     derivatives = list(derivatives)
     if not any(isinstance(x.type, SparseTensorType) for x in known):

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.sparse import sp_ones_like
@@ -70,7 +70,7 @@ def pull_back(
 
 
 def push_forward(
-    inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable | None]
 ) -> list[Any]:
     """The tangents of ``outputs``; None where none arrives, and for outputs that are not floats.
 
@@ -95,7 +95,7 @@ def push_forward(
     return [moving.get(v) for v in outputs]
 
 
-def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
+def _add(sums: dict[Any, Any], x: Variable, g: Variable) -> None:
     """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
     if not is_null(g) and hasattr(g.type, "dtype"):
         g = as_cotangent_of(x, g)
@@ -103,7 +103,7 @@ def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
     sums[x] = g if current is None or is_null(g) else current if is_null(current) else current + g
 
 
-def _moving(inputs: Sequence[Any], nodes: Sequence[Apply]) -> set[Any]:
+def _moving(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
     """The floats that depend on a float among ``inputs``, and the lists, whose cotangents are unknown."""
     moving = {v for v in inputs if is_float(v)}
     for node in nodes:
@@ -115,7 +115,7 @@ def _moving(inputs: Sequence[Any], nodes: Sequence[Apply]) -> set[Any]:
 # -- one node ----------------------------------------------------------------------------------------
 
 
-def _pull_back_node(node: Apply, out_cotangents: Sequence[Any]) -> list[Any]:
+def _pull_back_node(node: Apply, out_cotangents: Sequence[Variable | None]) -> list[Any]:
     """The cotangents of a node's inputs; None, disconnected or null where there is none."""
     nulls = [k for k, g in enumerate(out_cotangents) if is_null(g)]
     cotangents = [None if is_null(g) else g for g in out_cotangents]
@@ -132,7 +132,7 @@ def _pull_back_node(node: Apply, out_cotangents: Sequence[Any]) -> list[Any]:
     return in_cotangents
 
 
-def _push_forward_node(node: Apply, tangents: Sequence[Any]) -> Sequence[Any]:
+def _push_forward_node(node: Apply, tangents: Sequence[Variable | None]) -> Sequence[Any]:
     """The tangents of a node's outputs, by its pushforward, or else by the pullback of its pullback."""
     if not any(map(is_float, node.outputs)):
         return [None] * len(node.outputs)
@@ -142,7 +142,7 @@ def _push_forward_node(node: Apply, tangents: Sequence[Any]) -> Sequence[Any]:
         return _by_two_pullbacks(node, tangents)
 
 
-def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
+def _by_two_pullbacks(node: Apply, tangents: Sequence[Variable | None]) -> list[Any]:
     """The pushforward of a node as the transpose of its pullback, which is linear in the cotangents.
 
     The pullback is taken at cotangents with values, since it may read their shapes.
@@ -170,7 +170,7 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
 # -- missing derivatives -----------------------------------------------------------------------------
 
 
-def _cotangents(out_cotangents: Sequence[Any]) -> list[Any]:
+def _cotangents(out_cotangents: Sequence[Variable | None]) -> list[Any]:
     """The cotangents for a rule, with ``DisconnectedType`` for a missing one.
 
     Zeros would be correct, but ops leave out the terms of a disconnected output, which may be 0/0: in
@@ -179,7 +179,7 @@ def _cotangents(out_cotangents: Sequence[Any]) -> list[Any]:
     return [disconnected_type() if g is None else g for g in out_cotangents]
 
 
-def _tangents(node: Apply, tangents: Sequence[Any]) -> list[Any]:
+def _tangents(node: Apply, tangents: Sequence[Variable | None]) -> list[Any]:
     """The tangents for a rule, with zeros for missing ones of inputs that enter the outputs.
 
     Join, MakeVector and writes drop all tangents where one is missing, an integer's too. Elemwise and

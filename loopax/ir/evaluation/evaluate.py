@@ -23,7 +23,7 @@ from loopax.ir.derivatives.after_forward import perform
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 
-def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
+def evaluate(graph: AbstractFunctionGraph, *inputs: object) -> list[Any]:
     """The values of ``graph``'s outputs for ``inputs`` (NumPy values, one for each graph input).
 
     >>> import pytensor.tensor as pt
@@ -35,7 +35,7 @@ def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
     return run_nodes(_evaluated, graph, *inputs)
 
 
-def perform_nodes(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
+def perform_nodes(graph: AbstractFunctionGraph, *inputs: object) -> list[Any]:
     """`evaluate` with each loop and branch compiled, as its ``perform`` does."""
     return run_nodes(apply, graph, *inputs)
 
@@ -48,7 +48,7 @@ def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
     return node_outputs(apply, node, inputs)
 
 
-def own(value: Any) -> Any:
+def own(value: object) -> Any:
     """A copy of ``value``: an output of a node must not be one of its inputs.
 
     A scalar, which a ufunc returns for 0-d arrays, becomes the array of its type.
@@ -59,7 +59,7 @@ def own(value: Any) -> Any:
 _OfNode = Callable[[Apply, Sequence[Any]], list[Any]]
 
 
-def run_nodes(of_node: _OfNode, graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
+def run_nodes(of_node: _OfNode, graph: AbstractFunctionGraph, *inputs: object) -> list[Any]:
     """The values of ``graph``'s outputs; ``of_node`` evaluates a node at values of its inputs."""
     env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
 
@@ -103,7 +103,7 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
     ]
 
 
-def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[np.ndarray]) -> list[Any]:
     """The outputs of a Blockwise of an op with inner graphs, IfElse too."""
     op: Any = node.op
     op._check_runtime_broadcast(node, inputs)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
@@ -80,7 +80,7 @@ def first_failure(
     return None
 
 
-def _value_in_words(v: Any, x: Any) -> str:
+def _value_in_words(v: Variable, x: np.ndarray | np.generic) -> str:
     subject = f"'{v.name}'" if v.name else f"an output of {v.owner.op}" if v.owner else "a variable"
     if np.ndim(x) == 0 and isinstance(x, np.ndarray | np.generic | int | float):
         return f"{subject} with the value {x}"

@@ -10,6 +10,8 @@ import pytensor
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.ops import deep_copy_op
 from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import OutputStorageType
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from loopax.base.upstream.pytensor import thaw
@@ -29,7 +31,9 @@ class CompiledBodies(InnerGraphOp):
         """The inner graph, compiled: 3.0's DebugMode looks into it."""
         return compiled(self.fgraph)
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         for cell, value in zip(output_storage, self.run(inputs, *self.steps), strict=True):
             cell[0] = value
 
@@ -37,7 +41,7 @@ class CompiledBodies(InnerGraphOp):
         return {k: v for k, v in self.__dict__.items() if k not in ("steps", "written")}
 
 
-def compiled(graph: Any) -> Any:
+def compiled(graph: AbstractFunctionGraph) -> Any:
     """``graph`` as a function of values, without rewrites: these have been applied before."""
     body = thaw(graph)
     if any(node.op.destroy_map for node in body.apply_nodes):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Switch
 from pytensor.tensor.type import integer_dtypes
 
@@ -19,7 +19,7 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.calling_convention import UNBOUNDED
 
 
-def split_bound(n_steps: Any) -> tuple[Any, Any]:
+def split_bound(n_steps: Variable) -> tuple[Any, Any]:
     """``(bound, condition)`` of ``switch(condition, bound, 0)``; else ``(n_steps, None)``."""
     if is_elementwise(n_steps.owner, Switch):
         condition, bound, otherwise = n_steps.owner.inputs
@@ -28,12 +28,12 @@ def split_bound(n_steps: Any) -> tuple[Any, Any]:
     return n_steps, None
 
 
-def is_unbounded(n_steps: Any) -> bool:
+def is_unbounded(n_steps: Variable) -> bool:
     """Whether ``n_steps`` is the number of steps of a loop without a bound."""
     return known_number(split_bound(n_steps)[0]) == UNBOUNDED
 
 
-def known_number(v: Any) -> int | None:
+def known_number(v: Variable) -> int | None:
     """The constant integer in all elements of ``v``; None where the graph shows none."""
     v = unshuffled(v)
     if not isinstance(v, Constant) or getattr(v.type, "dtype", "") not in integer_dtypes:

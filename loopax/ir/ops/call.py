@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from pytensor.compile.builders import infer_shape
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
 from loopax.base.upstream.pytensor import freeze
@@ -69,13 +69,13 @@ class Call(CompiledBodies):
     def __str__(self) -> str:
         return f"Call{{{self.name}}}"
 
-    def make_node(self, *inputs: Any) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         inner = self.fgraph.inputs
         operands = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
         return Apply(self, operands, [v.type() for v in self.fgraph.outputs])
 
     @property
-    def steps(self) -> list[Step]:  # type: ignore[override]
+    def steps(self) -> list[Step]:
         """The body, run node by node: compiling its few nodes takes longer."""
         return [partial(perform_nodes, self.fgraph)]
 
@@ -83,7 +83,7 @@ class Call(CompiledBodies):
         (step,) = steps
         return list(step(*inputs))
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
         body = self.unfrozen()
         body_shapes = infer_shape(body.outputs, body.inputs, shapes)
         replace = dict(zip(body.inputs, node.inputs, strict=True))
@@ -97,7 +97,10 @@ class Call(CompiledBodies):
         return [[is_float(x) and is_float(y) for y in node.outputs] for x in node.inputs]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         """The cotangents, by the rule, which reads inputs and outputs; else by the body's pullback."""
         if self.rule is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pytensor.graph.basic import Variable
 from pytensor.raise_op import CheckAndRaise
 
 
@@ -18,6 +19,6 @@ class Checked(CheckAndRaise):
         super().__init__(error, message)
 
     def pushforward(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
     ) -> list[Any]:
         return [tangents[0]]

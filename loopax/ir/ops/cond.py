@@ -100,11 +100,11 @@ class Cond(CompiledBodies):
     def __getstate__(self) -> dict[str, Any]:
         return {"fgraph": self.fgraph, "name": self.name}
 
-    def bind(self, condition: Any, operands: Sequence[Any]) -> list[Variable]:
+    def bind(self, condition: Variable, operands: Sequence[Variable]) -> list[Variable]:
         """Apply the Cond; return its outputs as a list."""
         return list(self.make_node(condition, *operands).outputs)
 
-    def make_node(self, condition: Any, *operands: Any) -> Apply:
+    def make_node(self, condition: Variable, *operands: Variable) -> Apply:
         inner = self.fgraph.inputs
         if len(operands) != len(inner):
             raise TypeError(f"{self} takes {len(inner)} operands, got {len(operands)}")
@@ -123,7 +123,7 @@ class Cond(CompiledBodies):
         outs = steps[0 if condition else 1](*operands)
         return [own(value) for value in outs]  # a branch may return an operand itself
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
         # A shape may differ between the branches: it is the result's.
         from pytensor.tensor.shape import Shape_i
 
@@ -143,7 +143,7 @@ class Cond(CompiledBodies):
         return [[False] * n, *either]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
         """A Cond between the pullbacks of the branches."""
         body, n = self.unfrozen(), self.n_outs
@@ -172,7 +172,7 @@ class Cond(CompiledBodies):
         return pytensor_cotangents(self, inputs, outputs, cotangents, [None, *in_cotangents])
 
     def pushforward(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+        self, inputs: Sequence[Any], outputs: Sequence[Variable], tangents: Sequence[Any]
     ) -> list[Any]:
         """A Cond between the pushforwards of the branches."""
         body, n = self.unfrozen(), self.n_outs

@@ -77,7 +77,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return (self.fgraph,)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((type(self), *self._key()))
@@ -85,7 +85,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     def clone(self) -> Op:
         return self  # the inner graph is frozen and needs no copy
 
-    def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
         """Whether to fold constants: as PyTensor does in its own modes, but not in `stabilize`."""
         return not getattr(fgraph, "keeps_loops", False)
 
@@ -94,7 +94,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         raise NotImplementedError(type(self).__name__)
 
 
-def core_of(op: Any) -> Any:
+def core_of(op: Op) -> Any:
     """The op that a Blockwise applies to one row; any other op itself."""
     return op.core_op if isinstance(op, Blockwise) else op
 

@@ -6,11 +6,17 @@ determinants are products of their diagonals.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import OutputStorageType
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LUFactor
 from scipy.linalg import get_lapack_funcs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class LapackLUFactor(LUFactor):
@@ -22,7 +28,9 @@ class LapackLUFactor(LUFactor):
            [1., 0.]])
     """
 
-    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[np.ndarray], outputs: OutputStorageType
+    ) -> None:
         (a,) = inputs
         (getrf,) = get_lapack_funcs(("getrf",), (a,))
         outputs[0][0], outputs[1][0], _ = getrf(a)

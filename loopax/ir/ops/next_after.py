@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.record import ScalarFacts
 from loopax.facts.scalars import register_scalar
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class NextAfter(ps.BinaryScalarOp):
@@ -21,14 +27,19 @@ class NextAfter(ps.BinaryScalarOp):
 
     nfunc_spec = ("nextafter", 2, 1)
 
-    def impl(self, x: Any, y: Any) -> Any:
+    def impl(self, x: ArrayLike, y: ArrayLike) -> Any:
         with np.errstate(all="ignore"):
             return np.nextafter(x, y)
 
-    def c_code(self, *args: Any) -> str:
+    def c_code(self, *args: object) -> str:
         raise NotImplementedError("it runs in native code of Numba's")
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+    def pullback(
+        self,
+        inputs: Sequence[TensorVariable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Any]:
         return [x.zeros_like() for x in inputs]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op, OutputStorageType
+from pytensor.tensor import TensorLike
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import WithShapes
 from loopax.facts import OpFacts, Structure, register
@@ -28,19 +31,24 @@ class FitRows(WithShapes, Op):
 
     __props__ = ()
 
-    def make_node(self, rows: Any, length: Any) -> Apply:
-        rows, length = pt.as_tensor(rows), pt.as_tensor(length).astype("int64")
-        return Apply(self, [rows, length], [rows.type.clone(shape=(None, *rows.type.shape[1:]))()])
+    def make_node(self, rows: TensorLike, length: TensorLike) -> Apply:
+        x, n = pt.as_tensor(rows), pt.as_tensor(length).astype("int64")
+        return Apply(self, [x, n], [x.type.clone(shape=(None, *x.type.shape[1:]))()])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         rows, length = inputs
         output_storage[0][0] = fit_rows(rows, int(length), np)
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable]]) -> list[Any]:
         return [(node.inputs[1], *shapes[0][1:])]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[TensorVariable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[TensorVariable],
     ) -> list[Any]:
         # Rows that were cut off at the beginning get zeros; cotangents of appended rows are dropped.
         (rows, length), (dy,) = inputs, cotangents
@@ -55,7 +63,7 @@ class FitRows(WithShapes, Op):
         return [[True], [False]]
 
 
-def fit_rows(rows: Any, length: int, xp: Any) -> Any:
+def fit_rows(rows: Any, length: int, xp: ModuleType) -> Any:
     """The meaning of `FitRows`, for the array module ``xp`` (NumPy or one like it)."""
     n = rows.shape[0]
     if n >= length:
@@ -80,14 +88,16 @@ class KeepRows(WithShapes, Op):
     def __init__(self, last: bool = False) -> None:
         self.last = last
 
-    def make_node(self, rows: Any, count: Any, length: Any) -> Apply:
+    def make_node(self, rows: TensorLike, count: TensorLike, length: TensorLike) -> Apply:
         rows = pt.as_tensor(rows)
         counts = [pt.as_tensor(n).astype("int64") for n in (count, length)]
         if any(n.type.ndim for n in counts):
             raise TypeError(f"KeepRows takes two integer scalars, got {counts}")
         return Apply(self, [rows, *counts], [rows.type.clone(shape=(None, *rows.type.shape[1:]))()])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         rows, count, length = inputs
         output_storage[0][0] = keep_rows(rows, int(count), int(length), self.last)
 
@@ -95,7 +105,10 @@ class KeepRows(WithShapes, Op):
         return [(node.inputs[2], *shapes[0][1:])]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[TensorVariable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         rows, count, length = inputs
         cotangent = self(cotangents[0], pt.minimum(count, length), rows.shape[0])
@@ -113,7 +126,7 @@ class KeepRows(WithShapes, Op):
         return [[True], [False], [False]]
 
 
-def keep_rows(rows: Any, count: int, length: int, last: bool = False) -> Any:
+def keep_rows(rows: np.ndarray, count: int, length: int, last: bool = False) -> Any:
     """The meaning of `KeepRows`."""
     n = min(count, length, rows.shape[0])
     result = np.zeros((length, *rows.shape[1:]), dtype=rows.dtype)

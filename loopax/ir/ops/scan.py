@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import DenseTensorType
 
@@ -68,7 +68,7 @@ class Scan(ScanGrammar):
         (step,) = steps
         return run_scan(self, step, inputs).flat()
 
-    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
         in_shapes = self.split_inputs(shapes)
         n_done = node.outputs[-2] if self.stops else node.inputs[0]
         trailing = trace_shapes(self, self.split_inputs(node.inputs), in_shapes)
@@ -81,12 +81,15 @@ class Scan(ScanGrammar):
     # -- derivatives -----------------------------------------------------------------------------
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         return scan_pullback.pullback(self, inputs, outputs, cotangents)
 
     def pushforward(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
     ) -> list[Any]:
         return scan_pushforward.pushforward(self, inputs, outputs, tangents)
 
@@ -94,7 +97,7 @@ class Scan(ScanGrammar):
         return scan_pullback.connection_pattern(self, node)
 
 
-def _shape(trace: Any, n_rows: Any, trailing: Any) -> Any:
+def _shape(trace: Variable, n_rows: Variable, trailing: Sequence[Variable]) -> Any:
     """The shape of a trace, also where the trailing shape is only known from the trace itself."""
     if not isinstance(trace.type, DenseTensorType):
         return None

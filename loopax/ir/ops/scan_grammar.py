@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.tensor import TensorLike
 
 from loopax.base.upstream.pytensor import freeze
 from loopax.ir.evaluation.inner import CompiledBodies
@@ -124,7 +125,7 @@ class ScanGrammar(CompiledBodies):
         """Apply the loop; return its outputs as a list."""
         return list(self.make_node(*args.flat()).outputs)
 
-    def make_node(self, *inputs: Any) -> Apply:
+    def make_node(self, *inputs: TensorLike) -> Apply:
         if len(inputs) != len(self.fgraph.inputs):
             raise TypeError(f"{self} takes {len(self.fgraph.inputs)} inputs, got {len(inputs)}")
         operands, inner = self.split_inputs(inputs), self.args

@@ -6,11 +6,15 @@ rounds. The two words of 32 bits that it returns are the lower and the upper hal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.record import ScalarFacts
 from loopax.facts.scalars import register_scalar
@@ -30,10 +34,10 @@ class Threefry(ps.ScalarOp):
     nin = 4
     nout = 1
 
-    def output_types(self, types: Any) -> list[Any]:
+    def output_types(self, types: Sequence[Type]) -> list[Any]:
         return [ps.uint64]
 
-    def impl(self, *words: Any) -> Any:
+    def impl(self, *words: int) -> Any:
         key_1, key_2, a, b = (int(w) for w in words)
         keys = key_1, key_2, key_1 ^ key_2 ^ PARITY
         a, b = (a + key_1) % _WORD, (b + key_2) % _WORD
@@ -45,10 +49,15 @@ class Threefry(ps.ScalarOp):
             b = (b + keys[(k + 2) % 3] + k + 1) % _WORD
         return np.uint64(b << 32 | a)
 
-    def c_code(self, *args: Any) -> str:
+    def c_code(self, *args: object) -> str:
         raise NotImplementedError("it runs in native code of Numba's")
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+    def pullback(
+        self,
+        inputs: Sequence[TensorVariable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Any]:
         return [x.zeros_like(dtype="float64") for x in inputs]
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op, OutputStorageType
+from pytensor.graph.type import Type
 from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list.basic import TypedListConstant, TypedListVariable, make_list
 from pytensor.typed_list.type import TypedListType
@@ -39,14 +40,14 @@ class TraceType(TypedListType):
     variable_type = TypedListVariable
     constant_type = TraceConstant
 
-    def __init__(self, ttype: Any) -> None:
+    def __init__(self, ttype: Type) -> None:
         super().__init__(ttype)
 
     @property
     def dtype(self) -> Any:
         return getattr(self.ttype, "dtype", "object")
 
-    def is_super(self, otype: Any) -> bool | None:
+    def is_super(self, otype: Type) -> bool | None:
         # PyTensor's own lists are traces too: a user may pass one to a loop as a sequence.
         narrower = isinstance(otype, TypedListType) and self.ttype.is_super(otype.ttype)
         return True if narrower else None
@@ -57,7 +58,7 @@ class TraceType(TypedListType):
     __str__ = __repr__
 
 
-def stacked(row: Any) -> Any:
+def stacked(row: Type) -> Any:
     """The type of a sequence or trace of unknown length with rows of the type ``row``."""
     if isinstance(row, DenseTensorType):
         return TensorType(row.dtype, (None, *row.shape))
@@ -78,7 +79,7 @@ class Stack(WithShapes, Op):
 
     __props__ = ()
 
-    def make_node(self, rows: Any, *shape: Any) -> Apply:
+    def make_node(self, rows: Variable, *shape: Variable) -> Apply:
         element = rows.type.ttype
         if not isinstance(element, DenseTensorType):
             raise TypeError(f"Stack takes a typed list of tensors, got {rows.type}")
@@ -87,7 +88,9 @@ class Stack(WithShapes, Op):
             raise TypeError(f"The elements of {rows} have rank {element.ndim}, not {len(dims)}")
         return Apply(self, [rows, *dims], [stacked(element)()])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         rows, *dims = inputs
         shape = tuple(map(int, dims))
         for k, row in enumerate(rows):
@@ -107,7 +110,12 @@ class Stack(WithShapes, Op):
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[True], *[[False]] * (len(node.inputs) - 1)]
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Any]:
         disconnected = DisconnectedType()
         return [Unstack()(cotangents[0]), *[disconnected() for _ in inputs[1:]]]
 
@@ -121,12 +129,14 @@ class Unstack(Op):
 
     __props__ = ()
 
-    def make_node(self, x: Any) -> Apply:
+    def make_node(self, x: Variable) -> Apply:
         x = pt.as_tensor(x)
         row = TensorType(x.type.dtype, x.type.shape[1:])
         return Apply(self, [x], [TraceType(row)()])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         output_storage[0][0] = [np.array(row) for row in inputs[0]]
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.gradient import disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op, OutputStorageType
 from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import WithShapes, vectorize_rules
@@ -22,7 +22,9 @@ class _Identity(WithShapes, Op):
 
     view_map = {0: [0]}
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: OutputStorageType
+    ) -> None:
         output_storage[0][0] = inputs[0]
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
@@ -32,7 +34,10 @@ class _Identity(WithShapes, Op):
         return [[True], *[[False]] * (len(node.inputs) - 1)]
 
     def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
     ) -> list[Any]:
         return [cotangents[0], *[disconnected_type()] * (len(inputs) - 1)]
 
@@ -50,7 +55,7 @@ class Watch(_Identity):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def make_node(self, x: Any) -> Apply:
+    def make_node(self, x: Variable) -> Apply:
         return Apply(self, [x], [x.type()])
 
 
@@ -59,12 +64,12 @@ class Breakpoint(_Identity):
 
     __props__ = ()
 
-    def make_node(self, x: Any, condition: Any) -> Apply:
+    def make_node(self, x: Variable, condition: Variable) -> Apply:
         return Apply(self, [x, condition], [x.type()])
 
 
 @vectorize_rules.register(_Identity)
-def _batched(op: _Identity, node: Apply, x: Any, *conditions: Any) -> Apply:
+def _batched(op: _Identity, node: Apply, x: Variable, *conditions: Variable) -> Apply:
     if not isinstance(x.type, TensorType):
         raise NotImplementedError(f"{op} of a batch of {x.type}")
     return op.make_node(x, *conditions)

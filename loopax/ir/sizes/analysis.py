@@ -17,7 +17,7 @@ graph as PyTensor's ``ShapeFeature`` does (`loopax.ir.sizes.feature`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsInt
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -25,7 +25,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.typed_list import length as list_length
 
 from loopax.ir.ops.scan import Scan
-from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, counts_steps
+from loopax.ir.sizes.dim_expr import Clipped, DimExpr, DimVariable, Length, counts_steps
 from loopax.ir.sizes.rules import length_rule, value_rule
 
 _DEPTH = 50  # nested questions; each takes some six Python frames
@@ -76,7 +76,7 @@ class Dims:
 
     # -- questions -------------------------------------------------------------------------------
 
-    def value(self, v: Any) -> DimExpr:
+    def value(self, v: Variable | SupportsInt) -> DimExpr:
         """The value of ``v``, an integer scalar: a number, a tensor or PyTensor's scalar."""
         if not isinstance(v, Variable):
             return DimExpr(offset=int(v))
@@ -85,7 +85,7 @@ class Dims:
             return DimExpr(offset=int(v.data)) if discrete else DimExpr.variable(v)
         return self._answer(v, v, value_rule)
 
-    def length(self, x: Any, axis: int = 0) -> DimExpr:
+    def length(self, x: Variable, axis: int = 0) -> DimExpr:
         """The length of ``x``, a tensor or a typed list, along ``axis``."""
         static = getattr(x.type, "shape", None)
         if static is not None and static[axis] is not None:
@@ -125,7 +125,7 @@ class Dims:
             least += k * bound
         return least >= 0
 
-    def _least_of(self, variable: Any) -> int | None:
+    def _least_of(self, variable: DimVariable) -> int | None:
         bound = self.least.get(variable)
         is_unsigned = str(getattr(getattr(variable, "type", None), "dtype", "")).startswith("uint")
         if isinstance(variable, Length) or is_unsigned or counts_steps(variable):
@@ -134,12 +134,12 @@ class Dims:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def maker(self, v: Any) -> Any:
+    def maker(self, v: Variable) -> Any:
         """The node of ``v``, None for an input, for a rule that reads beyond its own node."""
         self._is_read(v)
         return v.owner
 
-    def is_unknown(self, v: Any) -> bool:
+    def is_unknown(self, v: Variable) -> bool:
         """Whether ``v``, or a length of it, was analysed and is only a variable."""
         return any(self._known.get(key) == DimExpr.variable(key) for key in _questions(v))
 
@@ -153,17 +153,23 @@ class Dims:
             self._known.pop(key, None)
             stack += self._readers.pop(key, ())
 
-    def _is_read(self, key: Any) -> None:
+    def _is_read(self, key: DimVariable) -> None:
         if self._stack:
             self._readers.setdefault(key, set()).add(self._stack[-1])
 
-    def _answer(self, key: Any, v: Any, rule: Callable[..., DimExpr | None], *args: Any) -> DimExpr:
+    def _answer(
+        self,
+        key: DimVariable,
+        v: Variable,
+        rule: Callable[..., DimExpr | None],
+        *args: Variable | int,
+    ) -> DimExpr:
         self._is_read(key)
         if key in self._known:
             return self._known[key]
         if self._stack:
             return self._derive(key, v, rule, *args)
-        questions = [(key, v, rule, *args)]
+        questions: list[tuple[Any, ...]] = [(key, v, rule, *args)]
         while questions:  # terminates: each added question is further up in the graph
             try:
                 self._derive(*questions[-1])
@@ -172,7 +178,13 @@ class Dims:
                 questions.append(deep.question)
         return self._known[key]
 
-    def _derive(self, key: Any, v: Any, rule: Callable[..., DimExpr | None], *args: Any) -> DimExpr:
+    def _derive(
+        self,
+        key: DimVariable,
+        v: Variable,
+        rule: Callable[..., DimExpr | None],
+        *args: Variable | int,
+    ) -> DimExpr:
         if len(self._stack) >= _DEPTH:
             raise _TooDeep((key, v, rule, *args))
         answer = None
@@ -193,7 +205,7 @@ class Dims:
             self._variables[expr] = self._written(expr)
         return self._variables[expr]
 
-    def first(self, expr: DimExpr, v: Any) -> Any:
+    def first(self, expr: DimExpr, v: Variable) -> Any:
         """The first variable with the value ``expr``; ``v`` if there was none."""
         return self._variables.setdefault(expr, v)
 
@@ -217,7 +229,7 @@ class Dims:
         )
         return remainder + self.variable(last) if k > 0 else remainder - self.variable(last)
 
-    def _as_integer(self, variable: Any) -> Any:
+    def _as_integer(self, variable: Variable | Length | Clipped) -> Any:
         if isinstance(variable, Length):
             x: Any = variable.of
             return x.shape[variable.axis] if hasattr(x.type, "ndim") else list_length(x)
@@ -230,13 +242,13 @@ class Dims:
 class _TooDeep(Exception):
     """``question`` must be answered first, so that the recursion goes no deeper."""
 
-    def __init__(self, question: Any) -> None:
+    def __init__(self, question: tuple[Any, ...]) -> None:
         self.question = question
 
 
-def is_integer(v: Any) -> bool:
+def is_integer(v: Variable) -> bool:
     return str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
 
 
-def _questions(v: Any) -> list[Any]:
+def _questions(v: Variable) -> list[Any]:
     return [v, *(Length(v, axis) for axis in range(getattr(v.type, "ndim", 1)))]

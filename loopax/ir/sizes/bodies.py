@@ -17,14 +17,16 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts import Structure, facts_of
 from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.analysis import Dims
-from loopax.ir.sizes.dim_expr import DimExpr, EqualDims, Length
+from loopax.ir.sizes.dim_expr import DimExpr, DimVariable, EqualDims, Length
 from loopax.ir.sizes.rules import agreement_rule, length_rule
 
 
@@ -88,7 +90,7 @@ class BodyDims:
         nodes = self._graph.toposort()
         return [pair for node in nodes for pair in agreement_rule(node.op, self.dims, node)]
 
-    def _verdict(self, state: Any, next_state: Any, axis: int) -> bool | None:
+    def _verdict(self, state: TensorVariable, next_state: TensorVariable, axis: int) -> bool | None:
         state_length = self.dims.length(state, axis)
         if state_length.constant is not None:
             return True
@@ -112,7 +114,7 @@ class BodyDims:
             visited.update(sources)
         return verdict
 
-    def state_with(self, variable: Any) -> tuple[int, int] | None:
+    def state_with(self, variable: DimVariable) -> tuple[int, int] | None:
         """The state, and its axis, whose length ``variable`` is; None of any other variable."""
         if isinstance(variable, Length) and variable.of in self._args.states:
             return self._args.states.index(variable.of), variable.axis
@@ -136,7 +138,7 @@ def body_dims(op: Scan) -> BodyDims:
 
 
 @length_rule.register(Scan)
-def _loop_length(op: Scan, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _loop_length(op: Scan, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     at = node.outputs.index(x)
     if at < op.n_states:
         return _state_length(op, dims, node, at, axis)
@@ -157,7 +159,7 @@ def _loop_length(op: Scan, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr 
     return result
 
 
-def _state_length(op: Scan, dims: Dims, node: Any, k: int, axis: int) -> DimExpr | None:
+def _state_length(op: Scan, dims: Dims, node: Apply, k: int, axis: int) -> DimExpr | None:
     if not hasattr(op.args.states[k].type, "ndim"):
         return None
     body, start = body_dims(op), dims.length(op.split_inputs(node.inputs).states[k], axis)
@@ -167,10 +169,10 @@ def _state_length(op: Scan, dims: Dims, node: Any, k: int, axis: int) -> DimExpr
     return start if body.keeps_its_start(k, axis, start, _outside(op, dims, node)) else None
 
 
-def _outside(op: Scan, dims: Dims, node: Any) -> Callable[[Any], DimExpr | None]:
+def _outside(op: Scan, dims: Dims, node: Apply) -> Callable[[Any], DimExpr | None]:
     """The length outside of the loop that a length of an input of the body is; for a state its start's."""
 
-    def length(variable: Any) -> DimExpr | None:
+    def length(variable: DimVariable) -> DimExpr | None:
         if not isinstance(variable, Length) or variable.of not in op.fgraph.inputs:
             return None
         # Inputs of the body and of the loop have the same positions.

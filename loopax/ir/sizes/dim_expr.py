@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import DimShuffle
@@ -22,7 +22,7 @@ class Length(NamedTuple):
     axis: int
 
 
-def asked_length(v: Any) -> Length | None:
+def asked_length(v: Variable) -> Length | None:
     """The length that the integer scalar ``v`` reads from an array; None for any other scalar."""
     node: Any = v.owner
     if node is None or not isinstance(node.op, Shape_i | Subtensor | DimShuffle) or v.type.ndim:
@@ -61,11 +61,15 @@ class Clipped(NamedTuple):
         return DimExpr(offset=(max if self.largest else min)(a.constant, b.constant))
 
 
+# A number of a graph that only a run determines.
+DimVariable: TypeAlias = Variable | Length | Bound | Clipped
+
+
 @dataclass(frozen=True)
 class DimExpr:
     """``offset`` and a sum of dimension variables, each with a factor.
 
-    A dimension variable is an integer scalar of a graph, a `Length` or a `Clipped`.
+    A dimension variable is a `DimVariable`: an integer scalar of a graph, or a description of one.
 
     >>> (DimExpr.variable("n") + 2 - DimExpr.variable("n")).constant
     2
@@ -75,7 +79,7 @@ class DimExpr:
     offset: int = 0
 
     @classmethod
-    def variable(cls, variable: Any) -> DimExpr:
+    def variable(cls, variable: Hashable) -> DimExpr:
         """``variable`` itself."""
         return cls(frozenset([(variable, 1)]))
 
@@ -161,7 +165,7 @@ def total(expressions: Iterable[DimExpr]) -> DimExpr:
     return result
 
 
-def counts_steps(variable: Any) -> bool:
+def counts_steps(variable: DimVariable) -> bool:
     """Whether ``variable`` is the number of steps that a loop has taken before it stopped."""
     node = variable.owner if isinstance(variable, Variable) else None
     return (

@@ -32,17 +32,23 @@ class DimFeature(Feature):
             raise AlreadyThere
         fgraph.dim_feature = self
 
-    def on_detach(self, fgraph: Any) -> None:
+    def on_detach(self, fgraph: FunctionGraph) -> None:
         del fgraph.dim_feature
 
-    def on_import(self, fgraph: Any, node: Apply, reason: Any) -> None:
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: object) -> None:
         self._touch(node)
 
-    def on_prune(self, fgraph: Any, node: Apply, reason: Any) -> None:
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: object) -> None:
         self._touch(node)
 
     def on_change_input(
-        self, fgraph: Any, node: Apply, i: int, var: Any, new_var: Any, reason: Any = None
+        self,
+        fgraph: FunctionGraph,
+        node: Apply,
+        i: int,
+        var: Variable,
+        new_var: Variable,
+        reason: object = None,
     ) -> None:
         self._touch(node)
 
@@ -73,14 +79,14 @@ def unconditional_dims_of(graph: FunctionGraph) -> Dims:
     return _feature(graph).unconditional
 
 
-def _feature(graph: Any) -> DimFeature:
+def _feature(graph: FunctionGraph) -> DimFeature:
     if not hasattr(graph, "dim_feature"):
         graph.attach_feature(DimFeature())
     graph.dim_feature.refresh(graph)
     return graph.dim_feature
 
 
-def without_dims(graph: Any) -> None:
+def without_dims(graph: FunctionGraph) -> None:
     """Remove the analysis of ``graph``."""
     if hasattr(graph, "dim_feature"):
         graph.remove_feature(graph.dim_feature)

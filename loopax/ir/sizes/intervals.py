@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -31,10 +32,15 @@ from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.dim_expr import asked_length
-from loopax.ir.sizes.rules import Interval, interval_arithmetic, interval_rule, mask_rule
+from loopax.ir.sizes.rules import (
+    Interval,
+    OfLength,
+    OfValue,
+    interval_arithmetic,
+    interval_rule,
+    mask_rule,
+)
 
-OfValue = Callable[[Variable], Interval | None]
-OfLength = Callable[[Variable, int], Interval | None]
 _LEAST = -(2**63)  # the lower end of an interval without one
 
 
@@ -80,7 +86,7 @@ def _steps_taken(
     Alloc | CheckAndRaise | DimShuffle | Max | Min | ScalarFromTensor | TensorFromScalar
 )
 def _elements(
-    op: Any, node: Apply, v: Variable, value: OfValue, length: OfLength
+    op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
     """The interval of an op whose output has only elements of the first input."""
     return value(node.inputs[0])
@@ -136,17 +142,17 @@ def _length_of_vector(
 
 
 @mask_rule.register(Nonzero | Unique)
-def _mask_itself(op: Any, node: Apply) -> list[Variable]:
+def _mask_itself(op: Op, node: Apply) -> list[Variable]:
     return [node.inputs[0]]
 
 
 @mask_rule.register(AdvancedSubtensor)
-def _masks_read_at(op: Any, node: Apply) -> list[Variable]:
+def _masks_read_at(op: AdvancedSubtensor, node: Apply) -> list[Variable]:
     return _masks(node.inputs[1:])
 
 
 @mask_rule.register(AdvancedIncSubtensor)
-def _masks_written_at(op: Any, node: Apply) -> list[Variable]:
+def _masks_written_at(op: AdvancedIncSubtensor, node: Apply) -> list[Variable]:
     return _masks(node.inputs[2:])
 
 
@@ -185,13 +191,13 @@ def _mul(*factors: Interval) -> Interval:
 
 
 @interval_arithmetic.register(ps.Mod)
-def _remainder(op: Any, _: Interval | None, divisor: Interval | None) -> Interval | None:
+def _remainder(op: Op, _: Interval | None, divisor: Interval | None) -> Interval | None:
     """The interval of a remainder: from 0 to below the divisor, if that is positive."""
     return None if divisor is None or divisor[0] <= 0 else (0, divisor[1] - 1)
 
 
 @interval_arithmetic.register(ps.ScalarMinimum)
-def _minimum(op: Any, *operands: Interval | None) -> Interval | None:
+def _minimum(op: Op, *operands: Interval | None) -> Interval | None:
     """The interval of a minimum: at most the least of the known upper ends."""
     intervals = [x for x in operands if x is not None]
     if not intervals:
@@ -202,7 +208,7 @@ def _minimum(op: Any, *operands: Interval | None) -> Interval | None:
 
 @interval_arithmetic.register(ps.Clip)
 def _clip(
-    op: Any, x: Interval | None, low: Interval | None, high: Interval | None
+    op: Op, x: Interval | None, low: Interval | None, high: Interval | None
 ) -> Interval | None:
     if low is None or high is None:
         return None
@@ -211,7 +217,7 @@ def _clip(
 
 @interval_arithmetic.register(ps.Switch)
 def _switch(
-    op: Any, condition: Interval | None, a: Interval | None, b: Interval | None
+    op: Op, condition: Interval | None, a: Interval | None, b: Interval | None
 ) -> Interval | None:
     if condition is not None and (condition[0] > 0 or condition[1] < 0):
         return a
@@ -226,7 +232,7 @@ def _test(is_true: bool, is_false: bool) -> Interval:
 
 
 @interval_arithmetic.register(ps.AND | ps.OR | ps.XOR | ps.Invert)
-def _logical(op: Any, *operands: Interval | None) -> Interval | None:
+def _logical(op: Op, *operands: Interval | None) -> Interval | None:
     """The interval of a logical operation on tests; bits of other numbers are not looked at."""
     if any(x is None or x[0] < 0 or x[1] > 1 for x in operands):
         return None

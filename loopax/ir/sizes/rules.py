@@ -12,18 +12,31 @@ its ancestors, so that the answer is dropped when one of them changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 
 from loopax.facts import Structure, facts_of
 from loopax.ir.sizes.dim_expr import DimExpr
 
 Interval = tuple[int, int]  # the least and the greatest possible value
+OfValue = Callable[[Variable], Interval | None]
+OfLength = Callable[[Variable, int], Interval | None]
+
+
+class SizeAnalysis(Protocol):
+    """The questions that a rule may ask the `Dims` that applies it."""
+
+    def value(self, v: Variable) -> DimExpr: ...
+
+    def length(self, x: Variable, axis: int = 0) -> DimExpr: ...
 
 
 @singledispatch
-def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | None:
+def length_rule(op: Op, dims: SizeAnalysis, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     """The length along ``axis`` of ``x``, an output of ``node``; None where it is not known.
 
     Without a rule it is the length of an input along that axis, according to the op's facts.
@@ -36,7 +49,7 @@ def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | N
 
 
 @singledispatch
-def agreement_rule(op: Any, dims: Any, node: Any) -> Sequence[tuple[DimExpr, DimExpr]]:
+def agreement_rule(op: Op, dims: SizeAnalysis, node: Apply) -> Sequence[tuple[DimExpr, DimExpr]]:
     """Pairs of expressions that are equal unless ``node`` raises.
 
     Without a rule these are the lengths of inputs along one axis of the output.
@@ -48,7 +61,7 @@ def agreement_rule(op: Any, dims: Any, node: Any) -> Sequence[tuple[DimExpr, Dim
     return pairs
 
 
-def _lengths_along(op: Any, dims: Any, node: Any, axis: int) -> list[DimExpr]:
+def _lengths_along(op: Op, dims: SizeAnalysis, node: Apply, axis: int) -> list[DimExpr]:
     """The lengths of the inputs of ``node`` along ``axis`` of the output.
 
     An axis whose length is not static 1 is not broadcast: all such inputs agree, or the op raises.
@@ -66,19 +79,21 @@ def _lengths_along(op: Any, dims: Any, node: Any, axis: int) -> list[DimExpr]:
 
 
 @singledispatch
-def value_rule(op: Any, dims: Any, node: Any) -> DimExpr | None:
+def value_rule(op: Op, dims: SizeAnalysis, node: Apply) -> DimExpr | None:
     """The integer scalar that ``node`` computes; None where it is not known."""
     return None
 
 
 @singledispatch
-def arithmetic_rule(op: Any, dims: Any, inputs: Any) -> DimExpr | None:
+def arithmetic_rule(op: Op, dims: SizeAnalysis, inputs: Sequence[Variable]) -> DimExpr | None:
     """The result of the scalar op ``op`` for integers, without wrapping around; None if unknown."""
     return None
 
 
 @singledispatch
-def interval_rule(op: Any, node: Any, v: Any, value: Any, length: Any) -> Interval | None:
+def interval_rule(
+    op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
     """The interval of ``v``, an output of ``node``; None where it is not known.
 
     ``value(u)`` returns the interval of an input, ``length(u, axis)`` the interval of a length.
@@ -87,12 +102,12 @@ def interval_rule(op: Any, node: Any, v: Any, value: Any, length: Any) -> Interv
 
 
 @singledispatch
-def interval_arithmetic(op: Any, *operands: Interval | None) -> Interval | None:
+def interval_arithmetic(op: Op, *operands: Interval | None) -> Interval | None:
     """The interval of the scalar op ``op`` for operands in these intervals, without wrapping around."""
     return None
 
 
 @singledispatch
-def mask_rule(op: Any, node: Any) -> Sequence[Any]:
+def mask_rule(op: Op, node: Apply) -> Sequence[Any]:
     """The masks whose true elements ``node`` selects: only a run determines their number."""
     return ()

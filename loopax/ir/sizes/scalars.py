@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -33,13 +35,13 @@ value_rule.register(ListLength)(lambda op, dims, node: dims.length(node.inputs[0
 
 
 @value_rule.register(DimShuffle)
-def _only_element(op: Any, dims: Dims, node: Any) -> DimExpr | None:
+def _only_element(op: DimShuffle, dims: Dims, node: Apply) -> DimExpr | None:
     x = node.inputs[0]
     return element(dims, x, 0) if x.type.ndim == 1 else None
 
 
 @value_rule.register(Subtensor)
-def _element_read(op: Any, dims: Dims, node: Any) -> DimExpr | None:
+def _element_read(op: Subtensor, dims: Dims, node: Apply) -> DimExpr | None:
     access = access_of(node)
     if access.array.type.ndim != 1 or not access.is_row:
         return None
@@ -47,7 +49,7 @@ def _element_read(op: Any, dims: Dims, node: Any) -> DimExpr | None:
     return None if k is None else element(dims, access.array, k)
 
 
-def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:
+def element(dims: Dims, vector: Variable, k: int) -> DimExpr | None:
     if isinstance(vector, Constant):
         n = len(vector.data)
         return DimExpr(offset=int(vector.data[k])) if -n <= k < n else None
@@ -63,7 +65,7 @@ def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:
     return None
 
 
-def _repeated(dims: Dims, x: Any) -> DimExpr | None:
+def _repeated(dims: Dims, x: Variable) -> DimExpr | None:
     """The value of a scalar, or of a vector with static length 1."""
     if x.type.ndim == 0:
         return dims.value(x)
@@ -74,7 +76,7 @@ def _repeated(dims: Dims, x: Any) -> DimExpr | None:
 
 
 @value_rule.register(Elemwise | ps.ScalarOp)
-def _arithmetic(op: Any, dims: Dims, node: Any) -> DimExpr | None:
+def _arithmetic(op: Op, dims: Dims, node: Apply) -> DimExpr | None:
     scalar_op = function_of(op)
     out, inputs = node.outputs[0], node.inputs
     integers = all(map(is_integer, inputs)) or isinstance(scalar_op, ps.Switch)
@@ -84,7 +86,7 @@ def _arithmetic(op: Any, dims: Dims, node: Any) -> DimExpr | None:
     return value if value.constant is None or _holds_number(out, value.constant) else None
 
 
-def _holds_number(v: Any, k: int) -> bool:
+def _holds_number(v: Variable, k: int) -> bool:
     limits = np.iinfo(v.type.dtype)
     return bool(limits.min <= k <= limits.max)
 
@@ -104,7 +106,7 @@ arithmetic_rule.register(ps.ScalarMaximum | ps.ScalarMinimum)(
 
 
 @arithmetic_rule.register(ps.Mul)
-def _product(op: Any, dims: Dims, inputs: Any) -> DimExpr | None:
+def _product(op: Op, dims: Dims, inputs: Sequence[Variable]) -> DimExpr | None:
     product = DimExpr(offset=1)
     for factor in map(dims.value, inputs):
         if factor.constant is not None:
@@ -117,12 +119,12 @@ def _product(op: Any, dims: Dims, inputs: Any) -> DimExpr | None:
 
 
 @arithmetic_rule.register(ps.Switch)
-def _chosen(op: Any, dims: Dims, inputs: Any) -> DimExpr | None:
+def _chosen(op: Op, dims: Dims, inputs: Sequence[Variable]) -> DimExpr | None:
     holds = None if inputs[0].type.ndim else _truth(dims, inputs[0])
     return None if holds is None else dims.value(inputs[1 if holds else 2])
 
 
-def _truth(dims: Dims, condition: Any) -> bool | None:
+def _truth(dims: Dims, condition: Variable) -> bool | None:
     """Whether a comparison holds in every run (True) or in none (False); None where it is not known."""
     if isinstance(condition, Constant):
         return bool(condition.data)

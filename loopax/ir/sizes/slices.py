@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import Bound, DimExpr
@@ -98,7 +99,7 @@ class Slice(NamedTuple):
             return self.start
         return end if dims.at_least(-beyond) else None
 
-    def window(self, dims: Dims, source: Any) -> Window | None:
+    def window(self, dims: Dims, source: Variable) -> Window | None:
         """The window of ``source`` that the slice takes; None where that is not known."""
         if self.step not in (1, -1):
             return None
@@ -184,13 +185,13 @@ def head(stop: DimExpr, length: DimExpr) -> Slice:
     return Slice(_FIRST, stop, 1, length)
 
 
-def window_of(dims: Dims, source: Any, entry: slice, axis: int = 0) -> Window | None:
+def window_of(dims: Dims, source: TensorVariable, entry: slice, axis: int = 0) -> Window | None:
     """The window of ``source`` that ``entry`` takes along ``axis``; None where it is not known."""
     rows = slice_of(dims, entry, dims.length(source, axis))
     return None if rows is None else rows.window(dims, source)
 
 
-def position(dims: Dims, index: Any, length: DimExpr) -> DimExpr:
+def position(dims: Dims, index: DimExpr | Variable | int, length: DimExpr) -> DimExpr:
     """The position of ``index`` among ``length`` rows: from the end if it is negative.
 
     It may lie outside, where there is no row.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, Split
 from pytensor.tensor.math import Dot
@@ -25,14 +25,14 @@ length_rule.register(CheckAndRaise)(  # also for lists
 
 
 @agreement_rule.register(SpecifyShape)
-def _specified(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+def _specified(op: SpecifyShape, dims: Dims, node: Apply) -> list[tuple[DimExpr, DimExpr]]:
     x, *lengths = node.inputs
     specified = [(k, n) for k, n in enumerate(lengths) if hasattr(n.type, "dtype")]
     return [(dims.length(x, k), dims.value(n)) for k, n in specified]
 
 
 @agreement_rule.register(Dot)
-def _summed_over(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+def _summed_over(op: Dot, dims: Dims, node: Apply) -> list[tuple[DimExpr, DimExpr]]:
     a, b = node.inputs
     return [(dims.length(a, a.type.ndim - 1), dims.length(b, 0))]
 
@@ -45,7 +45,7 @@ length_rule.register(AllocEmpty)(lambda op, dims, node, x, axis: dims.value(node
 
 
 @length_rule.register(ARange)
-def _counted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _counted(op: ARange, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     if not all(map(is_integer, node.inputs)):
         return None
     start, stop, step = map(dims.value, node.inputs)
@@ -53,7 +53,7 @@ def _counted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | Non
 
 
 @length_rule.register(FitRows | KeepRows)  # a negative length counts as 0
-def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
+def _fitted(op: Op, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr:
     if axis:
         return dims.length(node.inputs[0], axis)
     return dims.clipped(True, dims.value(node.inputs[-1]), DimExpr())
@@ -63,7 +63,7 @@ def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
 
 
 @length_rule.register(Subtensor)
-def _read_length(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _read_length(op: Subtensor, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     access = access_of(node)
     source_axis = axis
     for k, entry in enumerate(access.index):
@@ -76,7 +76,7 @@ def _read_length(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr |
 
 
 @agreement_rule.register(IncSubtensor)
-def _written(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+def _written(op: IncSubtensor, dims: Dims, node: Apply) -> list[tuple[DimExpr, DimExpr]]:
     array, y = node.inputs[:2]
     index = access_of(node).index
     axes = [k for k in range(array.type.ndim) if k >= len(index) or isinstance(index[k], slice)]
@@ -89,13 +89,13 @@ def _written(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
 
 
 @length_rule.register(Join)
-def _joined(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _joined(op: Join, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     pieces = None if axis else joined_rows(node)
     return None if pieces is None else total(map(dims.length, pieces))
 
 
 @length_rule.register(Split)
-def _split(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+def _split(op: Split, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     if axis or axis_of(node) != 0:
         return None
     return element(dims, node.inputs[-1], node.outputs.index(x))

@@ -12,16 +12,17 @@ them costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import joined_rows
 from loopax.facts import Structure, facts_of
@@ -64,7 +65,7 @@ class Flips:
 
     # -- questions -------------------------------------------------------------------------------
 
-    def known(self, v: Any) -> _Known:
+    def known(self, v: Variable) -> _Known:
         """The sources of ``v``, a tensor with rows, and its flips."""
         known_flips = self._found.get(v)
         if known_flips is None:
@@ -77,30 +78,30 @@ class Flips:
                 self._deep -= 1
         return known_flips
 
-    def weight(self, source: Any) -> int:
+    def weight(self, source: Variable) -> int:
         """The weight of a flip of ``source``."""
         return _TRACE if source in self.traces else 1
 
-    def cost(self, v: Any, turned: bool) -> int:
+    def cost(self, v: Variable, turned: bool) -> int:
         """The flips that are needed for the rows of ``v``, in reverse order if ``turned``."""
         return sum(self.weight(x) for x, flipped in self.known(v).sources if flipped != turned)
 
-    def turned(self, v: Any) -> Any:
+    def turned(self, v: Variable) -> Any:
         """``v[::-1]``, with no more flips than it needs."""
         known_flips = self.known(v)
         if self.cost(v, True) < known_flips.cost + self._weight_of(known_flips):
             return self._make(v, True)
         return self.straight(v)[::-1]
 
-    def straight(self, v: Any) -> Any:
+    def straight(self, v: Variable) -> Any:
         """``v``, with no more flips than it needs."""
         return self._make(v, False) if self.saves(v) else v
 
-    def saves(self, v: Any) -> bool:
+    def saves(self, v: Variable) -> bool:
         """Whether `straight` has fewer flips than ``v`` as it is."""
         return self.cost(v, False) < self.known(v).cost
 
-    def _make(self, v: Any, turned: bool) -> Any:
+    def _make(self, v: Variable, turned: bool) -> Any:
         if (v, turned) not in self._made:  # one for all that read it
             self._made[v, turned] = self.known(v).make(turned)
         return self._made[v, turned]
@@ -108,12 +109,12 @@ class Flips:
     def _weight_of(self, known_flips: _Known) -> int:
         return max((self.weight(x) for x, _ in known_flips.sources), default=1)
 
-    def _either(self, v: Any, turned: bool) -> Any:
+    def _either(self, v: Variable, turned: bool) -> Any:
         return self.turned(v) if turned else self.straight(v)
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _look(self, v: Any) -> _Known:
+    def _look(self, v: Variable) -> _Known:
         if _is_uniform(v):
             return self._filled(v) or _Known((), 0, 0, (), lambda turned: v)
         if isinstance(v, Constant):
@@ -125,7 +126,7 @@ class Flips:
             return followed
         return _source(v)  # there is nothing behind it to save
 
-    def _filled(self, v: Any) -> _Known | None:
+    def _filled(self, v: Variable) -> _Known | None:
         """``second(x, c)``: only the shape of ``x`` is read, in whichever order is there."""
         if not is_elementwise(v.owner, ps.Second) or v.type.shape[0] is not None:
             return None
@@ -140,7 +141,7 @@ class Flips:
 
         return _Known((), max(saved, 0), 0, (x,), make)
 
-    def _followed(self, v: Any) -> _Known | None:
+    def _followed(self, v: Variable) -> _Known | None:
         node = v.owner
         if node is None or v in self.traces:
             return None
@@ -156,13 +157,13 @@ class Flips:
         if (at := self._by_rows(node)) is None:
             return None
 
-        def remade(new: Any, turned: bool) -> Any:
+        def remade(new: Sequence[Variable], turned: bool) -> Any:
             inputs = with_items(node.inputs, at, new)
             return op.make_node(*inputs).outputs[0]
 
         return self._composed([node.inputs[k] for k in at], remade)
 
-    def _by_rows(self, node: Any) -> list[int] | None:
+    def _by_rows(self, node: Apply) -> list[int] | None:
         """The inputs of ``node`` whose rows it works on one by one, None if it does not."""
         own = by_rows(node)
         if facts_of(node.op).structure is not Structure.MOVES:
@@ -172,7 +173,9 @@ class Flips:
                 return None
         return own or None
 
-    def _composed(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
+    def _composed(
+        self, parts: Sequence[TensorVariable], remade: Callable[[Any, bool], Any]
+    ) -> _Known:
         """The flip of ``remade(parts, False)``; turned parts make ``remade(..., True)`` turned."""
         known = [self.known(x) for x in parts]
         return _Known(
@@ -217,7 +220,7 @@ class Flips:
 
     # -- increments ------------------------------------------------------------------------------
 
-    def _increment(self, node: Any) -> _Known | None:
+    def _increment(self, node: Apply) -> _Known | None:
         if node.op.inplace or not node.op.idx_list:
             return None
         write, y = access_of(node), node.inputs[1]
@@ -257,7 +260,7 @@ def _source(v: Any) -> _Known:
     return _Known(((v, False),), 0, 0, (), lambda turned: v[::-1] if turned else v)
 
 
-def _is_uniform(v: Any) -> bool:
+def _is_uniform(v: Variable) -> bool:
     """Whether all rows of ``v`` are one and the same, as far as its op tells."""
     if v.type.shape[0] in (0, 1):
         return True

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
@@ -61,7 +61,7 @@ class IndexFacts:
                 facts.append(Fact(node, length, least))
         return facts
 
-    def guarded(self, expr: DimExpr, v: Any) -> Any:
+    def guarded(self, expr: DimExpr, v: Variable) -> Any:
         """``v``, the number for ``expr``, with a check if it may be negative where a fact does not hold."""
         if not self._facts or self._without.at_least(expr):
             return v
@@ -90,7 +90,7 @@ class IndexFacts:
                     client, at, new, reason="keep_errors", import_missing=True
                 )
 
-    def _checked(self, v: Any, fact: Fact) -> Any:
+    def _checked(self, v: Variable, fact: Fact) -> Any:
         holds = pt.ge(self.dims.variable(fact.expr), fact.least)
         return Checked(IndexError, _MESSAGE)(v, holds)
 
@@ -141,7 +141,7 @@ def _dims_with(graph: FunctionGraph, facts: list[Fact]) -> Dims:
     return Dims([*loop_facts(graph, unconditional_dims_of(graph)), *facts])
 
 
-def _checked_facts(v: Any, dims: Dims) -> list[Fact]:
+def _checked_facts(v: Variable, dims: Dims) -> list[Fact]:
     facts: list[Fact] = []
     while v.owner is not None and isinstance(v.owner.op, Checked):
         node: Apply = v.owner

@@ -7,12 +7,12 @@ There is one expression for the same rows: the first that was made or asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
@@ -44,7 +44,7 @@ class Expressions:
 
     # -- lengths ---------------------------------------------------------------------------------
 
-    def length(self, x: Any, axis: int) -> DimExpr:
+    def length(self, x: Variable, axis: int) -> DimExpr:
         """The length of ``x`` along an axis, of something else wherever it can be."""
         expr = self.dims.length(x, axis)
         variable = expr.only_variable if axis else None
@@ -56,11 +56,11 @@ class Expressions:
         lengths = [self.length(part, variable.axis) for part in parts]
         return next((n for n in lengths if n.constant is not None), lengths[0])
 
-    def hangs_on(self, expr: DimExpr, x: Any) -> bool:
+    def hangs_on(self, expr: DimExpr, x: Variable) -> bool:
         """Whether a number for ``expr`` would be read from ``x``."""
         return any(isinstance(variable, Length) and variable.of is x for variable, _ in expr.terms)
 
-    def agree(self, x: Any, y: Any, off: int) -> bool:
+    def agree(self, x: Variable, y: Variable, off: int) -> bool:
         """Whether the rows of ``x`` have the shape of ``y``'s (of ``y``, with ``off`` 1)."""
         if y.type.ndim != x.type.ndim - off:
             return False
@@ -93,7 +93,7 @@ class Expressions:
             return value
         return self.made_once(value, lambda: value.dimshuffle())
 
-    def one_value(self, x: Any) -> Any:
+    def one_value(self, x: Constant) -> Any:
         """The scalar that all elements of the constant ``x`` are, None where there is none."""
         data = x.data
         if not data.size or data.size > _LARGE or data.dtype.kind not in "biuf":
@@ -102,12 +102,12 @@ class Expressions:
         signs = np.signbit(data) if data.dtype.kind == "f" else data < 0
         return self.constant(first) if np.all(data == first) and np.ptp(signs * 1) == 0 else None
 
-    def constant(self, number: Any) -> Any:
+    def constant(self, number: np.ndarray | np.generic) -> Any:
         """A scalar constant, the same one for each number."""
         key = number.dtype.name, number.tobytes()
         return self.made_once(key, lambda: pt.constant(number, dtype=number.dtype.name))
 
-    def made_once(self, value: Any, make: Callable[[], Any]) -> Any:
+    def made_once(self, value: Hashable, make: Callable[[], Any]) -> Any:
         if value not in self._scalars:
             self._scalars[value] = make()
         return self._scalars[value]
@@ -127,16 +127,16 @@ class Expressions:
             return n_made + 2
         return n_made + (entry != slice(None))
 
-    def build(self, rows: Rows, like: Any) -> Any:
+    def build(self, rows: Rows, like: Variable) -> Any:
         """A tensor of these rows, of the dtype and the trailing shape of ``like``."""
         return self._kept_expression(self._key(rows, like))
 
-    def _kept_expression(self, key: Any) -> Any:
+    def _kept_expression(self, key: tuple[Any, ...]) -> Any:
         if key not in self._built:
             self._built[key] = self._expression(*key)
         return self._built[key]
 
-    def spelled(self, rows: Rows, like: Any, accept: Callable[[Any], bool]) -> Any:
+    def spelled(self, rows: Rows, like: Variable, accept: Callable[[Any], bool]) -> Any:
         """An expression that is not there yet, if it is accepted; that of ``rows`` from here on."""
         key = self._key(rows, like)
         new = self._expression(*key)
@@ -153,15 +153,15 @@ class Expressions:
             return pt.join(0, *parts)
         return filled(np.zeros((), dtype=dtype), [0, *map(self.number, trailing)])
 
-    def _key(self, rows: Rows, like: Any) -> Any:
+    def _key(self, rows: Rows, like: Variable) -> Any:
         trailing = tuple(self.length(like, k) for k in range(1, like.type.ndim))
         return rows, trailing, like.type.dtype
 
-    def keep(self, rows: Rows, x: Any) -> None:
+    def keep(self, rows: Rows, x: Variable) -> None:
         """Let ``x`` be the expression for its rows."""
         self._built[self._key(rows, x)] = x
 
-    def first(self, rows: Rows, x: Any) -> Any:
+    def first(self, rows: Rows, x: Variable) -> Any:
         """The first tensor of the rows of ``x`` that was built or asked for; it may be ``x``."""
         return self._built.setdefault(self._key(rows, x), x)
 
@@ -179,7 +179,7 @@ class Expressions:
             return pt.shape_padleft(piece.source[self._index(piece)])  # its type says: one row
         return piece.source[entry]
 
-    def row(self, piece: Piece, like: Any) -> Any:
+    def row(self, piece: Piece, like: Variable) -> Any:
         """One row, of the shape of a row of ``like``."""
         if isinstance(piece, Row):
             return piece.row

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, Join, MakeVector, Split
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import SpecifyShape
@@ -33,7 +33,7 @@ from loopax.lowering.access.row_pieces import (
 
 
 @rows_rule.register(Subtensor)
-def _slice(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _slice(op: Subtensor, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     source, rows, _ = read = access_of(node)
     if read.is_row or not read.is_whole or any(map(pieces.is_guarded, node.inputs[1:])):
         return None
@@ -48,7 +48,7 @@ def _slice(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | Non
 
 
 @rows_rule.register(IncSubtensor)
-def _write(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _write(op: IncSubtensor, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     write = written_rows(pieces, node)
     if write is None:
         return None
@@ -70,7 +70,7 @@ def _write(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | Non
     return joined([*before, *value, *after]), min(CAP, 1 + nodes + pieces.nodes(base))
 
 
-def written_rows(pieces: Pieces, node: Any) -> tuple[Window, Rows, int] | None:
+def written_rows(pieces: Pieces, node: Apply) -> tuple[Window, Rows, int] | None:
     """Where ``node`` writes, the rows that it writes there, and the nodes that make them."""
     write, y = access_of(node), node.inputs[1]
     base = write.array
@@ -92,7 +92,7 @@ def written_rows(pieces: Pieces, node: Any) -> tuple[Window, Rows, int] | None:
 
 
 def _written(
-    pieces: Pieces, base: Any, y: Any, count: DimExpr, many: bool
+    pieces: Pieces, base: Variable, y: Variable, count: DimExpr, many: bool
 ) -> tuple[Rows, int] | None:
     """The rows that a write of ``y`` to ``count`` rows of ``base`` leaves there."""
     if all(n == 1 for n in y.type.shape):
@@ -114,7 +114,7 @@ def _written(
 
 
 @rows_rule.register(Join)
-def _join(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _join(op: Join, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     parts = joined_rows(node)
     if not parts or any(p.type.dtype != x.type.dtype for p in parts):
         return None
@@ -126,7 +126,7 @@ def _join(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None
 
 
 @rows_rule.register(Split)
-def _split(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _split(op: Split, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     source = node.inputs[0]
     axis = axis_of(node)
     lengths = [pieces.dims.length(out) for out in node.outputs]
@@ -140,7 +140,7 @@ def _split(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | Non
     return None if rows_of_part is None else (rows_of_part, min(CAP, 1 + pieces.nodes(source)))
 
 
-def _is_known(pieces: Pieces, out: Any, n: DimExpr) -> bool:
+def _is_known(pieces: Pieces, out: Variable, n: DimExpr) -> bool:
     """Whether the length that a Split was asked for cannot be negative."""
     return pieces.dims.at_least(n) and all(
         getattr(atom, "of", None) is not out for atom, _ in n.terms
@@ -148,7 +148,7 @@ def _is_known(pieces: Pieces, out: Any, n: DimExpr) -> bool:
 
 
 @rows_rule.register(Alloc)
-def _alloc(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _alloc(op: Alloc, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     value, *dims = node.inputs
     if any(pieces.is_guarded(n) for n in dims):
         return None
@@ -178,7 +178,9 @@ def _filled(pieces: Pieces, value: Any, ndim: int, lengths: list[DimExpr]) -> An
 
 
 @rows_rule.register(DimShuffle)
-def _added_axis(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _added_axis(
+    op: DimShuffle, pieces: Pieces, x: Variable, node: Apply
+) -> tuple[Rows, int] | None:
     inner = node.inputs[0]
     if tuple(op.new_order) != ("x", *range(inner.type.ndim)):
         return None
@@ -187,7 +189,7 @@ def _added_axis(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] 
 
 
 @rows_rule.register(MakeVector)
-def _vector(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _vector(op: MakeVector, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     if any(v.type.dtype != x.type.dtype for v in node.inputs):
         return None
     asked = [pieces.row_in(v) for v in node.inputs]
@@ -195,7 +197,9 @@ def _vector(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | No
 
 
 @rows_rule.register(SpecifyShape)
-def _specified(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _specified(
+    op: SpecifyShape, pieces: Pieces, x: Variable, node: Apply
+) -> tuple[Rows, int] | None:
     source, *dims = node.inputs
     for k, n in enumerate(dims):
         if n.type != NoneConst.type and pieces.dims.value(n) != pieces.dims.length(source, k):
@@ -205,7 +209,7 @@ def _specified(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] |
 
 
 @rows_rule.register(Elemwise)
-def _elementwise(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _elementwise(op: Elemwise, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     if isinstance(op.scalar_op, ps.Second):
         return _second(pieces, x, *node.inputs)
     if isinstance(op.scalar_op, ps.Mul):
@@ -221,7 +225,7 @@ def _elementwise(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int]
     return total[0], min(CAP, 1 + sum(n for _, n in asked))
 
 
-def _product(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _product(pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     """A product of fills and single numbers, all constants: one fill."""
     factors, fills = [], []
     for v in node.inputs:
@@ -241,7 +245,9 @@ def _product(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return joined([Fill(pieces.constant(product), n)]), nodes
 
 
-def _second(pieces: Pieces, x: Any, like: Any, value: Any) -> tuple[Rows, int] | None:
+def _second(
+    pieces: Pieces, x: Variable, like: Variable, value: Variable
+) -> tuple[Rows, int] | None:
     if value.type.dtype != x.type.dtype:
         return None
     lengths = [pieces.length(like, k) for k in range(x.type.ndim)]

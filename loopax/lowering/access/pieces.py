@@ -14,10 +14,12 @@ from functools import singledispatch
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes import DimExpr, Dims, Window, position, read_of
 from loopax.lowering.access.piece_expressions import Expressions
@@ -40,7 +42,7 @@ _DEPTH = 100  # asked in topological order, few questions go far
 
 
 @singledispatch
-def rows_rule(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def rows_rule(op: Op, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
     """The rows of ``x``, the output of ``node``, and how many nodes make them of their sources.
 
     None where nobody can tell. The rules of the ops are in `loopax.lowering.access.piece_rules`.
@@ -60,15 +62,15 @@ class Pieces(Expressions):
         self._guarded: dict[Any, bool] = {}
         self._depth = 0
 
-    def rows(self, x: Any) -> Rows:
+    def rows(self, x: Variable) -> Rows:
         """The rows of ``x``, a tensor with a leading axis."""
         return self.rows_and_nodes(x)[0]
 
-    def nodes(self, x: Any) -> int:
+    def nodes(self, x: Variable) -> int:
         """How many nodes make ``x`` of the sources of its rows; 0 where it is its own source."""
         return self.rows_and_nodes(x)[1]
 
-    def rows_and_nodes(self, x: Any) -> tuple[Rows, int]:
+    def rows_and_nodes(self, x: Variable) -> tuple[Rows, int]:
         """Both."""
         kept = self._rows.get(x)
         if kept is not None:
@@ -86,7 +88,7 @@ class Pieces(Expressions):
         self._rows[x] = answer
         return answer
 
-    def _by_rule(self, x: Any) -> tuple[Rows, int] | None:
+    def _by_rule(self, x: Variable) -> tuple[Rows, int] | None:
         if not isinstance(x.type, DenseTensorType) or not x.type.ndim:
             return None
         if isinstance(x, Constant):
@@ -96,11 +98,11 @@ class Pieces(Expressions):
             return None
         return rows_rule(x.owner.op, self, x, x.owner)
 
-    def itself(self, x: Any) -> Rows:
+    def itself(self, x: Variable) -> Rows:
         """``x`` as a window of the first tensor of its rows: for a cut that nobody knows more of."""
         return (Window(self.first(self.rows(x), x), NONE, self.dims.length(x)),)
 
-    def uniform(self, v: Any) -> Any:
+    def uniform(self, v: Variable) -> Any:
         """The scalar that all elements of ``v`` are, None where nobody knows one."""
         if all(n == 1 for n in v.type.shape):
             return self.scalar(v)
@@ -111,7 +113,7 @@ class Pieces(Expressions):
 
     # -- one row ---------------------------------------------------------------------------------
 
-    def row_at(self, x: Any, index: Any) -> Piece | None:
+    def row_at(self, x: Variable, index: Variable) -> Piece | None:
         """The one row that ``x[index]`` reads, None where the index may be out of range."""
         window = self.row_window(x, index)
         if window is None:
@@ -120,21 +122,21 @@ class Pieces(Expressions):
         rows = rows or in_window(self.dims, self.itself(x), window)
         return rows[0] if rows is not None and len(rows) == 1 else None
 
-    def only_row(self, x: Any) -> Piece | None:
+    def only_row(self, x: Variable) -> Piece | None:
         rows = self.rows(x)
         return rows[0] if len(rows) == 1 and rows[0].count == ONE else None
 
-    def as_row(self, v: Any) -> Piece:
+    def as_row(self, v: TensorVariable) -> Piece:
         """``v`` as one row of a tensor."""
         return self.row_in(v)[0]
 
-    def row_in(self, v: Any) -> tuple[Piece, int]:
+    def row_in(self, v: Variable) -> tuple[Piece, int]:
         """``v`` as one row, found in what it was read from; and the nodes that read it there."""
         if isinstance(v, Constant):
             value = self.one_value(v)
             return (Row(v) if value is None else Fill(value, ONE)), 0
         node = v.owner
-        source = node.inputs[0] if node is not None and node.inputs else None
+        source: Any = node.inputs[0] if node is not None and node.inputs else None
         read = read_of(node)
         if read is not None and read.is_row and read.is_whole:
             piece = self.row_at(source, read.rows)
@@ -150,7 +152,7 @@ class Pieces(Expressions):
                 return Fill(rows[0].value, ONE), nodes
         return Row(v), 0
 
-    def row_window(self, x: Any, index: Any) -> Window | None:
+    def row_window(self, x: Variable, index: Variable) -> Window | None:
         """The row ``x[index]`` as a window of ``x``, None where the index may be out of range."""
         if self.is_guarded(index):
             return None
@@ -159,7 +161,7 @@ class Pieces(Expressions):
         inside = self.dims.at_least(at) and self.dims.at_least(n - at, 1)
         return Window(x, at, ONE) if inside else None
 
-    def is_guarded(self, v: Any) -> bool:
+    def is_guarded(self, v: Variable) -> bool:
         """Whether a check stands in the arithmetic of the integer ``v``: `Dims` looks through it."""
         known = self._guarded.get(v)
         if known is None:
@@ -173,7 +175,7 @@ class Pieces(Expressions):
 
     # -- sums ------------------------------------------------------------------------------------
 
-    def added(self, terms: Sequence[Rows], like: Any) -> tuple[Rows, int] | None:
+    def added(self, terms: Sequence[Rows], like: Variable) -> tuple[Rows, int] | None:
         """The sum of rows, where zeros in some of them leave less to add; and the nodes it takes."""
         parts: list[tuple[DimExpr, list[Piece]]] = [(p.count, [p]) for p in terms[0]]
         for rows in terms[1:]:
@@ -197,7 +199,7 @@ class Pieces(Expressions):
             summed[k] = self._sum(left, like)
         return joined(summed), len(sums)
 
-    def _sum(self, terms: list[Piece], like: Any) -> Piece:
+    def _sum(self, terms: list[Piece], like: Variable) -> Piece:
         if all(p.count == ONE for p in terms):
             total = pt.add(*[self.row(p, like) for p in terms])
             self.made[total] = 1
@@ -206,7 +208,7 @@ class Pieces(Expressions):
         self.made[total] = 1 + sum(self.cost((p,)) for p in terms)
         return Window(total, NONE, terms[0].count)
 
-    def adds_up(self, x: Any, node: Any) -> bool:
+    def adds_up(self, x: Variable, node: Apply) -> bool:
         """Whether the inputs of the sum ``x`` are of its dtype and its shape."""
         operands = node.inputs
         return all(
@@ -217,13 +219,13 @@ class Pieces(Expressions):
         )
 
 
-def drops_leading_axis(node: Any) -> bool:
+def drops_leading_axis(node: Apply | None) -> bool:
     """Whether ``node`` makes one row of a tensor that has exactly one, and nothing else."""
     if node is None or not isinstance(node.op, DimShuffle):
         return False
     return tuple(node.op.new_order) == tuple(range(1, node.inputs[0].type.ndim))
 
 
-def _is_number(v: Any) -> bool:
+def _is_number(v: Variable) -> bool:
     dtype = str(getattr(v.type, "dtype", ""))
     return dtype.startswith(("int", "uint", "bool")) and not getattr(v.type, "ndim", 0)

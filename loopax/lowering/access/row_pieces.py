@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 
 from loopax.ir.sizes import DimExpr, Dims, Window
 from loopax.ir.sizes.dim_expr import total
@@ -120,7 +120,7 @@ def cut(piece: Piece, start: DimExpr, count: DimExpr) -> Piece | None:
     return piece if start == NONE and count == ONE else None
 
 
-def repeated(y: Any, piece: Piece, count: DimExpr) -> Piece:
+def repeated(y: Variable, piece: Piece, count: DimExpr) -> Piece:
     """The row ``y``, of which ``piece`` is known, written to ``count`` rows."""
     if count == ONE:
         return piece
@@ -157,5 +157,5 @@ def _continued(a: Piece, b: Piece) -> Piece | None:
     return Fill(one, a.count + b.count) if _same(one, two) else None
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Variable, b: Variable) -> bool:
     return a is b or (isinstance(a, Constant) and isinstance(b, Constant) and bool(a.equals(b)))

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.sizes import Window
@@ -18,7 +20,7 @@ from loopax.lowering.access.pieces import MOST, Pieces
 from loopax.lowering.access.row_pieces import NONE, Rows, backwards, is_zero, joined
 
 
-def terms(pieces: Pieces, rows: Rows, like: Any) -> list[Rows]:
+def terms(pieces: Pieces, rows: Rows, like: Variable) -> list[Rows]:
     """``rows``, of the dtype and the trailing shape of ``like``, as a sum; zeros are left out."""
     rows = joined(rows)
     if len(rows) == 1 and isinstance(rows[0], Window):
@@ -31,7 +33,7 @@ def terms(pieces: Pieces, rows: Rows, like: Any) -> list[Rows]:
     return [rows]
 
 
-def _terms(pieces: Pieces, x: Any) -> list[Rows]:
+def _terms(pieces: Pieces, x: TensorVariable) -> list[Rows]:
     row_lists: list[Rows] = []
     stack = [x]
     while stack and len(row_lists) + len(stack) <= MOST:
@@ -46,7 +48,7 @@ def _terms(pieces: Pieces, x: Any) -> list[Rows]:
     return [rows for rows in row_lists if not all(map(is_zero, rows))]
 
 
-def _addends(pieces: Pieces, x: Any) -> tuple[list[Any], list[Rows]] | None:
+def _addends(pieces: Pieces, x: TensorVariable) -> tuple[list[Any], list[Rows]] | None:
     """Tensors and rows of which ``x`` is the sum."""
     node = x.owner
     if node is None or x.type.dtype == "bool" or node.op.destroy_map:

@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes import Access, DimExpr, Dims, access_of, position, read_of, slice_of
 
@@ -42,7 +43,7 @@ class Read:
         """The number of the row, from -1 down for those from the end; None for a slice."""
         return None if isinstance(self.index, slice) else self.index
 
-    def on(self, trace: Any) -> Any:
+    def on(self, trace: TensorVariable) -> Any:
         """This read of a trace that is shorter at the other end."""
         first, *others = self.rest or ((),)
         value = trace[(self.index, *first)]
@@ -100,7 +101,7 @@ class _Walk:
         self.reads = Reads()
         self._graph, self._dims, self._length, self._ends = graph, dims, length, ends
 
-    def visit(self, view: Any, flipped: bool, indices: tuple[Index, ...]) -> None:
+    def visit(self, view: Variable, flipped: bool, indices: tuple[Index, ...]) -> None:
         """Add what is read of ``view``: of all rows ``indices``, the last row first if ``flipped``."""
         for node, place in self._graph.clients.get(view, ()):
             read = None if place else read_of(node)
@@ -111,7 +112,9 @@ class _Walk:
             else:
                 self._add(node.outputs[0], read.rows, flipped, _further(indices, read))
 
-    def _add(self, out: Any, index: Any, flipped: bool, indices: tuple[Index, ...]) -> None:
+    def _add(
+        self, out: Variable, index: Variable | slice, flipped: bool, indices: tuple[Index, ...]
+    ) -> None:
         if not isinstance(index, slice):
             at = position(self._dims, index, self._length)
             self._add_row(out, self._length - 1 - at if flipped else at, indices)
@@ -133,7 +136,7 @@ class _Walk:
                 [Read(out, k[0], indices, back, max(k[1], 1)) for back, k in ends.items() if k]
             )
 
-    def _is_read_as_row(self, view: Any) -> bool:
+    def _is_read_as_row(self, view: Variable) -> bool:
         """Whether ``view``, at most one row, is read as that row and as nothing else."""
         for node, place in self._graph.clients[view]:
             read = None if place else read_of(node)
@@ -141,7 +144,7 @@ class _Walk:
                 return False
         return True
 
-    def _add_row(self, out: Any, at: DimExpr, indices: tuple[Index, ...]) -> None:
+    def _add_row(self, out: Variable, at: DimExpr, indices: tuple[Index, ...]) -> None:
         ends = {back: (at - self._length if back else at).constant for back in self._ends}
         self._add_nearest(
             [

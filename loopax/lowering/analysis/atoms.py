@@ -9,14 +9,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
+from loopax.ir.ops.scan import Scan
 
 
 @dataclass(eq=False)
@@ -93,11 +96,17 @@ def atoms(node: Apply) -> list[Atom]:
     return parts
 
 
-def _atom(node: Apply, reads: _Reads, states: Any, ys: Any, outputs: Any) -> Atom:
+def _atom(
+    node: Apply,
+    reads: _Reads,
+    states: Sequence[int],
+    ys: Sequence[int],
+    outputs: Sequence[Variable],
+) -> Atom:
     op: Any = node.op
     args, mask = op.args, reads.mask(outputs)
 
-    def positions(group: Any) -> tuple[int, ...]:
+    def positions(group: Sequence[Variable]) -> tuple[int, ...]:
         return tuple(k for k, v in enumerate(group) if reads.has(mask, v))
 
     return Atom(
@@ -115,7 +124,7 @@ def _atom(node: Apply, reads: _Reads, states: Any, ys: Any, outputs: Any) -> Ato
 class _Reads:
     """Which inputs each variable of a body follows from, as bits; ``cut`` are taken for inputs."""
 
-    def __init__(self, body: Any, cut: dict[Any, int]) -> None:
+    def __init__(self, body: FrozenFunctionGraph, cut: dict[Variable, int]) -> None:
         self.cut = cut
         self._bit = {v: 1 << k for k, v in enumerate([*body.inputs, *cut])}
         self._of: dict[Any, int] = dict(self._bit)
@@ -126,17 +135,17 @@ class _Reads:
             for v in node.outputs:
                 self._of.setdefault(v, mask)
 
-    def mask(self, variables: Any) -> int:
+    def mask(self, variables: Sequence[Variable]) -> int:
         mask = 0
         for v in variables:
             mask |= self._of.get(v, 0)
         return mask
 
-    def has(self, mask: int, v: Any) -> bool:
+    def has(self, mask: int, v: Variable) -> bool:
         return bool(mask & self._bit.get(v, 0))
 
 
-def _is_sum(op: Any, atom: Atom, masks: list[int], reads: _Reads) -> bool:
+def _is_sum(op: Scan, atom: Atom, masks: list[int], reads: _Reads) -> bool:
     """Whether ``atom`` is one state ``s' = s + f``, of which nothing but the final is read."""
     if len(atom.states) != 1 or atom.ys:
         return False

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
@@ -48,10 +49,10 @@ def checked(x: Any, conditions: Conditions) -> Any:
     return x
 
 
-def is_checked(n_steps: Any) -> bool:
+def is_checked(n_steps: Variable) -> bool:
     """Whether something is checked where the scalar ``n_steps`` is computed."""
 
-    def scalars(v: Any) -> list[Any]:
+    def scalars(v: Variable) -> list[Any]:
         if v.owner is None or isinstance(v.owner.op, Shape | Shape_i):
             return []
         return [u for u in v.owner.inputs if getattr(u.type, "ndim", 0) == 0]

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.batching.row_values import shared_row
@@ -27,7 +28,7 @@ from loopax.ir.sizes import Dims, read_of
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
 
 
-def row_of(x: Any, dims: Dims) -> Any:
+def row_of(x: Variable, dims: Dims) -> Any:
     """The row that all rows of ``x`` are, None where they are not known to be one or there may be none."""
     if not isinstance(x.type, DenseTensorType):
         return None
@@ -48,11 +49,11 @@ def row_of(x: Any, dims: Dims) -> Any:
     return None
 
 
-def _is_step(step: Any) -> bool:
+def _is_step(step: Variable | None) -> bool:
     return step is None or (isinstance(step, Constant) and bool(step.data))
 
 
-def without_leading(value: Any, ndim: int) -> Any:
+def without_leading(value: TensorVariable, ndim: int) -> Any:
     """``value``, of ``ndim`` axes or less, for one row; None where it has an axis of its own for rows."""
     if value.type.ndim < ndim:
         return value
@@ -69,7 +70,7 @@ def without_leading(value: Any, ndim: int) -> Any:
     return value.dimshuffle(*range(1, ndim))
 
 
-def _spread(value: Any, dims: list[Any]) -> Any:
+def _spread(value: Variable | None, dims: list[Variable]) -> Any:
     if value is None:
         return None
     static = [int(n.data) if isinstance(n, Constant) else None for n in dims]
@@ -83,7 +84,7 @@ def _spread(value: Any, dims: list[Any]) -> Any:
     return filled(value, dims)
 
 
-def _filled(like: Any, value: Any, dims: Dims) -> Any:
+def _filled(like: TensorVariable, value: TensorVariable, dims: Dims) -> Any:
     """The row of ``second(like, value)``."""
     value = without_leading(value, value.type.ndim)
     if value is None or like.type.shape[0] == 1:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
@@ -18,7 +19,7 @@ from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Length, masks_of
 
 
-def has_open_lengths(graph: Any) -> bool:
+def has_open_lengths(graph: AbstractFunctionGraph) -> bool:
     """Whether an array may get a length that is known only when the program runs.
 
     It is that of the trace of a loop that stops, of the places where a mask is true, or one that is
@@ -39,10 +40,10 @@ def has_open_lengths(graph: Any) -> bool:
     return False
 
 
-def _follows_from_shapes(v: Any) -> bool:
+def _follows_from_shapes(v: Variable) -> bool:
     """Whether the integer ``v`` is computed from lengths of arrays alone."""
 
-    def inputs(v: Any) -> list[Any]:
+    def inputs(v: Variable) -> list[Any]:
         if v.owner is None or isinstance(v.owner.op, Shape | Shape_i):
             return []
         return [u for u in v.owner.inputs if not isinstance(u, Constant)]
@@ -62,7 +63,7 @@ class KnownLengths(NamedTuple):
     inputs: frozenset[Variable]
 
     @classmethod
-    def at(cls, graph: Any) -> KnownLengths:
+    def at(cls, graph: FunctionGraph) -> KnownLengths:
         """The lengths that a backend knows in ``graph``, a program."""
         return cls(not has_open_lengths(graph), frozenset(graph.inputs))
 

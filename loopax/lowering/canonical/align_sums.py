@@ -32,9 +32,11 @@ from typing import Any, NamedTuple
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
@@ -59,7 +61,7 @@ def align_sums(graph: FunctionGraph) -> None:
     map_bodies(graph, align_sums)
 
 
-def _adds_rows(op: Any) -> bool:
+def _adds_rows(op: Op) -> bool:
     """Whether a state of ``op`` is a sum with a row: all that most loops are asked."""
     if not isinstance(op, Scan) or op.stops or op.options.truncate_gradient >= 0 or not op.n_seqs:
         return False
@@ -101,7 +103,7 @@ def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
 # -- the step ------------------------------------------------------------------------------------
 
 
-def _handed_to(op: Any, uses: Counter[Any]) -> dict[int, int]:
+def _handed_to(op: Scan, uses: Counter[Any]) -> dict[int, int]:
     """The state that takes over each state as a term, where nothing else reads it."""
     place = {v: k for k, v in enumerate(op.args.states)}
     after: dict[int, int] = {}
@@ -125,7 +127,7 @@ def _chain(k: int, after: dict[int, int], taken: set[int]) -> list[int]:
     return chain
 
 
-def _row_added(op: Any, k: int, uses: Counter[Any]) -> int | None:
+def _row_added(op: Scan, k: int, uses: Counter[Any]) -> int | None:
     """Which row state ``k`` adds last, if it is read nowhere else and the sum is not either."""
     state = op.args.states[k]
     if not isinstance(state.type, DenseTensorType) or state.type.dtype == "bool":
@@ -141,7 +143,7 @@ def _row_added(op: Any, k: int, uses: Counter[Any]) -> int | None:
     return next(places, None)
 
 
-def _terms(v: Any) -> tuple[list[Any], list[Any]]:
+def _terms(v: Variable) -> tuple[list[Any], list[Any]]:
     """The terms of the sum ``v``, and the sums that it is made of."""
     terms: list[Any] = []
     sums, stack = [], [v]
@@ -186,7 +188,7 @@ class _Moved(NamedTuple):
     states: list[_State]
 
 
-def _moved(pieces: Pieces, node: Apply, x: Any, inits: list[Any]) -> _Moved | None:
+def _moved(pieces: Pieces, node: Apply, x: Variable, inits: list[TensorVariable]) -> _Moved | None:
     """A replacement for the rows ``x``, added to the first state of a chain that begins as ``inits``.
 
     The rows of the inits and of ``x`` are numbered in one sequence. State ``k`` of the chain, from 1, holds
@@ -228,13 +230,13 @@ def _moved(pieces: Pieces, node: Apply, x: Any, inits: list[Any]) -> _Moved | No
     return _Moved(added(0), states)
 
 
-def _all_terms(pieces: Pieces, x: Any, firsts: list[Piece], reverse: bool) -> list[Rows]:
+def _all_terms(pieces: Pieces, x: Variable, firsts: list[Piece], reverse: bool) -> list[Rows]:
     """The rows ``x`` and the initial rows ``firsts``, of the last step first, in one order, as a sum."""
     rows = joined((*pieces.rows(x), *firsts) if reverse else (*firsts[::-1], *pieces.rows(x)))
     return _terms_of_buffer(pieces, x, rows) or terms(pieces, rows, x)
 
 
-def _terms_of_buffer(pieces: Pieces, x: Any, rows: Rows) -> list[Rows] | None:
+def _terms_of_buffer(pieces: Pieces, x: Variable, rows: Rows) -> list[Rows] | None:
     """The terms of the buffer that ``rows`` begin in, if it has all of them.
 
     Those at its end may have been traced to where the buffer got them from.
@@ -264,7 +266,7 @@ def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | No
     return [p for rows in parts for p in rows or () if not is_zero(p)]
 
 
-def _sum(terms: list[Any]) -> Any:
+def _sum(terms: list[Variable]) -> Any:
     """The sum, None where there is nothing to add."""
     if len(terms) < 2:
         return terms[0] if terms else None

@@ -16,7 +16,7 @@ In the literature: sparse conditional constant propagation, for the constant 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytensor.scalar as ps
@@ -71,7 +71,7 @@ def _divide(graph: FunctionGraph, condition: Variable) -> None:
         return
     zeros = {side: Zeros(known[side].__contains__) for side in (True, False)}
 
-    def is_zero(v: Any, side: bool) -> bool:
+    def is_zero(v: Variable, side: bool) -> bool:
         return v not in known[side] and zeros[side](v) and not always(v)
 
     for v in _leaving(graph, is_zero):
@@ -86,7 +86,7 @@ def _divide(graph: FunctionGraph, condition: Variable) -> None:
         graph.replace_all([(v, new)], import_missing=True, reason="conditional_gradients")
 
 
-def _leaving(graph: FunctionGraph, is_zero: Any) -> list[Any]:
+def _leaving(graph: FunctionGraph, is_zero: Callable[[Variable, bool], bool]) -> list[Any]:
     """Sums with terms that are zero in one branch, and what else is zero there, where that ends."""
     leaving: dict[Variable, None] = {}
     for node in graph.toposort():
@@ -101,18 +101,18 @@ def _leaving(graph: FunctionGraph, is_zero: Any) -> list[Any]:
     return list(leaving)
 
 
-def _has_terms(node: Apply, is_zero: Any) -> bool:
+def _has_terms(node: Apply, is_zero: Callable[[Variable, bool], bool]) -> bool:
     both = [(x, side) for x in node.inputs for side in (True, False)]
     return is_elementwise(node, ps.Add) and any(is_zero(x, side) for x, side in both)
 
 
-def _goes_on(reader: Any, side: bool, is_zero: Any) -> bool:
+def _goes_on(reader: Apply, side: bool, is_zero: Callable[[Variable, bool], bool]) -> bool:
     """Whether what a node makes of zeros is zero, too, or its terms are looked at."""
     outs: Sequence[Any] = getattr(reader, "outputs", ())  # none where the graph returns it
     return bool(outs) and (_has_terms(reader, is_zero) or any(is_zero(y, side) for y in outs))
 
 
-def _terms(v: Any, is_zero: Any) -> tuple[Any, Any] | None:
+def _terms(v: Variable, is_zero: Callable[[Variable, bool], bool]) -> tuple[Any, Any] | None:
     """The sum ``v`` where the condition is true, and where it is false: fewer terms each."""
     if not is_elementwise(v.owner, ps.Add) or any(is_zero(v, side) for side in (True, False)):
         return None
@@ -126,14 +126,16 @@ def _terms(v: Any, is_zero: Any) -> tuple[Any, Any] | None:
     return sums[0], sums[1]
 
 
-def _span(terms: Sequence[Any], v: Any) -> bool:
+def _span(terms: Sequence[Variable], v: Variable) -> bool:
     """Whether their sum has the shape of ``v``."""
     return all(
         any(x.type.shape[axis] != 1 for x in terms) or n == 1 for axis, n in enumerate(v.type.shape)
     )
 
 
-def _alone(graph: FunctionGraph, v: Any, is_zero: Any) -> tuple[Any, Any] | None:
+def _alone(
+    graph: FunctionGraph, v: Variable, is_zero: Callable[[Variable, bool], bool]
+) -> tuple[Any, Any] | None:
     """``v`` and zeros, or zeros and ``v``; None where its shape cannot be told without it."""
     dims = unconditional_dims_of(graph)
     lengths = [_of_inputs(dims, v, axis) for axis in range(v.type.ndim)]
@@ -143,7 +145,7 @@ def _alone(graph: FunctionGraph, v: Any, is_zero: Any) -> tuple[Any, Any] | None
     return (zero, v) if is_zero(v, True) else (v, zero)
 
 
-def _of_inputs(dims: Dims, v: Any, axis: int) -> Any:
+def _of_inputs(dims: Dims, v: Variable, axis: int) -> Any:
     """The length of ``v`` as it follows from inputs of the graph alone, or None."""
     stack: list[Any] = [v]
     seen: set[Any] = set()
@@ -161,7 +163,7 @@ def _of_inputs(dims: Dims, v: Any, axis: int) -> Any:
     return None
 
 
-def _in_branch(x: Any, values: dict[Variable, Variable], cotangents: set[Variable]) -> Any:
+def _in_branch(x: Variable, values: dict[Variable, Variable], cotangents: set[Variable]) -> Any:
     """``x`` where the conditionals have these ``values``; those that are no cotangents if that is cheap."""
     before = set(toposort([x]))
     (x,) = replaced([x], {v: values[v] for v in cotangents})

@@ -19,12 +19,11 @@ PyTensor's native conversions of linear algebra and convolutions want operands o
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
@@ -77,14 +76,14 @@ _OF_MATRICES = tuple(
 )
 
 
-def _computes_in_floats(op: Any) -> bool:
+def _computes_in_floats(op: Op) -> bool:
     """Whether all operands of ``op`` are numbers that it computes with, and none is a pivot."""
     is_of_matrices = type(op).__module__.startswith(_OF_MATRICES)
     takes_pivots = isinstance(op, PivotToPermutations) or "Tridiagonal" in type(op).__name__
     return isinstance(op, Convolve1d) or (is_of_matrices and not takes_pivots)
 
 
-def _cast_operands(graph: FunctionGraph, node: Any) -> None:
+def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
     declared = [v.type.dtype for v in node.outputs if v.type.dtype not in discrete_dtypes]
     batch = node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0
     if not declared:
@@ -105,7 +104,7 @@ def _cast_operands(graph: FunctionGraph, node: Any) -> None:
             graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=False)
 
 
-def _widen_order(graph: FunctionGraph, node: Any) -> None:
+def _widen_order(graph: FunctionGraph, node: Apply) -> None:
     """In float32 the zeta of a large order is 0, though the value of the polygamma is not."""
     n, x = node.inputs
     if not isinstance(n, Constant) and n.type.dtype not in ("int64", "uint64"):
@@ -113,7 +112,7 @@ def _widen_order(graph: FunctionGraph, node: Any) -> None:
         graph.replace(node.outputs[0], result, import_missing=False)
 
 
-def _is_converted(node: Any, k: int, declared: str) -> bool:
+def _is_converted(node: Apply, k: int, declared: str) -> bool:
     v = node.inputs[k]
     if isinstance(v, Constant) or v.type.dtype == declared or v.type.dtype not in discrete_dtypes:
         return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.ir import Call
 from loopax.ir.replace import outputs_at
@@ -36,5 +37,5 @@ def inline_calls(graph: FunctionGraph) -> None:
     map_bodies(graph, inline_calls, has_bodies)
 
 
-def _is_inlined(op: Any) -> bool:
+def _is_inlined(op: Op) -> bool:
     return type(op) is Call and op.rule is None

@@ -85,7 +85,7 @@ def _without_selection(node: Apply) -> Variable | None:
     if read is None or not isinstance(read.op, AdvancedSubtensor):
         return None
     # The gradients of several reads are added up in one array: it need not be the one that is read.
-    if read.inputs[1:] != index or read.op.idx_list != op.idx_list:  # type: ignore[attr-defined]
+    if read.inputs[1:] != index or read.op.idx_list != op.idx_list:
         return None
     axis = _axis_of_mask(list(indices_from_subtensor(index, op.idx_list)))
     if (
@@ -94,7 +94,7 @@ def _without_selection(node: Apply) -> Variable | None:
         or x.type.ndim != read.inputs[0].type.ndim
     ):
         return None
-    return op(x, value.astype(y.type.dtype), *index)  # type: ignore[operator,no-any-return]
+    return op(x, value.astype(y.type.dtype), *index)
 
 
 def _axis_of_mask(entries: list[Any]) -> int | None:

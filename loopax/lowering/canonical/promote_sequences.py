@@ -21,16 +21,17 @@ In the literature: access normalization.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts import Errors
 from loopax.ir import Scan
@@ -63,7 +64,7 @@ def _may(op: Scan) -> bool:
     return next(_reads(nodes, {*op.args.consts}), None) is not None or any(map(_may, inner))
 
 
-def _reads(nodes: Any, consts: set[Any]) -> Iterator[Apply]:
+def _reads(nodes: Sequence[Apply], consts: set[Variable]) -> Iterator[Apply]:
     """The ``c[k]``, ``k`` an integer and ``c`` one of ``consts``, further indices or not."""
     for node in nodes:
         read = read_of(node)
@@ -81,7 +82,7 @@ class _Line(NamedTuple):
 class _Promotion:
     """One loop, taken apart."""
 
-    def __init__(self, node: Any, dims: Dims) -> None:
+    def __init__(self, node: Apply, dims: Dims) -> None:
         self.op, self.dims = node.op, dims
         self.loop = OpenLoop.of(node)
         self.inside = Dims()
@@ -132,10 +133,12 @@ class _Promotion:
             return True
         return any(self._is_long(row.outer) for row in self.loop.rows)
 
-    def _is_long(self, x: Any) -> bool:
+    def _is_long(self, x: Variable) -> bool:
         return self.dims.length(x) == self.n
 
-    def _with_rows(self, node: Any, around: Any, operands: Any) -> dict[Any, Any]:
+    def _with_rows(
+        self, node: Apply, around: Callable[[Input], Any], operands: Callable[[Input], Any]
+    ) -> dict[Any, Any]:
         """The outputs of a loop in the step -> those of one that is given the rows that it reads.
 
         ``around`` says which variable of the step a variable outside of ``node`` is, ``operands`` which
@@ -169,7 +172,7 @@ class _Promotion:
         inner.consts = [c for c in inner.consts if c.inner in left]
         return inner.close()
 
-    def _around(self, expr: DimExpr, consts: dict[Any, Any]) -> DimExpr | None:
+    def _around(self, expr: DimExpr, consts: dict[Variable, Variable | None]) -> DimExpr | None:
         """``expr``, of the constants of a loop in the step, as one of the step."""
         outside = DimExpr(offset=expr.offset)
         for variable, k in expr.terms:
@@ -182,7 +185,7 @@ class _Promotion:
             outside = outside + (self.inside.value(outer) if length is None else length) * k
         return outside
 
-    def _row(self, c: Any, line: _Line | None, may_check: bool = True) -> Input | None:
+    def _row(self, c: Variable, line: _Line | None, may_check: bool = True) -> Input | None:
         """The row of a sequence that is ``c`` along ``line``, None if ``c`` stays a constant for it."""
         if line is None:
             return None
@@ -208,7 +211,7 @@ class _Promotion:
                 return None
         return None if line is None else _Line(line.sign, line.start + start)
 
-    def _sequence(self, c: Any, line: _Line, may_check: bool) -> Any:
+    def _sequence(self, c: TensorVariable, line: _Line, may_check: bool) -> Any:
         """The rows of ``c`` along ``line``, None where one of them might not be there."""
         dims, length = self.dims, self.dims.length(c)
         lo = line.start if line.sign > 0 else line.start - self.n + 1
@@ -262,13 +265,13 @@ class _Promotion:
         )
 
 
-def _at(row: Any, read: Any, new: dict[Any, Any]) -> Any:
+def _at(row: TensorVariable, read: Apply, new: dict[Variable, Variable]) -> Any:
     """The part of its row that ``read`` takes; its other indices may be reads themselves."""
     others = access_of(read).rest
     return replaced([row[others]], new)[0] if others else row
 
 
-def _line(dims: Dims, x: Any) -> _Line | None:
+def _line(dims: Dims, x: Variable) -> _Line | None:
     """The rows of the sequence ``x`` as a line, None if they are none."""
     if getattr(x.type, "ndim", None) != 1 or x.type.dtype not in ("int64", "int32"):
         return None

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType, integer_dtypes
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
@@ -41,7 +42,7 @@ def recognise_counters(graph: FunctionGraph) -> None:
 
 
 def _counts(node: Apply) -> bool:
-    loop = OpenLoop.on(node, node.op.fgraph)  # type: ignore[attr-defined]
+    loop = OpenLoop.on(node, node.op.fgraph)
     return any(_increment(s) is not None for s in loop.states) or any(
         _affine(r) is not None for r in loop.rows
     )
@@ -105,11 +106,13 @@ def _affine(r: Input) -> tuple[Any, Any] | None:
     return (data[0], increment[0]) if is_line else None
 
 
-def _is_integer(v: Any) -> bool:
+def _is_integer(v: Variable) -> bool:
     return isinstance(v.type, DenseTensorType) and v.type.dtype in integer_dtypes
 
 
-def _at(first: Any, increment: Any, step: Any) -> Any:
+def _at(
+    first: Variable | np.integer, increment: np.integer | np.ndarray, step: TensorVariable
+) -> Any:
     """The value of a counter at a step, in the dtype of ``first``, wrapped around as a sum is."""
     first = pt.as_tensor(first)
     dtype = first.type.dtype
@@ -126,7 +129,7 @@ def _steps_before(loop: OpenLoop) -> Any:
     return _constant_inside(loop, loop.n_steps) - 1 - loop.i
 
 
-def _constant_inside(loop: OpenLoop, outer: Any) -> Any:
+def _constant_inside(loop: OpenLoop, outer: Variable) -> Any:
     """``outer`` as the step reads it."""
     if isinstance(outer, Constant):
         return outer

@@ -23,12 +23,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir import Scan
 from loopax.ir.ops.calling_convention import INDEX_TYPE
@@ -53,7 +55,7 @@ def _has_step(node: Apply) -> bool:
     return read is not None and not read.is_row and read.rows.step is not None
 
 
-def _can_turn(op: Any) -> bool:
+def _can_turn(op: Op) -> bool:
     return (
         isinstance(op, Scan)
         and not op.stops
@@ -101,7 +103,7 @@ def _turn_loops(graph: FunctionGraph) -> set[Any]:
     return traces
 
 
-def _split(node: Any) -> tuple[Any, Any]:
+def _split(node: Apply) -> tuple[Any, Any]:
     return node.op.split_inputs(node.inputs), node.op.split_outputs(node.outputs)
 
 
@@ -121,7 +123,7 @@ def _reads(
         asked |= dict.fromkeys((v, None) for v in others if _has_rows(v))
     asked |= dict.fromkeys((v, None) for v in graph.outputs if _has_rows(v))
 
-    def read(v: Any, by: Apply | None) -> _Read:
+    def read(v: TensorVariable, by: Apply | None) -> _Read:
         known = flips.known(v)
         sources = tuple((loop_of.get(x), flips.weight(x), flipped) for x, flipped in known.sources)
         return _Read(sources, known.cost, by)
@@ -129,11 +131,11 @@ def _reads(
     return [r for r in (read(v, by) for v, by in asked) if r.loops()]
 
 
-def _has_rows(v: Any) -> bool:
+def _has_rows(v: Variable) -> bool:
     return isinstance(v.type, DenseTensorType) and v.type.ndim > 0
 
 
-def _is_row(node: Any) -> bool:
+def _is_row(node: Apply) -> bool:
     """Whether it is ``x[k]``, with ``k`` a number and more indices maybe."""
     read = read_of(node)
     return read is not None and read.is_row
@@ -189,7 +191,7 @@ def _agreeing(loops: list[Apply], reads: list[_Read], turned: set[Apply]) -> lis
 # -- one loop ------------------------------------------------------------------------------------------
 
 
-def _turn(node: Any, flips: Flips) -> dict[Any, Any]:
+def _turn(node: Apply, flips: Flips) -> dict[Any, Any]:
     """The outputs of ``node`` -> what they are of the loop that runs the other way."""
     loop = OpenLoop.of(node)
     for row in loop.rows:
@@ -217,7 +219,7 @@ def _last(loop: OpenLoop) -> Any:
 # -- flips of flips ------------------------------------------------------------------------------------
 
 
-def _cancel(graph: FunctionGraph, traces: set[Any]) -> None:
+def _cancel(graph: FunctionGraph, traces: set[Variable]) -> None:
     flips = Flips(graph, traces)
     new: dict[Any, Any] = {}
     for node in graph.toposort():
@@ -239,10 +241,10 @@ def _cancel(graph: FunctionGraph, traces: set[Any]) -> None:
             replace_outputs(graph, {v: replacement}, "recognise_reverse")
 
 
-def _row(node: Any, y: Any) -> Any:
+def _row(node: Apply, y: TensorVariable) -> Any:
     read = access_of(node)
     return y[(mirrored_row(read.rows), *read.rest)]
 
 
-def _same(node: Any, y: Any) -> Any:
+def _same(node: Apply, y: Variable) -> Any:
     return node.op.make_node(y, *node.inputs[1:]).outputs[0]

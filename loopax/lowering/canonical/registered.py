@@ -51,7 +51,7 @@ def _entries(databases: Iterable[Any]) -> list[Any]:
     return [*sets, *map(len, sets)]
 
 
-def _with_inner(database: Any) -> list[Any]:
+def _with_inner(database: RewriteDatabase) -> list[Any]:
     entries = dict.fromkeys(entry for named in database.__db__.values() for entry in named)
     inner = [x for x in (*entries, getattr(database, "db", None)) if isinstance(x, RewriteDatabase)]
     return [database, *(one for each in inner for one in _with_inner(each))]

@@ -45,7 +45,7 @@ class _Degree:
     ]  # the axis for each one of the variable; None for an axis of length 1
 
 
-def cancels(graph: FunctionGraph, m: Any) -> bool:
+def cancels(graph: FunctionGraph, m: Variable) -> bool:
     """Whether ``graph`` reads ``m``, and no derivative by it is other than zero."""
     axes = tuple(None if one else k for k, one in enumerate(m.type.broadcastable))
     degrees: dict[Variable, _Degree] = {m: _Degree("add", 1.0, axes)}
@@ -241,7 +241,7 @@ def _reduced(node: Apply, degrees: Degrees) -> _Degree:
     op: Any = node.op
     (d,) = degrees
     assert d is not None
-    ndim = node.inputs[0].type.ndim  # type: ignore[attr-defined]
+    ndim = node.inputs[0].type.ndim
     along = range(ndim) if op.axis is None else op.axis
     extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
     if not extreme and not (isinstance(op.scalar_op, ps.Add) and d.kind == "mul"):
@@ -264,7 +264,7 @@ def _normalised(node: Apply, degrees: Degrees) -> _Degree | None:
     op: Any = node.op
     (d,) = degrees
     assert d is not None
-    ndim = node.inputs[0].type.ndim  # type: ignore[attr-defined]
+    ndim = node.inputs[0].type.ndim
     axis = range(ndim) if op.axis is None else np.atleast_1d(op.axis) % ndim
     if d.kind != "add" or any(a in axis for a in d.axes if a is not None):
         raise _Unknown
@@ -274,7 +274,7 @@ def _normalised(node: Apply, degrees: Degrees) -> _Degree | None:
 def _product(node: Apply, degrees: Degrees) -> _Degree:
     """A sum of products: of what is exponentiated only."""
     x, y = degrees
-    a, b = (v.type.ndim for v in node.inputs)  # type: ignore[attr-defined]
+    a, b = (v.type.ndim for v in node.inputs)
     for d, contracted in (x, a - 1), (y, max(b - 2, 0)):
         if d is not None and (d.kind != "mul" or contracted in d.axes):
             raise _Unknown

@@ -23,7 +23,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
 from pytensor.gradient import DisconnectedGrad
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
@@ -76,7 +76,7 @@ def log_add_exp(fgraph: FunctionGraph, node: Apply) -> Any:
     return [pt.log(pt.add(*(pt.exp(x - m) for x in xs))) + m]
 
 
-def _finite(m: Any) -> Any:
+def _finite(m: Variable) -> Any:
     """A number to subtract: 0 in the place of an infinity, of which the difference would be nan."""
     return pt.switch(pt.isinf(m), np.zeros((), m.type.dtype), m)
 
@@ -112,7 +112,7 @@ def register_shifted_exponents() -> None:
 _Terms = dict[Any, float]
 
 
-def has_own_maximum(x: Any, axis: Any) -> bool:
+def has_own_maximum(x: Variable, axis: Sequence[int]) -> bool:
     """Whether ``x`` is ``c * (y - max(y))`` with a positive number ``c``, the maximum along ``axis``."""
     terms = _terms(x)
     for term, factor in terms.items():
@@ -127,7 +127,7 @@ def has_own_maximum(x: Any, axis: Any) -> bool:
     return False
 
 
-def _have_own_maximum(xs: Sequence[Any]) -> bool:
+def _have_own_maximum(xs: Sequence[Variable]) -> bool:
     """Whether each of ``xs`` is ``c * (y - m)`` with ``m`` the maximum of all ``y``."""
     each = [_terms(x) for x in xs]
     for term, factor in each[0].items():
@@ -161,7 +161,7 @@ def _leaves(node: Apply) -> Iterator[Any]:
             yield v
 
 
-def _maximum_of(v: Any) -> tuple[Apply, int] | None:
+def _maximum_of(v: Variable) -> tuple[Apply, int] | None:
     """The node of a maximum, with 1, or of a minimum, with -1; guarded where it is infinite or not."""
     while (node := v.owner) is not None:
         op = getattr(node.op, "scalar_op", None)  # that of a reduction too
@@ -178,13 +178,13 @@ def _maximum_of(v: Any) -> tuple[Apply, int] | None:
     return None
 
 
-def _axes(axis: Any, x: Any) -> tuple[int, ...]:
+def _axes(axis: Sequence[int] | None, x: Variable) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.type.ndim))
     return tuple(sorted(int(a) % x.type.ndim for a in np.atleast_1d(axis)))
 
 
-def _terms(x: Any) -> _Terms:
+def _terms(x: Variable) -> _Terms:
     """``x`` as a sum: each term with its factor."""
     terms: _Terms = {}
     for v, factor in _flat(x, 1.0, _DEPTH):
@@ -192,7 +192,7 @@ def _terms(x: Any) -> _Terms:
     return terms
 
 
-def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
+def _flat(v: Variable, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
     node = v.owner
     op = scalar_op_of(node.op) if node is not None and depth else None
     if isinstance(op, ps.Add | ps.Sub):
@@ -213,7 +213,7 @@ def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
     yield v, factor
 
 
-def number_in(v: Any) -> float | None:
+def number_in(v: Variable) -> float | None:
     """The one value of a constant; None of anything else."""
     v = unshuffled(v)
     if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):

@@ -19,6 +19,7 @@ What is in no row any more is no longer computed, and does not raise: as in `rem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from loopax.ir.sizes import DimExpr, Window, asked_length, read_of
 from loopax.ir.sizes.analysis import is_integer
 from loopax.lowering.access.index_facts import IndexFacts
 from loopax.lowering.access.pieces import Pieces, drops_leading_axis
-from loopax.lowering.access.row_pieces import ONE, Fill, is_zero
+from loopax.lowering.access.row_pieces import ONE, Fill, Piece, is_zero
 from loopax.lowering.analysis.checked_steps import is_checked
 from loopax.lowering.bodies import map_bodies, with_nodes
 
@@ -97,7 +98,7 @@ class _Sweep:
                         self._replace(v, new)
         self.facts.keep_errors()
 
-    def _replace(self, old: Any, new: Any) -> None:
+    def _replace(self, old: Variable, new: Variable) -> None:
         if new.type.dtype != old.type.dtype or new is old:
             return
         if isinstance(old.type, DenseTensorType) and not self._may_stand_for(old, new):
@@ -109,7 +110,7 @@ class _Sweep:
         self.changed = True
         self.stale |= self.dims.is_unknown(old)
 
-    def _may_stand_for(self, old: Any, new: Any) -> bool:
+    def _may_stand_for(self, old: Variable, new: Variable) -> bool:
         if not old.type.is_super(new.type):
             return False
         before, after = old.type.shape, new.type.shape
@@ -118,7 +119,7 @@ class _Sweep:
         readers = [client.op for client, _ in self.graph.clients[old]]
         return all(isinstance(op, _BROADCASTING_IS_NO_MATTER) for op in readers)
 
-    def _simpler(self, v: Any, node: Apply) -> Any:
+    def _simpler(self, v: Variable, node: Apply) -> Any:
         """A simpler form of ``v``, None to leave it."""
         op: Any = node.op
         if op.destroy_map or isinstance(op, CheckAndRaise):
@@ -143,7 +144,7 @@ class _Sweep:
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _rows(self, v: Any, node: Apply) -> Any:
+    def _rows(self, v: Variable, node: Apply) -> Any:
         if not v.type.ndim or not isinstance(node.op, _STRUCTURE):
             return None
         if is_elementwise(node) and not self._rows_are_read(v):
@@ -162,14 +163,14 @@ class _Sweep:
             return self.pieces.spelled(rows, v, lambda new: _is_shorter(new, node))
         return first
 
-    def _rows_are_read(self, v: Any) -> bool:
+    def _rows_are_read(self, v: Variable) -> bool:
         """Whether a reader asks for rows. `stabilize` finds a softmax by its ``second``, not by a fill."""
         return any(
             isinstance(reader.op, Scan | Subtensor | IncSubtensor | Join | Split)
             for reader, _ in self.graph.clients[v]
         )
 
-    def _row(self, v: Any, node: Apply, piece: Any) -> Any:
+    def _row(self, v: Variable, node: Apply, piece: Piece | None) -> Any:
         """A simpler form of ``v``, which reads one row of a tensor: ``piece``."""
         if piece is None:
             return None
@@ -182,7 +183,7 @@ class _Sweep:
                 return None
         return self.pieces.row(piece, source)
 
-    def _sum(self, v: Any, node: Apply) -> Any:
+    def _sum(self, v: Variable, node: Apply) -> Any:
         op: Any = node.op
         x = node.inputs[0]
         if not x.type.ndim or not (op.axis == (0,) or (op.axis is None and x.type.ndim == 1)):
@@ -197,7 +198,7 @@ class _Sweep:
             return None
         return op(self.pieces.build(tuple(left), x))
 
-    def _product(self, v: Any, node: Apply) -> Any:
+    def _product(self, v: Variable, node: Apply) -> Any:
         """A product with a fill of one number: with the number, and without a factor of 1."""
         values = [self._factor(x) for x in node.inputs]
         others = [x for x, value in zip(node.inputs, values, strict=True) if value is None]
@@ -211,14 +212,14 @@ class _Sweep:
         new: Any = node.op(*map(pt.as_tensor, kept)) if len(kept) > 1 else kept[0]
         return new if new.type.dtype == v.type.dtype else None
 
-    def _factor(self, x: Any) -> Any:
+    def _factor(self, x: Variable) -> Any:
         """The number that ``x``, which has more than one element, is a fill of."""
         if all(n == 1 for n in x.type.shape):
             return None
         value = self.pieces.uniform(x)
         return value.data if isinstance(value, Constant) else None
 
-    def _span(self, some: list[Any], spans: Any) -> bool:
+    def _span(self, some: list[Variable], spans: Sequence[Variable]) -> bool:
         """Whether ``some`` of the factors ``spans`` have the shape of the product, and none other."""
         for axis in range(spans[0].type.ndim):
             long = [x for x in spans if x.type.shape[axis] != 1]
@@ -229,7 +230,7 @@ class _Sweep:
 
     # -- numbers ---------------------------------------------------------------------------------
 
-    def _number(self, v: Any, node: Apply) -> Any:
+    def _number(self, v: Variable, node: Apply) -> Any:
         """A length, or arithmetic of lengths."""
         if self.pieces.is_guarded(v):
             return None
@@ -250,7 +251,7 @@ class _Sweep:
             simpler = expr != DimExpr.variable(asked) and self._fits(asked.of)
         return self.pieces.number(expr) if simpler else self.dims.first(expr, v)
 
-    def _fits(self, x: Any) -> bool:
+    def _fits(self, x: Variable) -> bool:
         """Whether ``x`` cannot raise for what it takes of its inputs' lengths."""
         node = x.owner
         if node is None or not isinstance(x.type, DenseTensorType) or not x.type.ndim:
@@ -279,12 +280,12 @@ _STRUCTURE = (
 )
 
 
-def _is_shorter(new: Any, node: Apply) -> bool:
+def _is_shorter(new: Variable, node: Apply) -> bool:
     """Whether ``new`` says in fewer words what ``node``, which reads a tensor, says."""
     return _words(new.owner) < _words(node)
 
 
-def _words(node: Any) -> int:
+def _words(node: Apply) -> int:
     read = read_of(node)
     count = 0
     for entry in () if read is None else read.index:

@@ -79,7 +79,11 @@ def _opened(node: Apply) -> tuple[list[Variable], list[Variable]]:
 
 
 def _unequal(
-    node: Apply, then: Sequence[Any], otherwise: Sequence[Any], dims: Dims, in_doubt: bool = False
+    node: Apply,
+    then: Sequence[Variable],
+    otherwise: Sequence[Variable],
+    dims: Dims,
+    in_doubt: bool = False,
 ) -> list[Variable]:
     """The outputs of ``node`` whose shapes differ between its branches, or may, where nothing is known."""
     return [
@@ -127,7 +131,7 @@ def _sink(graph: FunctionGraph, condition: Variable, reader: Apply) -> Apply:
     return new
 
 
-def _where(values: dict[Variable, Variable], v: Any) -> Variable:
+def _where(values: dict[Variable, Variable], v: Variable) -> Variable:
     """``v`` in a branch in which the conditionals have these ``values``; so is all behind an integer."""
     if v in values or str(getattr(v.type, "dtype", "")).startswith(("int", "uint")):
         (v,) = replaced([v], values)

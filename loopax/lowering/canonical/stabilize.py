@@ -158,7 +158,7 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
     """
     report = rewriter.failure_callback  # type: ignore[attr-defined]  # not all of them have one
 
-    def report_and_go_on(error: Exception, *where: Any) -> None:
+    def report_and_go_on(error: Exception, *where: object) -> None:
         try:
             report(error, *where)
         except AssertionError:
@@ -170,7 +170,7 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
     return changed
 
 
-def _trackers(part: Any, seen: set[int]) -> Iterator[Any]:
+def _trackers(part: object, seen: set[int]) -> Iterator[Any]:
     """The parts of ``part``, a rewriter or a list of them, that remember each op that they have met.
 
     Of a program that is dropped, its loops would stay, with all that is in their steps.

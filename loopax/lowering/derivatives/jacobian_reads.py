@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import ExtractDiag
 from pytensor.tensor.elemwise import DimShuffle
@@ -50,7 +50,7 @@ def read_jacobians(graph: FunctionGraph) -> None:
             graph.replace_all([(old, new)], import_missing=True, reason="read_jacobians")
 
 
-def _block(v: Any) -> tuple[Apply, int, int] | None:
+def _block(v: Variable) -> tuple[Apply, int, int] | None:
     """The node of which ``v`` is a block, of a vector by a vector, and which."""
     node = v.owner
     if node is None or not isinstance(node.op, Jacobian):
@@ -62,7 +62,7 @@ def _block(v: Any) -> tuple[Apply, int, int] | None:
     return (node, i, j) if y.type.ndim == x.type.ndim == 1 else None
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Variable, b: Variable) -> Any:
     for matrix, other, axis in ((a, b, 1), (b, a, 0)):
         vector = _squeezed(other, axis)
         of, is_turned = _turned(matrix)
@@ -75,7 +75,7 @@ def _product(a: Any, b: Any) -> Any:
     return None
 
 
-def _squeezed(v: Any, axis: int) -> Any:
+def _squeezed(v: Variable, axis: int) -> Any:
     """The vector of which ``v`` is a column (axis 1) or a row (axis 0)."""
     node = v.owner
     order = (0, "x") if axis == 1 else ("x", 0)
@@ -84,7 +84,7 @@ def _squeezed(v: Any, axis: int) -> Any:
     return node.inputs[0]
 
 
-def _turned(v: Any) -> tuple[Any, bool]:
+def _turned(v: Variable) -> tuple[Any, bool]:
     """The variable that ``v`` is the transpose of, if it is one."""
     op = None if v.owner is None else core_of(v.owner.op)
     if isinstance(op, DimShuffle) and op.new_order == (1, 0):
@@ -92,11 +92,11 @@ def _turned(v: Any) -> tuple[Any, bool]:
     return v, False
 
 
-def _pushed(node: Apply, i: int, j: int, tangent: Any) -> Any:
+def _pushed(node: Apply, i: int, j: int, tangent: Variable) -> Any:
     return Pushforward(*_part(node, i, j)).make_node(*node.inputs, tangent).outputs[1]
 
 
-def _pulled(node: Apply, i: int, j: int, cotangent: Any) -> Any:
+def _pulled(node: Apply, i: int, j: int, cotangent: Variable) -> Any:
     return Pullback(*_part(node, i, j)).make_node(*node.inputs, cotangent).outputs[1]
 
 
@@ -108,12 +108,12 @@ def _part(node: Apply, i: int, j: int) -> tuple[Any, Any, str]:
     return one, [op.wrt[j]], op.name
 
 
-def _diagonal(v: Any) -> Any:
+def _diagonal(v: Variable) -> Any:
     block = _block(v)
     if block is None:
         return None
     node, i, j = block
-    x = node.inputs[node.op.wrt[j]]  # type: ignore[attr-defined]
+    x = node.inputs[node.op.wrt[j]]
     colour = _colours(node, i, j)
     if colour is not None and colour.max(initial=-1) + 1 < len(colour):
         seeds = np.zeros((colour.max(initial=-1) + 1, len(colour)), dtype=x.type.dtype)
@@ -124,7 +124,7 @@ def _diagonal(v: Any) -> Any:
     inner = [v.type() for v in node.inputs]
     at = node.op.make_node(*inner)
     k = pt.lscalar("k")
-    tangent = pt.zeros_like(inner[node.op.wrt[j]])[k].set(1)  # type: ignore[attr-defined]
+    tangent = pt.zeros_like(inner[node.op.wrt[j]])[k].set(1)
     body = BodyArgs(k, [], [], inner)
     loop = Scan.from_body(body, BodyOuts([], [_pushed(at, i, j, tangent)[k]]))
     return loop.bind(ScanArgs(x.shape[0], [], [], list(node.inputs)))[0]

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 
@@ -57,7 +57,7 @@ def _share(graph: FunctionGraph) -> None:
             groups[type(node.op), node.op.fgraph, tuple(node.inputs)].append(node)
     for nodes in groups.values():
         op: Any = nodes[0].op
-        wrt = sorted({k for node in nodes for k in node.op.wrt})  # type: ignore[attr-defined]
+        wrt = sorted({k for node in nodes for k in node.op.wrt})
         if len(nodes) == 1:
             continue
         new = op.with_wrt(wrt).make_node(*nodes[0].inputs).outputs
@@ -68,7 +68,7 @@ def _share(graph: FunctionGraph) -> None:
             _replace(graph, list(zip(node.outputs, results, strict=True)), "shared")
 
 
-def _is_read(graph: FunctionGraph, v: Any) -> bool:
+def _is_read(graph: FunctionGraph, v: Variable) -> bool:
     return bool(graph.clients.get(v))
 
 
@@ -172,6 +172,6 @@ def _drop_terms(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
     _replace(graph, list(zip(node.outputs[1:], terms, strict=True)), "terms")
 
 
-def _depends(body: FunctionGraph, op: Derivative, v: Any) -> bool:
+def _depends(body: FunctionGraph, op: Derivative, v: Variable) -> bool:
     pattern = connections(body.inputs, [v])
     return any(pattern[k][0] for k in op.wrt)

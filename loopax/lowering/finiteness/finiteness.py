@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pytensor.configdefaults import config
+from pytensor.graph.fg import FunctionGraph
 
 from loopax.base.errors import NonFiniteError
 from loopax.base.lock import TRACING
@@ -30,7 +31,12 @@ class Finiteness:
     name: str
 
     @classmethod
-    def of(cls, program: Program, passes: Any, function: Callable[[Program], Any]) -> Finiteness:
+    def of(
+        cls,
+        program: Program,
+        passes: Iterable[Callable[[FunctionGraph], None]],
+        function: Callable[[Program], Any],
+    ) -> Finiteness:
         """The finiteness check of ``program``; ``function`` is the class of a backend, with its options."""
         with TRACING, config.change_flags(traceback__limit=0):
             new, locations = locating_program(program)
@@ -41,6 +47,6 @@ class Finiteness:
         """The error where ``call`` gives the report of `function`."""
         return self.error_of(np.asarray(call(self.function)))
 
-    def error_of(self, report: Any) -> NonFiniteError:
+    def error_of(self, report: np.ndarray) -> NonFiniteError:
         """The error for a report, or for those of a batch: for its first row that has one."""
         return error_of_reports(report, self.locations.n_axes, self.locations.places, self.name)

@@ -140,10 +140,10 @@ def _seen_in(node: Apply, body: FunctionGraph, seen: set[Variable]) -> list[Vari
     return [v for v, out in zip(body.outputs, node.outputs, strict=True) if out in seen]
 
 
-def _either(flags: Sequence[Any]) -> Any:
+def _either(flags: Sequence[Variable]) -> Any:
     return reduce(pt.or_, flags) if flags else _NO
 
 
-def _is_trace(v: Any) -> bool:
+def _is_trace(v: Variable) -> bool:
     op: Any = v.owner and v.owner.op
     return isinstance(op, Scan) and v.owner.outputs.index(v) >= op.n_states

@@ -16,6 +16,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.calling_convention import INDEX_TYPE
@@ -33,7 +34,7 @@ class Locations(NamedTuple):
     places: tuple[Place, ...]
     n_axes: int
 
-    def finding(self, report: Any) -> Finding | None:
+    def finding(self, report: np.ndarray) -> Finding | None:
         return findings(report, self.n_axes)
 
 
@@ -64,7 +65,7 @@ class _Symbols:
     steps: list[Any] = field(default_factory=list)
 
     def padded(self, n_axes: int, depth: int) -> list[Any]:
-        def full(numbers: list[Any], length: int) -> list[Any]:
+        def full(numbers: list[Variable], length: int) -> list[Any]:
             return [*numbers, *[_ZERO] * (length - len(numbers))]
 
         return [self.code, self.kind, *full(self.entry, n_axes), *full(self.steps, depth)]
@@ -187,7 +188,7 @@ def _finding(x: Any, code: int) -> _Symbols:
     return _Symbols(code, _kind_of(flat[at]), [k.astype("int64") for k in entry])
 
 
-def _kind_of(x: Any) -> Any:
+def _kind_of(x: TensorVariable) -> Any:
     """The number of one of `KINDS`."""
     return pt.switch(pt.isnan(x), np.int64(0), pt.switch(x > 0, np.int64(1), np.int64(2)))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.lazy import has_derivatives
 from loopax.lowering.canonical.if_else_to_cond import has_if_else, if_else_to_cond
@@ -49,7 +50,7 @@ def values_of(loop: OpenLoop, read: Sequence[bool]) -> dict[Variable, tuple[str,
     return {v: kind for v, kind in names.items() if may_be_infinite(v)}
 
 
-def is_infinite(x: Any) -> Any:
+def is_infinite(x: TensorVariable) -> Any:
     """Which entries of ``x`` are nan or infinite."""
     return pt.invert(pt.lt(abs(x), np.asarray(np.inf, "float32")))
 

@@ -12,7 +12,7 @@ along an axis that may have no entries. And what a rewrite may cancel does not: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def passed_on(node: Apply) -> list[Variable]:
     return [v for v in kept if may_be_infinite(v) and may_be_infinite(node.outputs[0])]
 
 
-def _is_stretched(v: Any, out: Any) -> bool:
+def _is_stretched(v: Variable, out: Variable) -> bool:
     return bool(v.type.broadcastable != out.type.broadcastable)
 
 
@@ -85,7 +85,7 @@ def closure(wanted: Iterable[Variable], nodes: Sequence[Apply]) -> set[Variable]
     return reached
 
 
-def _by_function(function: Any, node: Apply) -> Sequence[Variable]:
+def _by_function(function: Callable[..., Any], node: Apply) -> Sequence[Variable]:
     inputs = node.inputs
     if isinstance(function, ps.Add | ps.Sub):
         return [] if _may_cancel(inputs, _SUM) else inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def error_of(
 
 
 def error_of_reports(
-    reports: Any, n_axes: int, places: Sequence[Place], name: str
+    reports: np.ndarray, n_axes: int, places: Sequence[Place], name: str
 ) -> NonFiniteError:
     """The error of a report, or of the reports of a batch: of its first row that has a finding."""
     report = np.asarray(reports)
@@ -72,7 +72,7 @@ def error_of_reports(
     return error_of(findings(report, n_axes), places, name, row)
 
 
-def findings(report: Any, n_axes: int) -> Finding | None:
+def findings(report: np.ndarray, n_axes: int) -> Finding | None:
     """The finding in a vector of numbers: code, kind, ``n_axes`` entries, and the steps."""
     code, kind, *fields = (int(x) for x in report)
     return Finding(code, kind, tuple(fields[:n_axes]), tuple(fields[n_axes:])) if code else None

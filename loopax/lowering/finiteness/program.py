@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pytensor.graph.basic import clone
+from pytensor.graph.basic import Variable, clone
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.program import Program
@@ -30,7 +30,7 @@ def locating_program(program: Program) -> tuple[Program, Locations]:
     return new, locations
 
 
-def output_names(program: Program, outputs: list[Any]) -> list[str]:
+def output_names(program: Program, outputs: list[Variable]) -> list[str]:
     """Names for the outputs: their own, or where they are; and for the updates."""
     n = program.n_returned
     marks = [_Mark() for _ in range(n)]
@@ -49,7 +49,7 @@ class _Mark:
     """A leaf that is told from others."""
 
 
-def _paths(tree: Any, path: str) -> Iterator[tuple[Any, str]]:
+def _paths(tree: object, path: str) -> Iterator[tuple[Any, str]]:
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from _paths(value, f"{path}[{key!r}]")

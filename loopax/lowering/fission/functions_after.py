@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims
@@ -80,24 +81,24 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
     return new
 
 
-def _output(port: State | Y, trace: Any) -> dict[Any, Any]:
+def _output(port: State | Y, trace: TensorVariable) -> dict[Any, Any]:
     if isinstance(port, Y):
         return {port.trace: trace}
     return {port.final: port.init + trace.sum(axis=0).astype(port.inner.type.dtype)}
 
 
-def _read(nodes: Iterable[Apply], known: set[Any]) -> list[Any]:
+def _read(nodes: Iterable[Apply], known: set[Variable]) -> list[Any]:
     """The variables that ``nodes`` read and neither compute nor have ``known``."""
     computed = {v for node in nodes for v in node.outputs}
     read = dict.fromkeys(v for node in nodes for v in node.inputs)
     return [v for v in read if v not in computed | known and not isinstance(v, Constant)]
 
 
-def _has_function(row: Any, own: Sequence[Apply]) -> bool:
+def _has_function(row: Variable, own: Sequence[Apply]) -> bool:
     return any(is_function(node) for node in toposort([row]) if node in own)
 
 
-def _pays(own: Sequence[Apply], cut: Sequence[Any], loop: OpenLoop) -> bool:
+def _pays(own: Sequence[Apply], cut: Sequence[Variable], loop: OpenLoop) -> bool:
     """Whether the functions that leave are as many numbers as what the loop has to emit for them."""
     if not all(isinstance(v.type, DenseTensorType) for v in cut):
         return False

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import walk
 
@@ -60,12 +60,12 @@ def _if_worth_it(
     return take_out(node, dims, known)
 
 
-def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
+def _functions(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
     """The functions of rows alone that come last before the rest of the body."""
     others = [node for node in body.nodes if node not in body.row_wise]
     read = [*outputs, *(v for node in others for v in node.inputs)]
 
-    def dear_inputs(v: Any) -> list[Any]:
+    def dear_inputs(v: Variable) -> list[Any]:
         inputs = [] if is_function(v.owner) else v.owner.inputs
         return [u for u in inputs if u in body.dear]
 

@@ -33,14 +33,14 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
-from loopax.ir.ops.calling_convention import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED, BodyArgs
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims, Length, unconditional_dims_of
@@ -128,7 +128,7 @@ def row_traces(
     node: Apply,
     body: RowWiseBody,
     leave: Sequence[int],
-    outside: dict[Any, Any],
+    outside: dict[Variable, Variable],
     conditions: Conditions,
 ) -> dict[Any, Any]:
     """The traces at ``leave`` -> the same without the loop, made of what stands ``outside``."""
@@ -176,7 +176,7 @@ def before_the_states(
     return loop.close()
 
 
-def _with_rows_first(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
+def _with_rows_first(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
     """``outputs``, of sums and products those terms first that follow from rows and constants alone."""
     new: dict[Any, Any] = {}
     for node in body.nodes:
@@ -199,7 +199,7 @@ def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
     return first if is_part and any(body.varies.get(v, False) for v in first) else []
 
 
-def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
+def _frontier(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
     """Variables that are worth computing for all rows, and that the rest of the body reads."""
     others = [node for node in body.nodes if node not in body.row_wise]
     read = list(dict.fromkeys([*(v for node in others for v in node.inputs), *outputs]))
@@ -214,7 +214,9 @@ def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     return computed if fewer else dear
 
 
-def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+def _ports(
+    body: RowWiseBody, outputs: Sequence[Variable], new: Sequence[Variable]
+) -> tuple[int, int]:
     """How many rows, and how many constants, ``outputs`` follow from where ``new`` ones are rows too."""
     inputs = [v for v in ancestors(outputs, new) if v.owner is None and v in body.varies]
     rows = sum(body.varies[v] for v in inputs)
@@ -243,7 +245,11 @@ def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
 
 
 def rows_outside(
-    args: Any, sequences: Sequence[Any], consts: Sequence[Any], n: Any, conditions: Conditions
+    args: BodyArgs,
+    sequences: Sequence[Variable],
+    consts: Sequence[Variable],
+    n: Variable,
+    conditions: Conditions,
 ) -> dict[Any, Any]:
     """The rows outside for ``args``, the inputs of a body with these sequences and constants."""
     outside = {args.i: pt.arange(n, dtype="int64")}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
@@ -22,6 +22,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import axis_of
 from loopax.facts import Errors, Structure, facts_of
@@ -68,7 +69,7 @@ def is_row_wise(node: Apply, varies: Sequence[bool], known: bool) -> bool:
     return has_form and len(node.inputs) == 1 and not kinds & (Errors.INDEX | Errors.VALUE)
 
 
-def outputs_of_rows(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def outputs_of_rows(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
     """The outputs of ``node`` for all rows; of its own type where all rows share it."""
     if isinstance(node.op, DimShuffle):  # a shuffle of a shuffle is one
         return [facts_of(node.op).behind(node, inputs[0].type.ndim - node.op.input_ndim)(*inputs)]
@@ -93,16 +94,16 @@ def _product_form(node: Apply, varies: Sequence[bool]) -> Callable[[Any, Any], A
     return _times_columns if n_columns == 1 else None
 
 
-def _rows_times(a: Any, b: Any) -> Any:
+def _rows_times(a: Variable, b: Variable) -> Any:
     """The product of rows ``a``, as matrices of one row, with ``b``: one product."""
     return shuffled(Dot()(shuffled(a, [0, 2]), b), [0, "x", 1])
 
 
-def _times_columns(a: Any, b: Any) -> Any:
+def _times_columns(a: Variable, b: Variable) -> Any:
     return shuffled(Dot()(shuffled(b, [0, 1]), shuffled(a, [1, 0])), [0, 1, "x"])
 
 
-def _products(node: Any, a: Any, b: Any) -> Any:
+def _products(node: Apply, a: TensorVariable, b: Variable) -> Any:
     """The products of pairs of matrices, where one is a row or a column."""
     (m, d), k = node.inputs[0].type.shape, node.inputs[1].type.shape[1]
     if d == 1:
@@ -115,5 +116,5 @@ def _products(node: Any, a: Any, b: Any) -> Any:
     return shuffled(_summed(shuffled(a, [0, 2, "x"]) * b, 1), [0, "x", 1])
 
 
-def _summed(x: Any, axis: int) -> Any:
+def _summed(x: Variable, axis: int) -> Any:
     return pt.sum(x, axis=axis, dtype=x.type.dtype, acc_dtype=x.type.dtype)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_dear_function
+from loopax.ir.ops.calling_convention import BodyArgs
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.fission.row_wise import is_row_wise, outputs_of_rows
 
@@ -23,7 +25,7 @@ class Bulk(NamedTuple):
     entries: int | None
 
     @classmethod
-    def of(cls, v: Any) -> Bulk:
+    def of(cls, v: Variable) -> Bulk:
         shape = [n for n in v.type.shape if n != 1]
         return cls(len(shape), None if None in shape else prod(shape))
 
@@ -47,7 +49,9 @@ class RowWiseBody:
     rows that it follows from.
     """
 
-    def __init__(self, args: Any, nodes: Sequence[Apply], bulk: Bulk | None, known: bool) -> None:
+    def __init__(
+        self, args: BodyArgs, nodes: Sequence[Apply], bulk: Bulk | None, known: bool
+    ) -> None:
         self.nodes, self.bulk, self.known = nodes, bulk, known
         rows = [args.i, *(v for v in args.rows if isinstance(v.type, DenseTensorType))]
         self.varies: dict[Any, bool] = dict.fromkeys(rows, True)
@@ -58,7 +62,7 @@ class RowWiseBody:
         for node in nodes:
             self._add(node)
 
-    def __contains__(self, v: Any) -> bool:
+    def __contains__(self, v: Variable) -> bool:
         return v in self.varies or isinstance(v, Constant)
 
     def _add(self, node: Apply) -> None:
@@ -79,13 +83,13 @@ class RowWiseBody:
         self.row_wise.add(node)
         self.varies.update(dict.fromkeys(node.outputs, result_varies))
 
-    def _fits(self, node: Apply, v: Any, read: Bulk) -> bool:
+    def _fits(self, node: Apply, v: Variable, read: Bulk) -> bool:
         if self.bulk is not None:
             return Bulk.of(v).fits(self.bulk)
         bulk = Bulk.of(v)
         return bulk.fits(read) or (bulk.rank <= read.rank and _is_product(node.op))
 
-    def computed(self, wanted: Sequence[Any], outside: dict[Any, Any]) -> list[Any]:
+    def computed(self, wanted: Sequence[Variable], outside: dict[Variable, Variable]) -> list[Any]:
         """``wanted`` for all rows, given what stands ``outside`` for rows and constants."""
         values = dict(outside)
         needed = set(toposort(wanted, blockers=[*values]))
@@ -125,11 +129,11 @@ def _is_small(node: Apply) -> bool:
     return all(entries(v) <= _FEW for v in (*node.inputs, *node.outputs))
 
 
-def entries(v: Any) -> float:
+def entries(v: Variable) -> float:
     """How many numbers ``v`` has; infinity where that is unknown."""
     shape = getattr(v.type, "shape", (None,))
     return float("inf") if None in shape else float(prod(shape))
 
 
-def _is_product(op: Any) -> bool:
+def _is_product(op: Op) -> bool:
     return facts_of(core_of(op)).structure is Structure.CONTRACTS

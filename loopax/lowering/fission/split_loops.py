@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.lowering.analysis.open_lengths import KnownLengths
@@ -102,13 +103,13 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
     return pairs | row_traces(op, node, body, gone, outside, conditions)
 
 
-def _states_of(op: Any, atom: Atom) -> list[tuple[Any, Key]]:
+def _states_of(op: Scan, atom: Atom) -> list[tuple[Any, Key]]:
     """The variables of states that ``atom`` reads, and which they are."""
     before = [(op.args.states[k], ("before", k)) for k in atom.before]
     return [*before, *((op.outs.states[k], ("after", k)) for k in atom.after)]
 
 
-def _pays(op: Any, atom: Atom, body: RowWiseBody, emitted: set[Any]) -> bool:
+def _pays(op: Scan, atom: Atom, body: RowWiseBody, emitted: set[Variable]) -> bool:
     y = op.outs.ys[atom.ys[0]]
     if y not in body or any(map(is_small_product, toposort([y]))):
         return False

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import IncSubtensor
@@ -125,7 +125,7 @@ def _adds(node: Apply) -> bool:
     return is_elementwise(node, ps.Add, ps.Sub)
 
 
-def _added(node: Apply, own: set[Any], total: Any) -> Any:
+def _added(node: Apply, own: set[Variable], total: Variable | None) -> Any:
     """``node`` on ``total`` in the place of what a state is before it; None is zero."""
     op: Any = node.op
     if total is None and is_elementwise(node, ps.Add, ps.Sub):

@@ -27,11 +27,13 @@ In the literature: loop fusion.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.graph.type import Type
 from pytensor.tensor.extra_ops import squeeze
 
 from loopax.facts.rows import row_of, stands_for_all_rows
@@ -122,7 +124,7 @@ class _Fused:
         inner_rows |= {key: y.new for key, y in rows.items()}
         return pairs
 
-    def _atom(self, atom: Atom, nexts: Any, inner_rows: dict[RowKey, Any]) -> None:
+    def _atom(self, atom: Atom, nexts: Iterator[Any], inner_rows: dict[RowKey, Any]) -> None:
         node, op = atom.node, cast("Any", atom.node.op)
         if node not in self._bodies:
             self._bodies[node] = op.unfrozen()
@@ -157,7 +159,7 @@ class _Fused:
     def _node(self, node: Apply) -> None:
         """The computation of ``node`` on all rows, for the row of this step."""
 
-        def row(v: Any) -> Any:
+        def row(v: Variable) -> Any:
             kind = v.type.clone(shape=v.type.shape[1:])
             if stands_for_all_rows(v) and v not in self._rows:
                 return self._const(squeeze(v, axis=0), kind, v)
@@ -165,18 +167,18 @@ class _Fused:
 
         self._emit(row_of(node, row, lambda v: self._const(v, v.type)), node.outputs[0])
 
-    def _emit(self, inner: Any, trace: Any) -> None:
+    def _emit(self, inner: Variable, trace: Variable) -> None:
         self._rows[trace] = inner
         self._loop.ys.append(Y(inner, trace))
 
-    def _row(self, key: Any, outer: Any, kind: Any) -> Any:
+    def _row(self, key: Variable | RowKey, outer: Variable | None, kind: Type) -> Any:
         """The row of this step, of type ``kind``: made in this loop, or that of a sequence ``outer``."""
         if key not in self._rows:
             inner = self._rows[key] = kind()
             self._loop.rows.append(Input(inner, outer))
         return _as(kind, self._rows[key])
 
-    def _const(self, outer: Any, kind: Any, key: Any = None) -> Any:
+    def _const(self, outer: Variable, kind: Type, key: Variable | None = None) -> Any:
         key = outer if key is None else key
         if key not in self._consts:
             inner = self._consts[key] = kind()
@@ -191,5 +193,5 @@ class _Fused:
         loop.set_outputs(body.outputs)
 
 
-def _as(kind: Any, v: Variable) -> Any:
+def _as(kind: Type, v: Variable) -> Any:
     return v if kind.is_super(v.type) else kind.filter_variable(v)

@@ -16,11 +16,12 @@ always the fewest: Kennedy and McKinley (1993) show that to be NP-hard.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
 from loopax.ir import Scan
@@ -35,7 +36,7 @@ RowKey = tuple[Apply, str, int]
 class Cluster:
     """Parts that become one loop, of the steps of ``key``; ``reverse`` is None while any order does."""
 
-    def __init__(self, number: int, key: Any, node: Apply) -> None:
+    def __init__(self, number: int, key: Hashable, node: Apply) -> None:
         self.bit = 1 << number
         self.key, self.node = key, node
         self.reverse: bool | None = None
@@ -57,7 +58,7 @@ class Cluster:
         return len(of_it) == len(self.parts) and n == op.n_states + op.n_ys
 
 
-def can_be_fused(op: Any) -> bool:
+def can_be_fused(op: Op) -> bool:
     """A loop that takes all its steps, and whose derivative goes through all of them."""
     return isinstance(op, Scan) and not op.stops and op.options.truncate_gradient < 0
 
@@ -84,13 +85,13 @@ class Plan:
             if atom.cluster is None:
                 self._settle(atom)
 
-    def depends(self, v: Any, cluster: Cluster) -> bool:
+    def depends(self, v: Variable | RowKey, cluster: Cluster) -> bool:
         """Whether ``v``, a variable or a `RowKey`, follows from ``cluster``."""
         return bool(self._mask(v)[0] & cluster.bit)
 
     # -- the sweep -------------------------------------------------------------------------------
 
-    def _mask(self, v: Any) -> tuple[int, int]:
+    def _mask(self, v: Variable | RowKey) -> tuple[int, int]:
         return self._masks.get(v, (0, 0))
 
     def _other(self, node: Apply) -> None:
@@ -157,7 +158,7 @@ class Plan:
 
     # -- clusters --------------------------------------------------------------------------------
 
-    def _place(self, atom: Atom, key: Any, depends: int, whole: int) -> None:
+    def _place(self, atom: Atom, key: Hashable, depends: int, whole: int) -> None:
         candidates = self._by_key.setdefault(key, [])
         # Those it depends on first, the latest before the others.
         near = [c for c in reversed(candidates) if c.bit & depends]
@@ -168,7 +169,7 @@ class Plan:
                 return
         candidates.append(self._new(atom, key, depends))
 
-    def _new(self, atom: Atom, key: Any, depends: int) -> Cluster:
+    def _new(self, atom: Atom, key: Hashable, depends: int) -> Cluster:
         cluster = Cluster(len(self.clusters), key, atom.node)
         self.clusters.append(cluster)
         self._add(atom, cluster, depends | self._mask(cluster.n_steps)[0])
@@ -217,7 +218,7 @@ class Plan:
             mask &= ~cluster.bit
         return needed
 
-    def _take(self, v: Any, cluster: Cluster) -> None:
+    def _take(self, v: Variable | RowKey, cluster: Cluster) -> None:
         """Have what ``v`` is made of row by row computed by ``cluster``, as far as it follows from it."""
         stack: list[Any] = [(v, False)]
         while stack:
@@ -264,7 +265,7 @@ class Plan:
         steps = self._dims.value(node.inputs[0])
         return steps, options.unroll, options.checkpoint, options.parallel
 
-    def _may_take(self, n_steps: Any, own: Any) -> bool:
+    def _may_take(self, n_steps: Variable, own: Variable) -> bool:
         """Whether a loop of ``own`` steps may take ``n_steps``, which are as many.
 
         No error gets lost with ``own`` then: that of a check, or of a negative number.
@@ -277,7 +278,7 @@ class Plan:
         expr = dims.value(own)
         return dims.value(n_steps) == expr or dims.at_least(expr)
 
-    def _is_checked(self, n_steps: Any) -> bool:
+    def _is_checked(self, n_steps: Variable) -> bool:
         if n_steps not in self._checks:
             self._checks[n_steps] = is_checked(n_steps)
         return self._checks[n_steps]

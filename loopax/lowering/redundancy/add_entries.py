@@ -59,7 +59,7 @@ def _added(graph: FunctionGraph, node: Apply) -> Any:
     return total
 
 
-def _is_of_entries(graph: FunctionGraph, v: Any) -> bool:
+def _is_of_entries(graph: FunctionGraph, v: Variable) -> bool:
     """Whether ``v`` is a write into zeros, read once, that an addition may take the place of."""
     node = v.owner
     if node is None or not isinstance(node.op, _WRITES) or len(graph.clients[v]) > 1:
@@ -69,13 +69,13 @@ def _is_of_entries(graph: FunctionGraph, v: Any) -> bool:
     return is_plain and not may_repeat and is_zero(node.inputs[0])
 
 
-def is_zero(v: Any) -> bool:
+def is_zero(v: Variable) -> bool:
     """Whether ``v`` is an array of zeros by its form."""
     value: Any = get_underlying_scalar_constant_value(v, raise_not_constant=False)
     return not isinstance(value, Variable) and not np.any(value)
 
 
-def _adding(op: Any) -> Any:
+def _adding(op: IncSubtensor | AdvancedIncSubtensor) -> Any:
     if not op.set_instead_of_inc:
         return op
     return IncSubtensor(op.idx_list, set_instead_of_inc=False)

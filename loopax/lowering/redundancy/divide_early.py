@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.math import mul, true_div
 
@@ -46,7 +46,7 @@ def _divided_early(graph: FunctionGraph, node: Apply) -> Any:
     return None if new.owner.op == node.op else new
 
 
-def _quotient(factors: Sequence[Any], divisor: Any) -> Any:
+def _quotient(factors: Sequence[Variable], divisor: Variable) -> Any:
     """The quotient of the product of ``factors``, with the division on as few elements as possible."""
     for axis in reversed(range(divisor.type.ndim)):
         few = [v for v in factors if v.type.broadcastable[axis]]

@@ -141,7 +141,7 @@ def _is_worth_it(v: Variable, values: dict[Variable, Any]) -> bool:
     return value.nbytes <= FREE or value.nbytes <= FACTOR * _bytes_behind(v, values)
 
 
-def _note_if_large(v: Variable, value: Any) -> None:
+def _note_if_large(v: Variable, value: np.ndarray | np.generic) -> None:
     if isinstance(v.type, DenseTensorType) and value.nbytes > FREE:
         shape = " x ".join(map(str, value.shape))
         note(

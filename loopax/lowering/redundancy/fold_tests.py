@@ -89,7 +89,7 @@ class Known:
     def __init__(self, inputs: Intervals) -> None:
         self._intervals = dict(inputs)
 
-    def __call__(self, v: Any) -> Interval | None:
+    def __call__(self, v: Variable) -> Interval | None:
         """The least and the greatest element of ``v``; None where it is not known."""
         if not isinstance(v, Constant):
             interval = self._intervals.get(v)
@@ -109,12 +109,12 @@ class Known:
         if (interval := self._intervals.get(old)) is not None:
             self._intervals.setdefault(new, interval)
 
-    def _length(self, x: Any, axis: int) -> Interval | None:
+    def _length(self, x: Variable, axis: int) -> Interval | None:
         n = x.type.shape[axis] if isinstance(x.type, DenseTensorType) else None
         return None if n is None else (n, n)
 
 
-def _dtype(v: Any) -> str:
+def _dtype(v: Variable) -> str:
     return getattr(v.type, "dtype", "")
 
 
@@ -132,34 +132,34 @@ def _simpler(node: Apply, known: Known) -> Any:
     return None if rule is None else rule(known, *node.inputs)
 
 
-def _switch(known: Known, condition: Any, if_true: Any, if_false: Any) -> Any:
+def _switch(known: Known, condition: Variable, if_true: Variable, if_false: Variable) -> Any:
     interval = known(condition)
     if interval is None or interval[0] <= 0 <= interval[1] != interval[0]:
         return None
     return if_false if interval == (0, 0) else if_true
 
 
-def _clip(known: Known, x: Any, low: Any, high: Any) -> Any:
+def _clip(known: Known, x: Variable, low: Variable, high: Variable) -> Any:
     return x if _is_at_most(known, low, x) and _is_at_most(known, x, high) else None
 
 
-def _minimum(known: Known, *operands: Any) -> Any:
+def _minimum(known: Known, *operands: Variable) -> Any:
     least = [v for v in operands if all(_is_at_most(known, v, w) for w in operands if w is not v)]
     return least[0] if least else None
 
 
-def _maximum(known: Known, *operands: Any) -> Any:
+def _maximum(known: Known, *operands: Variable) -> Any:
     most = [v for v in operands if all(_is_at_most(known, w, v) for w in operands if w is not v)]
     return most[0] if most else None
 
 
-def _is_at_most(known: Known, a: Any, b: Any) -> bool:
+def _is_at_most(known: Known, a: Variable, b: Variable) -> bool:
     """Whether no element of ``a`` is greater than one of ``b``."""
     first, second = known(a), known(b)
     return first is not None and second is not None and first[1] <= second[0]
 
 
-def _cast(known: Known, x: Any) -> Any:
+def _cast(known: Known, x: Variable) -> Any:
     """The operand of a cast before this one, to another integer type in which it fits."""
     if not is_elementwise(x.owner, ps.Cast) or known(x) is None:
         return None

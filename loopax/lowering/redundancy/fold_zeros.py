@@ -96,7 +96,7 @@ def _keeps_shape(op: Scan, k: int) -> bool:
     return all(body_dims(op).keeps(k, axis) for axis in range(op.args.states[k].type.ndim))
 
 
-def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Any]) -> None:
+def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Variable]) -> None:
     op: Any = node.op
     loop = OpenLoop.of(node)
     zero = {
@@ -122,11 +122,11 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[A
     replace_outputs(graph, {**finals, **loop.close()}, "fold_zeros")
 
 
-def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
+def _without_zeros(outputs: list[Variable], zeros: Zeros) -> list[Any]:
     """``outputs`` with 0 for every scalar that is zero, and without the terms that are."""
     new: dict[Any, Any] = {}
 
-    def now(v: Any) -> Any:
+    def now(v: Variable) -> Any:
         if v.owner is None and isinstance(v, Constant):
             return v
         scalar = isinstance(v.type, DenseTensorType) and not v.type.ndim
@@ -161,7 +161,7 @@ def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
         return []
     axes = range(node.outputs[0].type.ndim)
 
-    def spans(v: Any, axis: int) -> bool:
+    def spans(v: Variable, axis: int) -> bool:
         return v.type.shape[axis] != 1
 
     same = all(
@@ -194,11 +194,11 @@ class Zeros:
         return self._found[v]
 
 
-def _is_float(v: Any) -> bool:
+def _is_float(v: Variable) -> bool:
     return isinstance(v.type, DenseTensorType) and v.type.dtype.startswith("float")
 
 
-def _asked(v: Any) -> Sequence[Sequence[Any]]:
+def _asked(v: Variable) -> Sequence[Sequence[Any]]:
     """Sets of the inputs of its node: ``v`` is zero where those of one set are; none where it never is."""
     node = v.owner
     op: Any = node.op
@@ -210,7 +210,7 @@ def _asked(v: Any) -> Sequence[Sequence[Any]]:
     return [[node.inputs[k] for k in group] for group in zero_groups_of(node)]
 
 
-def _is_zero(v: Any, known: dict[Variable, bool]) -> bool:
+def _is_zero(v: Variable, known: dict[Variable, bool]) -> bool:
     if isinstance(v, Constant):
         data = np.asarray(v.data)
         return _is_float(v) and bool(data.size) and not data.any() and not np.signbit(data).any()
@@ -221,7 +221,7 @@ def _is_zero(v: Any, known: dict[Variable, bool]) -> bool:
     return any(group and all(known.get(x, False) for x in group) for group in _asked(v))
 
 
-def _is_zero_output(v: Any, outside: IsZero) -> bool:
+def _is_zero_output(v: Variable, outside: IsZero) -> bool:
     """Whether a final state or a trace of a Scan is zero."""
     node: Any = v.owner
     _, states, inside = _zero_in_step(node, outside)

@@ -27,12 +27,14 @@ In the literature: loop-invariant code motion.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors, toposort, walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
@@ -45,7 +47,7 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import filled, trailing_shapes
-from loopax.ir.sizes import dims_of
+from loopax.ir.sizes import Dims, dims_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.redundancy.merge_inputs import Numbers
@@ -63,7 +65,7 @@ def hoist_invariants(graph: FunctionGraph) -> None:
             replace_outputs(graph, new, "hoist_invariants")
 
 
-def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
+def _hoisted(node: Apply, dims: Dims) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all again."""
     op: Any = node.op
     if op.options.truncate_gradient >= 0:
@@ -116,7 +118,13 @@ class _Invariants:
         Whether there is a step in every run.
     """
 
-    def __init__(self, nodes: Any, outputs: Any, consts: Any, always: bool) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Apply],
+        outputs: Iterable[Variable],
+        consts: Sequence[Variable],
+        always: bool,
+    ) -> None:
         self.nodes, self.outputs, self.always = list(nodes), outputs, always
         self.refused: set[Variable] = set()  # whose shape is not known from outside
         self.freed: set[Variable] = set()  # what is read by what leaves
@@ -141,7 +149,7 @@ class _Invariants:
             ):
                 self.guarded.add(node)
 
-    def is_guarded(self, v: Any) -> bool:
+    def is_guarded(self, v: Variable) -> bool:
         return v.owner in self.guarded
 
     def leave(self) -> list[Any]:
@@ -160,7 +168,7 @@ class _Invariants:
                 read.update(node.inputs)
         return leaving[::-1]  # in the order of the step
 
-    def _may_leave(self, v: Any) -> bool:
+    def _may_leave(self, v: Variable) -> bool:
         is_tensor = isinstance(v.type, DenseTensorType)
         if not is_tensor or v.owner in self.of_constants or _is_spread(v.owner):
             return False
@@ -171,7 +179,7 @@ class _Invariants:
         return v not in self.refused and v.type.dtype.startswith(("float", "complex"))
 
 
-def _has_open_length(op: Any) -> bool:
+def _has_open_length(op: Op) -> bool:
     if isinstance(op, Scan) and op.stops and op.n_ys:
         return True
     return isinstance(op, InnerGraphOp) and any(
@@ -211,7 +219,7 @@ class _Guard:
         What is known of it.
     """
 
-    def __init__(self, results: list[Any], step: _Invariants) -> None:
+    def __init__(self, results: list[Variable], step: _Invariants) -> None:
         self.given = _operands(results, step)
         self.operands = [v.type() for v in self.given]
         self.results = replaced(results, dict(zip(self.given, self.operands, strict=True)))
@@ -225,7 +233,7 @@ class _Guard:
         outer = ScanArgs(pt.constant(1, dtype="int64"), [], [], self.operands)
         return [_plain(shape) for shape in trailing_shapes(step, outer)]
 
-    def bind(self, n_steps: Any, operands: list[Any]) -> list[Any]:
+    def bind(self, n_steps: Variable, operands: list[Variable]) -> list[Any]:
         if not self.results:
             return []
         zeros: list[Any] = [
@@ -236,10 +244,10 @@ class _Guard:
         return cond.bind(pt.gt(n_steps, 0), operands)
 
 
-def _operands(results: list[Any], step: _Invariants) -> list[Any]:
+def _operands(results: list[Variable], step: _Invariants) -> list[Any]:
     """Variables that the nodes under the guard read: constants, and tensors that are computed anyway."""
 
-    def is_operand(v: Any) -> bool:
+    def is_operand(v: Variable) -> bool:
         return v.owner is None or (
             step.own.get(v.owner) is Speculation.CHEAP
             and isinstance(v.type, DenseTensorType)
@@ -251,7 +259,7 @@ def _operands(results: list[Any], step: _Invariants) -> list[Any]:
     return [v for v in read if is_operand(v) and not isinstance(v, Constant)]
 
 
-def _plain(shape: Any) -> Any:
+def _plain(shape: Sequence[Variable]) -> Any:
     """``shape`` without its checks, None if it takes more than arithmetic."""
     if shape is None:
         return None

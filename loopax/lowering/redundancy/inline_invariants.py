@@ -30,9 +30,10 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
+from pytensor.graph.type import Type
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
@@ -88,7 +89,7 @@ def _inline_constant(const: Input, loop: OpenLoop) -> dict[Any, Any]:
     return {}
 
 
-def _inline_rows(sequence: Input, row: Any, loop: OpenLoop) -> dict[Any, Any]:
+def _inline_rows(sequence: Input, row: Variable, loop: OpenLoop) -> dict[Any, Any]:
     """A sequence whose rows all are ``row`` becomes a constant."""
     loop.rows.remove(sequence)
     _make_constant(loop, sequence.inner, row)
@@ -105,13 +106,13 @@ def _inline_state(state: State, stays: bool, loop: OpenLoop) -> dict[Any, Any]:
     return {state.final: state.init}
 
 
-def _drop_trace(y: Y, trace: Any, loop: OpenLoop) -> dict[Any, Any]:
+def _drop_trace(y: Y, trace: Variable, loop: OpenLoop) -> dict[Any, Any]:
     """A trace is known without the loop."""
     loop.ys.remove(y)
     return {y.trace: trace}
 
 
-def _make_constant(loop: OpenLoop, inner: Any, outer: Any) -> None:
+def _make_constant(loop: OpenLoop, inner: Variable, outer: Variable) -> None:
     """Let the step read a constant in the place of ``inner``: one it has already, or a new one."""
     for c in loop.consts:
         if c.outer is outer and c.inner.type == inner.type:
@@ -122,7 +123,7 @@ def _make_constant(loop: OpenLoop, inner: Any, outer: Any) -> None:
     _substitute(loop, inner, c.inner)
 
 
-def _substitute(loop: OpenLoop, old: Any, new: Any) -> None:
+def _substitute(loop: OpenLoop, old: Variable, new: Variable) -> None:
     loop.set_outputs(replaced(loop.outputs(), {old: new}))
 
 
@@ -135,7 +136,7 @@ class _Ports:
     def __init__(self, graph: FunctionGraph, node: Apply, within: Dims, without: Dims) -> None:
         self.graph, self.node = graph, node
         self.within, self.without = within, without
-        self.is_cut = node.op.options.truncate_gradient >= 0  # type: ignore[attr-defined]
+        self.is_cut = node.op.options.truncate_gradient >= 0
 
     def changes(self, loop: OpenLoop) -> list[Callable[[OpenLoop], dict[Any, Any]]]:
         """All of one kind, so that none changes what another was found by.
@@ -150,7 +151,7 @@ class _Ports:
     @cached_property
     def lengths_hold(self) -> bool:
         """Whether `check_lengths` has nothing to raise, in any run."""
-        operands = self.node.op.split_inputs(self.node.inputs)  # type: ignore[attr-defined]
+        operands = self.node.op.split_inputs(self.node.inputs)
         n = self.without.value(operands.n_steps)
         return (
             n.constant != UNBOUNDED
@@ -235,7 +236,7 @@ class _Ports:
         return any(self.graph.clients.get(v) for v in outputs)
 
 
-def _is_small(v: Any) -> bool:
+def _is_small(v: Variable) -> bool:
     if not (isinstance(v, Constant) and isinstance(v.type, DenseTensorType)):
         return False
     # PyTensor takes Constants for equal where -0.0 stands against 0.0, and frozen nodes are shared.
@@ -245,14 +246,14 @@ def _is_small(v: Any) -> bool:
     )
 
 
-def _broadcasts(new: Any, old: Any) -> bool:
+def _broadcasts(new: Any, old: Type) -> bool:
     """Whether ``new`` is known to have length 1 where ``old`` is not."""
     if not isinstance(old, DenseTensorType):
         return False
     return any(m == 1 and n != 1 for m, n in zip(new.shape, old.shape, strict=True))
 
 
-def _keeps_its_value(s: State, consts: dict[Any, Any]) -> bool:
+def _keeps_its_value(s: State, consts: dict[Variable, Variable]) -> bool:
     if s.next is s.inner or consts.get(s.next) is s.init:
         return True
     return (

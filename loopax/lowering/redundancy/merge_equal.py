@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 
@@ -77,5 +77,5 @@ def _count(graph: FunctionGraph, node: Apply) -> None:
     graph.replace_all([(out, out.type.filter_variable(total))], reason="merge_equal")
 
 
-def _times(n: int, v: Any) -> Any:
+def _times(n: int, v: Variable) -> Any:
     return pt.mul(np.full((1,) * v.type.ndim, n, dtype=v.type.dtype), v)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
@@ -66,7 +66,7 @@ class Numbers:
             self._of.update(numbers)
             self._count = max(numbers.values()) + 1
 
-    def number(self, v: Any) -> int:
+    def number(self, v: Variable) -> int:
         if v not in self._of:
             if v.owner is None:
                 self._of[v] = self._numbered(_key(v))
@@ -89,7 +89,7 @@ class Numbers:
         return self._seen[key]
 
 
-def _key(v: Any) -> Hashable:
+def _key(v: Variable) -> Hashable:
     if isinstance(v, Constant) and isinstance(v.type, DenseTensorType) and v.data.size <= _LARGE:
         return v.type, v.data.tobytes()
     if isinstance(v, Constant) and not isinstance(v.type, DenseTensorType):
@@ -133,7 +133,9 @@ def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
     return new | {v: new[first] for v, first in [*finals, *traces]}
 
 
-def _parted(op: Scan, rows: Any, states: Any, consts: Any) -> tuple[list[int], Numbers]:
+def _parted(
+    op: Scan, rows: Sequence[int], states: Sequence[int], consts: Sequence[int]
+) -> tuple[list[int], Numbers]:
     """The classes of the states that stay together, and the numbers of the body's variables then."""
     inner = op.args
     while True:  # ends: classes only part

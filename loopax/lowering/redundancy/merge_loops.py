@@ -80,5 +80,5 @@ def _merge(graph: FunctionGraph, group: list[Apply]) -> None:
     replace_outputs(graph, new | {v: new[first] for v, first in same.items()}, "merge_loops")
 
 
-def _not_traces(node: Any) -> list[Any]:
+def _not_traces(node: Apply) -> list[Any]:
     return node.op.split_outputs(node.outputs)._replace(traces=[]).flat()

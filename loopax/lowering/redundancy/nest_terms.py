@@ -28,6 +28,7 @@ from typing import Any
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.math import add, mul
 
 from loopax.facts.elementwise import is_elementwise
@@ -75,7 +76,7 @@ class _Fold:
         return [v for v in self.node.inputs if isinstance(v, Constant)]
 
 
-def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Any) -> None:
+def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Op) -> None:
     terms: dict[int, Variable] = {}
     # Smaller ones first: what is inside of a larger one is there when that one is made.
     folds = sorted(_folds(nodes, terms), key=lambda f: f.size)
@@ -128,7 +129,7 @@ def _rest(f: _Fold, masks: list[int]) -> tuple[int, list[int]]:
 class _Shared:
     """Sums or products of the terms in some masks, where those that begin alike share the beginning."""
 
-    def __init__(self, masks: list[int], terms: dict[int, Variable], combine: Any) -> None:
+    def __init__(self, masks: list[int], terms: dict[int, Variable], combine: Op) -> None:
         self._terms, self._combine = terms, combine
         self._users = Counter(bit for mask in masks for bit in _bits(mask))
         self._beginnings = Counter(p for mask in masks for p in self._prefixes(mask))

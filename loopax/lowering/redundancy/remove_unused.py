@@ -24,7 +24,7 @@ from typing import Any
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import io_connection_pattern
+from pytensor.graph.op import Op, io_connection_pattern
 from pytensor.graph.traversal import ancestors
 
 from loopax.base.upstream.pytensor import thaw
@@ -112,7 +112,7 @@ def _calls(graph: FunctionGraph) -> dict[Apply, list[Apply]]:
     return {group[0]: group for group in groups.values()}
 
 
-def _is_its_graph(op: Any) -> bool:
+def _is_its_graph(op: Op) -> bool:
     if isinstance(op, Call):
         return type(op) is Call and op.rule is None
     # Where none was given, what PyTensor found for a connection pattern is kept in its place.
@@ -156,7 +156,10 @@ def _smaller_call(op: Any, inputs: Sequence[int], outs: Sequence[int]) -> Any:
 
 
 def _living(
-    inner: Sequence[Any], nexts: Sequence[Any], wanted: Iterable[Any], finals: Iterable[int]
+    inner: Sequence[Variable],
+    nexts: Sequence[Variable],
+    wanted: Iterable[Variable],
+    finals: Iterable[int],
 ) -> tuple[list[int], set[Any]]:
     """The states that are read after the loop, by ``wanted``, or by the step of one that lives.
 

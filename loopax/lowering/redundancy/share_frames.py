@@ -21,7 +21,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.subtensor import IncSubtensor
 
@@ -81,7 +81,7 @@ def _padding(node: Apply) -> _Padding | None:
     return _Padding(out, source, tuple(w.start for w in windows))
 
 
-def _share(graph: FunctionGraph, source: Any, paddings: list[_Padding]) -> None:
+def _share(graph: FunctionGraph, source: Variable, paddings: list[_Padding]) -> None:
     n_axes = source.type.ndim
     before = [max(p.starts[k] for p in paddings) for k in range(n_axes)]
     behind = [max(p.out.type.shape[k] - p.starts[k] for p in paddings) for k in range(n_axes)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -46,7 +46,7 @@ def _simpler(node: Apply) -> Any:
 
 
 def _dimshuffle(node: Apply) -> Any:
-    x, order = node.inputs[0], list(node.op.new_order)  # type: ignore[attr-defined]
+    x, order = node.inputs[0], list(node.op.new_order)
     is_idle = unshuffled(x) is not x or order == list(range(x.type.ndim))
     return shuffled(x, order) if is_idle else None
 
@@ -60,7 +60,7 @@ def _specify_shape(node: Apply) -> Any:
     return x if is_known else None
 
 
-def _is(length: Any, n: int) -> bool:
+def _is(length: Variable, n: int) -> bool:
     return isinstance(length, Constant) and int(length.data) == n
 
 

@@ -27,9 +27,10 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import thaw
 from loopax.facts.elementwise import is_elementwise
@@ -69,11 +70,11 @@ def _flags(node: Apply) -> list[int]:
     return [k for k, (v, x) in enumerate(states) if _is_flag(v) and _starts(x) is not None]
 
 
-def _is_flag(v: Any) -> bool:
+def _is_flag(v: Variable) -> bool:
     return getattr(v.type, "dtype", None) == "bool" and v.type.ndim == 0
 
 
-def _starts(flag: Any) -> Any:
+def _starts(flag: Variable) -> Any:
     """Whether there is a first step, as a condition, of a flag's initial value; None for any other."""
     if isinstance(flag, Constant):
         return None if flag.data else True
@@ -86,7 +87,7 @@ class _Mask:
     ``cond`` is the one node that asks for it, ``counts`` are the states that count the other steps.
     """
 
-    def __init__(self, done: Any, cond: Apply) -> None:
+    def __init__(self, done: Variable, cond: Apply) -> None:
         op: Any = cond.op
         self.done, self.cond = done, cond
         self.counts: list[State] = []
@@ -94,7 +95,7 @@ class _Mask:
         self._zeros = Zeros(lambda v: False)
 
     @classmethod
-    def of(cls, loop: OpenLoop, done: Any) -> _Mask | None:
+    def of(cls, loop: OpenLoop, done: Variable) -> _Mask | None:
         """The mask ``done``, a state or a row of ``loop``, if it is one."""
         terms = {v for out in loop.outputs() for v in (out, *_terms(out))}
         conds = {
@@ -136,14 +137,14 @@ class _Mask:
             for t in terms
         )
 
-    def _is_zero(self, v: Any) -> bool:
+    def _is_zero(self, v: Variable) -> bool:
         return v.owner is self.cond and self._zeros(self._when_true(v))
 
-    def _when_true(self, v: Any) -> Any:
+    def _when_true(self, v: Variable) -> Any:
         """The value of ``v``, an output of the condition, in the branch that does nothing."""
         return self._branches[0].outputs[self.cond.outputs.index(v)] if v.owner is self.cond else v
 
-    def _operand(self, v: Any) -> Any:
+    def _operand(self, v: Variable) -> Any:
         inputs = self._branches[0].inputs
         return self.cond.inputs[1 + inputs.index(v)] if v in inputs else None
 
@@ -157,7 +158,7 @@ class _Mask:
         loop.set_outputs(replaced(replaced(loop.outputs(), inside), known))
 
 
-def _terms(v: Any) -> Sequence[Any]:
+def _terms(v: Variable) -> Sequence[Any]:
     return v.owner.inputs if is_elementwise(v.owner, ps.Add) else [v]
 
 
@@ -195,7 +196,7 @@ def _readers(graph: FunctionGraph, node: Apply, loop: OpenLoop, mask: _Mask) -> 
     return ([*backs.values()], [*shapes]) if backs else None
 
 
-def _back(client: Apply, node: Apply, flags: Sequence[Any]) -> tuple[OpenLoop, _Mask] | None:
+def _back(client: Apply, node: Apply, flags: Sequence[Variable]) -> tuple[OpenLoop, _Mask] | None:
     op: Any = client.op
     if op.stops or client.inputs[0] is not node.inputs[0]:
         return None
@@ -230,7 +231,7 @@ def _carry_out(
     replace_outputs(graph, pairs, "unmask")
 
 
-def _shape(asked: Apply, new: dict[Any, Any], bound: Any) -> Any:
+def _shape(asked: Apply, new: dict[Any, Any], bound: TensorVariable) -> Any:
     """The shape that a trace over all steps would have."""
     op: Any = asked.op
     x: Any = asked.inputs[0]
@@ -241,7 +242,11 @@ def _shape(asked: Apply, new: dict[Any, Any], bound: Any) -> Any:
 
 
 def _shortened(
-    loop: OpenLoop, mask: _Mask, new: dict[Any, Any], n_done: Any, bound: Any
+    loop: OpenLoop,
+    mask: _Mask,
+    new: dict[Variable, Variable],
+    n_done: Variable,
+    bound: TensorVariable,
 ) -> dict[Any, Any]:
     """The loop back, over ``n_done`` steps: its old outputs -> the new ones."""
     mask.lift(loop)
@@ -255,7 +260,7 @@ def _shortened(
     return pairs
 
 
-def _first(rows: Any, n: Any) -> Any:
+def _first(rows: TensorVariable, n: Variable | int) -> Any:
     """The first ``n`` rows, of which there are as many."""
     op: Any = rows.owner and rows.owner.op
     if isinstance(op, KeepRows) and not op.last:

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.sizes import Dims
@@ -26,7 +27,12 @@ from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
 
 def keep_in_states(
-    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, dims: Dims, why: str
+    graph: FunctionGraph,
+    node: Apply,
+    reads: dict[int, Reads],
+    shapes: Sequence[Any],
+    dims: Dims,
+    why: str,
 ) -> Apply:
     """Leave the traces of ``node`` in ``reads``, by number, unmade: nothing else is read of them.
 
@@ -49,7 +55,9 @@ def keep_in_states(
     return (loop.states or loop.ys)[0].new.owner
 
 
-def _states_of_rows(loop: OpenLoop, y: Y, reads: Reads, shape: Any) -> dict[bool, list[State]]:
+def _states_of_rows(
+    loop: OpenLoop, y: Y, reads: Reads, shape: Sequence[TensorVariable]
+) -> dict[bool, list[State]]:
     """The states of the rows at each end, the outermost row first."""
     last_is_back = not loop.options.reverse
     return {
@@ -58,7 +66,7 @@ def _states_of_rows(loop: OpenLoop, y: Y, reads: Reads, shape: Any) -> dict[bool
     }
 
 
-def _last(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
+def _last(loop: OpenLoop, y: Y, rows: int, shape: Sequence[Variable]) -> list[State]:
     """States that end as the rows of the last steps, the very last one first."""
     states: list[State] = []
     nexts = {s.next: s for s in loop.states}
@@ -73,7 +81,7 @@ def _last(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
     return states
 
 
-def _first(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
+def _first(loop: OpenLoop, y: Y, rows: int, shape: Sequence[Variable]) -> list[State]:
     """States that end as the rows of the first steps, the very first one first."""
     states: list[State] = []
     end: Any = None
@@ -89,18 +97,18 @@ def _first(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
     return states
 
 
-def _added(loop: OpenLoop, row: Any, init: Any, new: Any) -> State:
+def _added(loop: OpenLoop, row: Variable, init: Variable, new: Variable) -> State:
     state = State(row.type(), row.type.filter_variable(init), new)
     state.next = state.inner.type.filter_variable(new)
     loop.states.append(state)
     return state
 
 
-def _zeros(row: Any, shape: Any) -> Any:
+def _zeros(row: Variable, shape: Sequence[Variable]) -> Any:
     return pt.zeros(shape, dtype=row.type.dtype)
 
 
-def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) -> Any:
+def _value(read: Read, rows: Sequence[Variable], has: Callable[[int], bool], n: Variable) -> Any:
     """The value of a read of ``rows``, the last ones of ``n``, the outermost first."""
     if read.row is not None and has(read.rows):
         return read.on_row(rows[read.rows - 1])
@@ -111,7 +119,7 @@ def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) 
     return read.on(stack)
 
 
-def shape_of(asked: Apply, n: Any, trailing: Sequence[Any]) -> Any:
+def shape_of(asked: Apply, n: Variable, trailing: Sequence[Any]) -> Any:
     """The value of ``asked``, a Shape or an element of it, for ``n`` rows."""
     op: Any = asked.op
     dims = [n, *(pt.as_tensor(d).astype("int64") for d in trailing)]

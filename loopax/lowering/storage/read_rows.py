@@ -23,10 +23,11 @@ In the literature: array contraction, to a few rows; loop peeling.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
@@ -136,7 +137,12 @@ def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:
 
 
 def _take_fewer_steps(
-    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, dims: Dims
+    graph: FunctionGraph,
+    node: Apply,
+    reads: dict[int, Reads],
+    shapes: Sequence[Sequence[Variable]],
+    rows: int,
+    dims: Dims,
 ) -> None:
     op: Any = node.op
     length = dims.value(node.inputs[0])
@@ -163,7 +169,12 @@ def _at_most(node: Apply, dims: Dims, rows: int) -> Any:
 
 
 def _split(
-    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, dims: Dims
+    graph: FunctionGraph,
+    node: Apply,
+    reads: dict[int, Reads],
+    shapes: Sequence[Sequence[Variable]],
+    rows: int,
+    dims: Dims,
 ) -> None:
     op: Any = node.op
     late = _at_most(node, dims, rows)
@@ -181,7 +192,9 @@ def _split(
     replace_outputs(graph, finals | _rows_of(node, tail, reads, shapes), "read_rows")
 
 
-def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads]) -> OpenLoop:
+def _part(
+    node: Apply, n: Variable, first: Variable | None, rows: slice, reads: dict[int, Reads]
+) -> OpenLoop:
     """``n`` steps on ``rows``, which begin at row ``first``, with the traces in ``reads``."""
     loop = OpenLoop.of(node)
     loop.ys = [y for k, y in enumerate(loop.ys) if k in reads]
@@ -196,7 +209,9 @@ def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads])
     return loop
 
 
-def _rows_of(node: Apply, loop: OpenLoop, reads: dict[int, Reads], shapes: Any) -> dict[Any, Any]:
+def _rows_of(
+    node: Apply, loop: OpenLoop, reads: dict[int, Reads], shapes: Sequence[Sequence[Variable]]
+) -> dict[Any, Any]:
     """The rows that are read of the traces of ``loop``, a part of ``node`` that has been bound."""
     pairs: dict[Any, Any] = {}
     for y, (k, asked) in zip(loop.ys, reads.items(), strict=True):

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Join
 from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.sizes import DimExpr, Window
 from loopax.lowering.access.index_facts import checked_dims
@@ -83,7 +84,7 @@ def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found
     return matches
 
 
-def _read_from(graph: FunctionGraph, trace: Any) -> list[Any]:
+def _read_from(graph: FunctionGraph, trace: Variable) -> list[Any]:
     """The joins that ``trace`` is in, be it in part, and the slices of them."""
     sliced: dict[Any, bool] = {trace: False}  # whether it is more than a slice of the trace
     near = [trace]
@@ -103,7 +104,9 @@ def _read_from(graph: FunctionGraph, trace: Any) -> list[Any]:
 class _Shifted:
     """The rows of ``trace`` but the first, then ``end``; not ``last``: ``end``, then all but the last."""
 
-    def __init__(self, pieces: Pieces, trace: Any, end: Any, n: DimExpr, last: bool) -> None:
+    def __init__(
+        self, pieces: Pieces, trace: Variable, end: TensorVariable, n: DimExpr, last: bool
+    ) -> None:
         self._pieces, row = pieces, pieces.as_row(end)
         self._start, self._count = ONE if last else NONE, n
         whole, part = Window(trace, NONE, n), Window(trace, self._start, n - 1)

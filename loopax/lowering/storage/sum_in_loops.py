@@ -30,6 +30,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import joined_rows
 from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
@@ -96,12 +97,12 @@ def _leaves(x: Variable) -> list[Any] | None:
     return leaves
 
 
-def _is_trace(v: Any) -> bool:
+def _is_trace(v: Variable) -> bool:
     op: Any = v.owner and v.owner.op
     return can_be_fused(op) and v in v.owner.outputs[op.n_states :]
 
 
-def _added_up(node: Apply, x: Any, loop: Apply) -> Any:
+def _added_up(node: Apply, x: Variable, loop: Apply) -> Any:
     """``node``'s sum, of the rows of ``x``, of which there is one for each step of ``loop``."""
     op: Any = node.op
     out: Any = node.outputs[0].type
@@ -115,9 +116,7 @@ def _added_up(node: Apply, x: Any, loop: Apply) -> Any:
     total = TensorType(dtype, term.type.shape)()
     body = BodyOuts([total + term.astype(dtype)], [])
     adding = Scan.from_body(
-        BodyArgs(INDEX_TYPE(), [row], [total], []),
-        body,
-        loop.op.options._replace(name="sum"),  # type: ignore[attr-defined]
+        BodyArgs(INDEX_TYPE(), [row], [total], []), body, loop.op.options._replace(name="sum")
     )
     start = pt.constant(np.zeros(term.type.shape, dtype))
     final: Any = adding.bind(ScanArgs(loop.inputs[0], [x], [start], []))[0]
@@ -127,12 +126,14 @@ def _added_up(node: Apply, x: Any, loop: Apply) -> Any:
 # -- joins -----------------------------------------------------------------------------------------
 
 
-def _joins_trace(v: Any) -> bool:
+def _joins_trace(v: Variable) -> bool:
     parts = joined_rows(v.owner)
     return parts is not None and any(map(_is_trace, parts))
 
 
-def _in_parts(graph: FunctionGraph, node: Apply, join: Any, leaves: Sequence[Any]) -> Any:
+def _in_parts(
+    graph: FunctionGraph, node: Apply, join: Variable, leaves: Sequence[TensorVariable]
+) -> Any:
     """The sum of the sums over the parts of ``join``; what else there is of rows is cut likewise."""
     parts = joined_rows(join.owner)
     assert parts is not None

@@ -9,13 +9,14 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 
 from loopax.ir.ops.inner_graph_op import core_of, nodes_within
 from loopax.ir.ops.watch import Breakpoint, Watch
 from loopax.lowering.bodies import replace_nodes
 
 
-def is_identity(op: Any) -> bool:
+def is_identity(op: Op) -> bool:
     return isinstance(core_of(op), Watch | Breakpoint)
 
 

@@ -22,6 +22,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.printing import Print
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.ir import Call, Cond, Scan
@@ -49,7 +50,7 @@ class Exposed:
     def flat(self) -> list[Any]:
         return [self.value, *self.steps, *([] if self.present is None else [self.present])]
 
-    def with_flat(self, flat: Sequence[Any], **changed: Any) -> Exposed:
+    def with_flat(self, flat: Sequence[Variable], **changed: Any) -> Exposed:
         n = 1 + len(self.steps)
         present = None if self.present is None else flat[n]
         return replace(self, value=flat[0], steps=[*flat[1:n]], present=present, **changed)
@@ -171,7 +172,7 @@ def _in_buffers(loop: OpenLoop, items: Sequence[Exposed], last: int) -> Any:
     return change, exposed
 
 
-def _buffer(loop: OpenLoop, rows: Any, last: int) -> State:
+def _buffer(loop: OpenLoop, rows: Variable, last: int) -> State:
     """A state of the ``last`` rows: each step adds ``rows`` at its end."""
     static = rows.type.shape[1:]
     before = TensorType(rows.type.dtype, (last, *static))()
@@ -181,7 +182,7 @@ def _buffer(loop: OpenLoop, rows: Any, last: int) -> State:
     return State(before, before.type.filter_variable(init), before.type.filter_variable(after))
 
 
-def _shape_before(loop: OpenLoop, rows: Any) -> list[Any]:
+def _shape_before(loop: OpenLoop, rows: Variable) -> list[Any]:
     """The shape of one of ``rows``, which a step makes, outside of the loop."""
     static = rows.type.shape[1:]
     if None not in static:
@@ -204,7 +205,7 @@ def _shape_before(loop: OpenLoop, rows: Any) -> list[Any]:
     return lengths
 
 
-def _joined(x: Any) -> Any:
+def _joined(x: TensorVariable) -> Any:
     """``x`` with its first two axes as one."""
     shape = [x.shape[k] for k in range(x.type.ndim)]
     return x.reshape((shape[0] * shape[1], *shape[2:]))
@@ -250,7 +251,7 @@ def _with_flag(item: Exposed) -> Exposed:
     return replace(item, present=present)
 
 
-def _zeros(x: Any, of: FunctionGraph, branch: FunctionGraph) -> Any:
+def _zeros(x: Variable, of: FunctionGraph, branch: FunctionGraph) -> Any:
     """Zeros in the place of ``x``, of the graph ``of``, in another ``branch`` of the same inputs."""
     if not x.type.ndim:
         return pt.zeros((), dtype=x.type.dtype)

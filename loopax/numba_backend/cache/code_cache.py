@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from loopax.base.upstream.numba import FunctionIdentity, NullCache, compiler, serialize
+from loopax.base.upstream.numba import (
+    CPUContext,
+    Dispatcher,
+    FunctionIdentity,
+    NullCache,
+    compiler,
+    serialize,
+)
 from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
 
@@ -28,7 +35,7 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
     def __init__(self, key: str) -> None:
         self._key = key
 
-    def load_overload(self, signature: Any, target_context: Any) -> Any:
+    def load_overload(self, signature: object, target_context: CPUContext) -> Any:
         """The code compiled for ``signature``, or None."""
         key = self._entry(signature)
         if key in _IN_PROCESS:
@@ -44,7 +51,7 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
             return None
         return _IN_PROCESS.setdefault(key, loaded)
 
-    def save_overload(self, signature: Any, compiled: Any) -> None:
+    def save_overload(self, signature: object, compiled: Any) -> None:
         """Store compiled code, unless it contains addresses of this process."""
         if not compiled.lifted and not compiled.library.has_dynamic_globals:
             key = self._entry(signature)
@@ -52,12 +59,12 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
             # Without the type annotations, which serve Numba's debug output alone.
             _IN_PROCESS[key] = compiled._replace(type_annotation=None)
 
-    def _entry(self, signature: Any) -> str:
+    def _entry(self, signature: object) -> str:
         types = hashlib.sha256(str(signature).encode()).hexdigest()
         return f"{self._key}-{types[:16]}"
 
 
-def keep_on_disk(dispatcher: Any, *parts: Any) -> None:
+def keep_on_disk(dispatcher: Dispatcher, *parts: str) -> None:
     """Attach a cache on disk to a function that Numba is to compile, where its content is known.
 
     ``parts`` are further dependencies of the code; see `content_key`.

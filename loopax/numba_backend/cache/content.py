@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -26,7 +26,7 @@ _REGISTRIES = (numba_funcify, numba_funcify_and_cache_key, numba_funcify_default
 _CONVERSIONS_OF = ("pytensor", "loopax")
 
 
-def content_key(function: Any, *parts: Any) -> str | None:
+def content_key(function: Callable[..., Any], *parts: object) -> str | None:
     """Hash all dependencies of the native code of ``function``; None where one is unknown.
 
     Parameters
@@ -72,7 +72,7 @@ def conversion_key(node: Apply, key: str | None) -> str | None:
     return content.key
 
 
-def _package_of(conversion: Any) -> str | None:
+def _package_of(conversion: Callable[..., Any]) -> str | None:
     """The package that defines a function, whatever name `functools.wraps` has given it."""
     if not isinstance(conversion, FunctionType):
         return None
@@ -88,7 +88,7 @@ def _contents(function: Any) -> Iterator[Any]:
             yield keys[name] if name in keys else _global_content(value)
 
 
-def _global_content(value: Any) -> Any:
+def _global_content(value: object) -> Any:
     function = getattr(value, "py_func", None)
     if hasattr(function, "__keys__"):
         return list(_contents(function))

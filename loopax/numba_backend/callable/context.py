@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
+from pytensor.graph.type import Type
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
 from pytensor.typed_list.type import TypedListType
@@ -41,7 +42,7 @@ class NumbaContext(SharedContext):
     __slots__ = ()
     crossing: ClassVar[Crossing] = conversion
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return deepcopy(super().__getitem__(key))
 
     def replicate(self, n: int) -> list[NumbaContext]:
@@ -77,7 +78,7 @@ class NumbaContext(SharedContext):
         return NumbaContext(self._layout, [_decoded(t, name, arrays) for name, t in types_by_name])
 
 
-def _replicated(x: Any, k: int) -> Any:
+def _replicated(x: object, k: int) -> Any:
     """``x`` for replica ``k``: a generator of its own, any other value unchanged."""
     if isinstance(x, list):
         return [_replicated(row, k) for row in x]
@@ -98,7 +99,7 @@ def _state(x: np.random.Generator) -> bytes:
 _PARTS = ("data", "indices", "indptr", "shape")  # arrays of a sparse matrix
 
 
-def _encoded(x: Any, declared: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
+def _encoded(x: Any, declared: Type, name: str) -> Iterator[tuple[str, np.ndarray]]:
     if isinstance(declared, TypedListType):
         yield f"{name}.length", np.asarray(len(x))
         for k, row in enumerate(x):
@@ -111,7 +112,7 @@ def _encoded(x: Any, declared: Any, name: str) -> Iterator[tuple[str, np.ndarray
         yield name, x
 
 
-def _entries(declared: Any, name: str, arrays: dict[str, np.ndarray]) -> Iterator[str]:
+def _entries(declared: Type, name: str, arrays: dict[str, np.ndarray]) -> Iterator[str]:
     """Names of the arrays that `_encoded` writes; lists have the lengths in the file."""
     if isinstance(declared, TypedListType):
         yield f"{name}.length"

@@ -23,6 +23,7 @@ import numpy as np
 import pytensor.scalar as ps
 import scipy.sparse
 from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
 from pytensor.scalar.basic import ScalarType
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
@@ -43,7 +44,7 @@ from loopax.calling.types import (
 TARGET = "native code"
 
 
-def accept(x: Any, expected: Any, what: str) -> Any:
+def accept(x: Any, expected: Type, what: str) -> Any:
     """Convert ``x`` to the type ``expected``; returns ``x`` itself where it fits.
 
     Raises `LoopTypeError` if ``x`` has another rank or static shape, a dtype that the type cannot
@@ -68,22 +69,22 @@ def accept(x: Any, expected: Any, what: str) -> Any:
     return accept_none(x, what)
 
 
-def accept_copy(x: Any, expected: Any, what: str) -> Any:
+def accept_copy(x: object, expected: Type, what: str) -> Any:
     """Convert ``x`` to the type ``expected``, and copy it."""
     return deepcopy(accept(x, expected, what))
 
 
-def snapshot(x: Any, variable: Variable, what: str) -> Any:
+def snapshot(x: object, variable: Variable, what: str) -> Any:
     """Copy the value of a shared variable, which PyTensor's functions change in place."""
     return accept_copy(x, variable.type, what)
 
 
-def stored(x: Any, held: Any, before: Any) -> Any:
+def stored(x: object, held: Type, before: object) -> Any:
     """Convert the value ``x`` of a context to PyTensor's form: here the same."""
     return x
 
 
-def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
+def _accept_array(x: object, expected: Type, what: str) -> np.ndarray:
     if type(x) is not np.ndarray:
         refuse_variable(x, what)
         _refuse_tracer(x, what)
@@ -97,7 +98,7 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
     return filtered(x, expected, what)
 
 
-def _accept_generator(x: Any, what: str) -> np.random.Generator:
+def _accept_generator(x: object, what: str) -> np.random.Generator:
     if not isinstance(x, np.random.Generator):
         raise LoopTypeError(
             f"{what} must be a NumPy Generator, got a value of type {type(x).__name__}. Pass "
@@ -106,7 +107,7 @@ def _accept_generator(x: Any, what: str) -> np.random.Generator:
     return x
 
 
-def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
+def _accept_sparse(x: Any, expected: SparseTensorType, what: str) -> Any:
     if not scipy.sparse.issparse(x):
         received = f"{x.dtype}, shape {x.shape}" if hasattr(x, "dtype") else type(x).__name__
         raise LoopTypeError(
@@ -130,7 +131,7 @@ def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
     return x.asformat(expected.format).astype(expected.dtype, copy=False)
 
 
-def _refuse_tracer(x: Any, what: str) -> None:
+def _refuse_tracer(x: object, what: str) -> None:
     """Raise for a tracer of JAX, recognised by its name, since this backend does not import JAX."""
     kinds = type(x).__mro__
     if any(k.__name__ == "Tracer" and k.__module__.startswith("jax") for k in kinds):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.graph.type import Type
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
@@ -31,8 +32,8 @@ _missing = object()
 
 def entry(
     variants: SizeSpecializations,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    inputs: Sequence[Type],
+    outputs: Sequence[Type],
     labels: Sequence[str],
     *,
     cells: Sequence[list[Any]] = (),
@@ -167,7 +168,7 @@ def entry(
     return namespace["call"]
 
 
-def _parameters(arguments: Sequence[str], in_order: Any) -> list[str]:
+def _parameters(arguments: Sequence[str], in_order: Callable[..., Any] | None) -> list[str]:
     if in_order is None:
         return list(arguments)
     positional = [f"{x}=missing" for x in arguments]
@@ -231,15 +232,15 @@ def _converter(declared: Any, label: str) -> Callable[[Any], Any]:
     return convert
 
 
-def _on_numbers(declared: Any) -> bool:
+def _on_numbers(declared: Type) -> bool:
     return isinstance(declared, DenseTensorType | ScalarType)
 
 
-def _ndim(declared: Any) -> int:
+def _ndim(declared: Type) -> int:
     return getattr(declared, "ndim", 0) if _on_numbers(declared) else 0
 
 
-def _static(declared: Any) -> Sequence[int | None]:
+def _static(declared: Type) -> Sequence[int | None]:
     """The static lengths of ``declared``, None for unknown ones."""
     return getattr(declared, "shape", ())
 

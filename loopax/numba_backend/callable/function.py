@@ -154,7 +154,7 @@ class NumbaFunction(ProgramFunction):
                 self._compiled = compiled_array_function(graph, self.__name__)
         return self._compiled
 
-    def apply(self, context: Any = None, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(self, context: Any = None, /, *args: object, **kwargs: object) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
 
         Shared variables are read from ``context``, and the context returned has their next values.
@@ -239,7 +239,7 @@ class NumbaFunction(ProgramFunction):
             labels = [*self._arguments.labels, *self._arguments.shared_labels]
             return self._native.entry(labels, cells=[s.storage for s in program.shared], **options)
 
-        def whole(*args: Any) -> Any:
+        def whole(*args: object) -> Any:
             outs = self._whole(*args, *(s.value for s in program.shared))
             if program.has_flag and outs.pop():
                 raise self._not_finite(args)
@@ -261,7 +261,7 @@ class NumbaFunction(ProgramFunction):
         arrays = [shared[k] for k in self._part.reads]
         return self._early(arrays) if all(isinstance(x, np.ndarray) for x in arrays) else None
 
-    def _whole(self, *values: Any) -> Any:
+    def _whole(self, *values: object) -> Any:
         """Run the program of all inputs, which is written at the first use."""
         from loopax.numba_backend.callable.program import compile_program
 
@@ -284,7 +284,7 @@ class NumbaFunction(ProgramFunction):
         options: dict[str, Any] = {"on_missing": self.on_missing, "optimize": self.optimize}
         return Finiteness.of(self.program, NATIVE_PASSES, partial(NumbaFunction, **options))
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+    def _refuse(self, *args: object, **kwargs: object) -> None:
         self._refuse_updates()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numba import types
 from numba.extending import NativeValue, intrinsic, models, register_model, typeof_impl, unbox
+from pytensor.graph.type import Type
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
-from loopax.base.upstream.numba import cgutils
+from loopax.base.upstream.numba import cgutils, ir
 from loopax.numba_backend.emit.expressions import Expr, call
 from loopax.numba_backend.emit.opaque import native, numba_type
 
 
-def argument(declared: Any, x: Any) -> Any:
+def argument(declared: Type, x: Any) -> Any:
     """Convert ``x``, whose type is no tensor, for the program. (`conversion.accept` has checked it.)"""
     if not isinstance(declared, TypedListType):
         return native(declared, x)
@@ -33,13 +34,13 @@ def argument(declared: Any, x: Any) -> Any:
     return (leaves, *counts)
 
 
-def _leaf(element: Any, x: Any) -> Any:
+def _leaf(element: Type, x: Any) -> Any:
     if isinstance(element, DenseTensorType):
         return np.require(x, element.dtype, ("C", "A", "W"))
     return native(element, x)
 
 
-def nested(name: Expr, declared: Any) -> Expr:
+def nested(name: Expr, declared: TypedListType) -> Expr:
     """The list that the argument ``name`` encodes, as an expression of `FUNCTIONS`."""
     depth, item = 0, declared.ttype
     while isinstance(item, TypedListType):
@@ -62,7 +63,7 @@ def grouped(items, counts):  # type: ignore[no-untyped-def]
 class Leaves:
     """A list of values of one Numba type, possibly empty."""
 
-    def __init__(self, items: list[Any], element: Any) -> None:
+    def __init__(self, items: list[Any], element: object) -> None:
         self.items, self.element = items, element
 
 
@@ -74,17 +75,17 @@ class LeavesType(types.Type):  # type: ignore[misc]  # Numba has no annotations
 
 @register_model(LeavesType)
 class LeavesModel(models.StructModel):  # type: ignore[misc]  # Numba has no annotations
-    def __init__(self, manager: Any, declared: LeavesType) -> None:
+    def __init__(self, manager: object, declared: LeavesType) -> None:
         super().__init__(manager, declared, [("items", declared.items)])
 
 
 @typeof_impl.register(Leaves)
-def _type_of_leaves(x: Leaves, context: Any) -> LeavesType:
+def _type_of_leaves(x: Leaves, context: object) -> LeavesType:
     return LeavesType(types.List(x.element))
 
 
 @unbox(LeavesType)
-def _unbox_leaves(declared: LeavesType, x: Any, c: Any) -> NativeValue:
+def _unbox_leaves(declared: LeavesType, x: ir.Value, c: Any) -> NativeValue:
     items = c.pyapi.object_getattr_string(x, "items")
     inner = c.unbox(declared.items, items)
     struct = cgutils.create_struct_proxy(declared)(c.context, c.builder)

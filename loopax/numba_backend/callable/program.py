@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.type import Type
 from pytensor.scalar.basic import ScalarType
 from pytensor.sparse import SparseTensorType
 from pytensor.tensor.type import DenseTensorType
@@ -78,7 +79,7 @@ class NativeProgram:
         """The latest text of the program: see `SizeSpecializations`."""
         return self.variants.source
 
-    def __call__(self, *values: Any) -> list[Any]:
+    def __call__(self, *values: object) -> list[Any]:
         if len(values) != len(self.inputs):
             raise TypeError(f"The program takes {len(self.inputs)} inputs, got {len(values)}.")
         return self.call(*values)
@@ -191,7 +192,7 @@ def _unsupported(graph: Any, inner: bool = False) -> Any:
             yield from _unsupported(node.op.fgraph, inner=True)
 
 
-def is_known(declared: Any) -> bool:
+def is_known(declared: Type) -> bool:
     """Whether native code has values of a type."""
     if isinstance(declared, TypedListType):
         return is_known(declared.ttype)
@@ -205,7 +206,7 @@ def _is_text(v: Constant) -> bool:
     return not hasattr(v.type, "dtype")
 
 
-def _unpacked(emit: Emitter, name: Expr, v: Any) -> Opaque:
+def _unpacked(emit: Emitter, name: Expr, v: Variable) -> Opaque:
     """Rebuild the list that an argument of the program encodes: see `opaque_arguments`."""
     emit.namespace.update(FUNCTIONS)
     return Opaque(emit.temp(nested(name, v.type), "list"))
@@ -272,7 +273,7 @@ def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> l
     return names
 
 
-def _unshared(emit: Emitter, out: Any, v: Any, returned: list[Expr]) -> Expr:
+def _unshared(emit: Emitter, out: Opaque, v: Variable, returned: list[Expr]) -> Expr:
     if not isinstance(out, Opaque):
         return constant(emit, v).name
     # The rows of a list may be rows of another list as well, or those of an argument.

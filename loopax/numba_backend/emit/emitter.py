@@ -17,6 +17,7 @@ import numpy as np
 from pytensor.compile.ops import TypeCastingOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarType
@@ -35,6 +36,7 @@ from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.emit.values import (
     Array,
+    EmittedValue,
     Opaque,
     Rows,
     Small,
@@ -71,7 +73,7 @@ def described(node: Apply) -> str:
     return f"{node.op} (class {type(op).__name__}), for {describe(node.outputs[-1])}"
 
 
-def find_rule(op: Any) -> Rule:
+def find_rule(op: Op) -> Rule:
     """The rule of the nearest base class of ``op``; the rule of `leaf.py` serves all ops."""
     return next(RULES[cls] for cls in type(op).__mro__ if cls in RULES)
 
@@ -116,7 +118,7 @@ class Site:
             else opaque.copied(self.emit, value)
         )
 
-    def lent(self, position: int, value: Any) -> Any:
+    def lent(self, position: int, value: EmittedValue) -> Any:
         """The value of an input inside of a branch of the node, which runs once: see `owned`."""
         return value if isinstance(value, Opaque) and self._reads_alone(position) else shared(value)
 
@@ -217,7 +219,7 @@ class Emitter(Storage):
         """The number of lines of `text`."""
         return sum(len(f.body.lines()) for f in [*self.functions, self.source])
 
-    def constant(self, v: Any) -> Value:
+    def constant(self, v: Constant) -> Value:
         """A constant: literals, or an array that is a global of the function."""
         data = np.asarray(v.data)
         if self.is_small(data.shape):
@@ -239,14 +241,14 @@ class Emitter(Storage):
         data = self.namespace.get(value.name.text) if isinstance(value, Array) else None
         return data if isinstance(data, np.ndarray) else None
 
-    def constant_value(self, v: Any) -> Any:
+    def constant_value(self, v: Constant) -> Any:
         if on_numbers(v):
             return self.constant(v)
         if isinstance(v.type, TraceType) and not v.data and on_numbers(v.type.ttype()):
             return self.no_rows(v)
         return opaque.constant(self, v) if opaque.needs_local(v.type) else v.data
 
-    def no_rows(self, v: Any) -> Rows:
+    def no_rows(self, v: Variable) -> Rows:
         """An empty trace, which a loop is about to fill."""
         row = v.type.ttype
         name = self.empty([0] * (row.ndim + 1), row.dtype, "rows")
@@ -280,7 +282,7 @@ class Emitter(Storage):
         outputs = graph.outputs if outputs is None else outputs
         env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
 
-        def note(v: Any) -> None:
+        def note(v: Variable) -> None:
             if v in counted:
                 self.scopes.bounded[self.scalar(env[v])] = counted[v]
 
@@ -288,7 +290,7 @@ class Emitter(Storage):
             note(v)
         uses = uses_of(graph)
 
-        def read(v: Any) -> Any:
+        def read(v: Variable) -> Any:
             if v in env:
                 return env[v]
             assert isinstance(v, Constant), v
@@ -316,7 +318,7 @@ class Emitter(Storage):
                 note(v)
         return [read(v) for v in outputs]
 
-    def localized(self, value: Any, v: Any) -> Any:
+    def localized(self, value: EmittedValue, v: Variable) -> Any:
         """The value of ``v``, with its elements in locals where its static shape is small."""
         if isinstance(value, Rows | Opaque) or not on_numbers(v):
             return value
@@ -326,5 +328,5 @@ class Emitter(Storage):
         return self.in_locals(value, shape) if self.is_small(shape) else value
 
 
-def on_numbers(v: Any) -> bool:
+def on_numbers(v: Variable) -> bool:
     return isinstance(v.type, DenseTensorType | ScalarType)

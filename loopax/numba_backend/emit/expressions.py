@@ -27,7 +27,7 @@ class Expr:
     __slots__ = ("_rank", "names", "text", "value")
 
     def __init__(
-        self, text: str, names: tuple[str, ...] = (), value: Any = None, rank: int = _ATOM
+        self, text: str, names: tuple[str, ...] = (), value: float | None = None, rank: int = _ATOM
     ) -> None:
         self.text, self.names, self.value, self._rank = text, names, value, rank
 
@@ -68,7 +68,7 @@ class Expr:
         """``a.shape[axis]``"""
         return Expr(f"{as_operand(self)}.shape[{axis}]", self.names)
 
-    def method(self, name: str, *operands: Any) -> Expr:
+    def method(self, name: str, *operands: Operand) -> Expr:
         """``a.name(x, y)``"""
         return Expr(call(f"{as_operand(self)}.{name}", *operands).text, names_of((self, *operands)))
 
@@ -111,6 +111,7 @@ class Expr:
 
 Dim = int | Expr  # a length: a number or a local
 Index = int | Expr
+Operand = Expr | complex | str | None  # a part of an expression: another one, a constant, or source
 
 
 def _infix(a: Dim, symbol: str, b: Dim, rank: int) -> Expr:
@@ -119,11 +120,11 @@ def _infix(a: Dim, symbol: str, b: Dim, rank: int) -> Expr:
     return Expr(f"{left} {symbol} {right}", names_of((a, b)), rank=rank)
 
 
-def _rank_of(x: Any) -> int:
+def _rank_of(x: Operand) -> int:
     return x._rank if isinstance(x, Expr) else _ATOM
 
 
-def text_of(x: Any) -> str:
+def text_of(x: Operand) -> str:
     """The source of an expression or a number."""
     return x.text if isinstance(x, Expr) else str(x)
 
@@ -144,7 +145,7 @@ def local(name: str) -> Expr:
     return Expr(name, (name,))
 
 
-def expr(template: str, *operands: Any) -> Expr:
+def expr(template: str, *operands: Operand) -> Expr:
     """Fill ``template`` with ``operands``, in parentheses where they need them.
 
     >>> expr("{} if {} > 0 else {}", local("x"), local("n") + 1, 0.0)
@@ -153,22 +154,22 @@ def expr(template: str, *operands: Any) -> Expr:
     return Expr(template.format(*map(as_operand, operands)), names_of(operands), rank=_ANY)
 
 
-def as_operand(x: Any) -> str:
+def as_operand(x: Operand) -> str:
     """The source of an expression as an operand of another one."""
     return text_of(x) if _rank_of(x) == _ATOM else f"({text_of(x)})"
 
 
-def call(function: str, *operands: Any) -> Expr:
+def call(function: str, *operands: Operand) -> Expr:
     """``function(a, b)``."""
     return Expr(f"{function}({', '.join(map(text_of, operands))})", names_of(operands))
 
 
-def tuple_of(parts: Sequence[Any]) -> Expr:
+def tuple_of(parts: Sequence[Operand]) -> Expr:
     texts = [text_of(x) for x in parts]
     return Expr(f"({', '.join(texts)}{',' * (len(texts) == 1)})", names_of(parts))
 
 
-def list_of(parts: Sequence[Any]) -> Expr:
+def list_of(parts: Sequence[Operand]) -> Expr:
     return Expr(f"[{', '.join(map(text_of, parts))}]", names_of(parts))
 
 
@@ -186,7 +187,7 @@ def dtype_name(dtype: str) -> str:
     return "np.bool_" if dtype == "bool" else f"np.{dtype}"
 
 
-def literal(x: Any, dtype: str | None = None) -> Expr:
+def literal(x: object, dtype: str | None = None) -> Expr:
     """Write a number of ``dtype``, by default its own: ``0.5``, ``np.float32(0.5)``, ``np.nan``."""
     x = np.asarray(x, dtype=dtype)
     kind, name = x.dtype.kind, str(x.dtype)

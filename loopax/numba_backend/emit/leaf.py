@@ -7,9 +7,10 @@ would itself run as Python, go to `object_mode.py`.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
@@ -18,14 +19,14 @@ from pytensor.tensor.elemwise import Elemwise
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
-from loopax.numba_backend.emit.emitter import Site, find_rule, rule
-from loopax.numba_backend.emit.expressions import call, joined
+from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
+from loopax.numba_backend.emit.expressions import Expr, call, joined
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import has_expression
-from loopax.numba_backend.emit.values import Opaque
+from loopax.numba_backend.emit.values import EmittedValue, Opaque
 
 
-def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
+def conversion(op: Op, node: Apply) -> tuple[Any, str | None] | None:
     """PyTensor's native function for a node, with the key of its code; None for Python."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -40,7 +41,7 @@ def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
     return function, conversion_key(node, key)
 
 
-def converts_scalar(op: Any, node: Apply) -> bool:
+def converts_scalar(op: ScalarOp, node: Apply) -> bool:
     """Whether PyTensor has a native function for a scalar op, and for all ops inside of a composite.
 
     ``node`` applies the op to scalars, or elementwise to tensors.
@@ -71,7 +72,7 @@ def has_own_rule(node: Apply) -> bool:
 
 
 @rule(Op)
-def leaf(site: Site, *values: Any) -> Any:
+def leaf(site: Site, *values: EmittedValue | None) -> Any:
     emit, node = site.emit, site.node
     bare = unwrapped(node)
     converted = conversion(bare.op, bare)
@@ -112,16 +113,16 @@ _FINITE_ONLY = tuple(
 )
 
 
-def _reads_finite_matrices(op: Any) -> bool:
+def _reads_finite_matrices(op: Op) -> bool:
     """Whether LAPACK runs ``op``: it raises for nan and inf, or returns uninitialised memory."""
     return type(op).__module__.startswith(_FINITE_ONLY)
 
 
-def _is_array_of_floats(v: Any) -> bool:
+def _is_array_of_floats(v: Variable) -> bool:
     return getattr(v.type, "ndim", 0) > 0 and v.type.dtype.startswith(("float", "complex"))
 
 
-def _all_finite(emit: Any, node: Apply, args: Any) -> Any:
+def _all_finite(emit: Emitter, node: Apply, args: Sequence[Expr]) -> Any:
     """A local that says whether all float arguments are finite; None without float arguments."""
     arrays = [a for a, v in zip(args, node.inputs, strict=True) if _is_array_of_floats(v)]
     if not arrays:

@@ -16,6 +16,7 @@ import numba
 import numpy as np
 from numba import types
 from pytensor.graph.basic import Apply
+from pytensor.graph.type import Type
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
@@ -25,9 +26,10 @@ from loopax.ir.evaluation.evaluate import apply
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site, described
 from loopax.numba_backend.emit.expressions import Expr, call
+from loopax.numba_backend.emit.values import EmittedValue
 
 
-def object_mode(site: Site, *values: Any) -> Any:
+def object_mode(site: Site, *values: EmittedValue | None) -> Any:
     """Call the ``perform`` of any op, on copies of the inputs that it destroys."""
     emit, node = site.emit, site.node
     emit.note_foreign_call(node, by_python=True)
@@ -47,7 +49,7 @@ def object_mode(site: Site, *values: Any) -> Any:
     return tuple(results)
 
 
-def _list(emit: Emitter, length: Expr, take: str, item: Any) -> Any:
+def _list(emit: Emitter, length: Expr, take: str, item: Type) -> Any:
     """Unbox a list item by item: Numba keeps a reflection of a whole unboxed list."""
     elements = opaque.no_elements(emit, item)
     with emit.repeated(i := emit.local("i"), length):
@@ -104,7 +106,7 @@ def _perform_function(node: Apply, number: int) -> Any:
     return perform
 
 
-def _item_function(element: Any, number: int, k: int) -> Any:
+def _item_function(element: Type, number: int, k: int) -> Any:
     """A native function of ``i``, which returns item ``i`` of output ``k``."""
     declared = opaque.numba_type(element)
 
@@ -117,18 +119,18 @@ def _item_function(element: Any, number: int, k: int) -> Any:
     return take
 
 
-def _as_scalar(declared: Any, x: Any) -> Any:
+def _as_scalar(declared: Type, x: object) -> Any:
     """Convert a boxed number to the NumPy scalar that ``perform`` expects."""
     if isinstance(declared, ScalarType):
         return np.dtype(declared.dtype).type(x)
     return x
 
 
-def _result_type(declared: Any) -> Any:
+def _result_type(declared: Type) -> Any:
     return types.int64 if isinstance(declared, TypedListType) else opaque.numba_type(declared)
 
 
-def _unboxable(declared: Any, y: Any) -> Any:
+def _unboxable(declared: Type, y: Any) -> Any:
     """Convert a result to the type declared to Numba: arrays in C order and writable."""
     if isinstance(declared, TypedListType):
         return len(y)

@@ -11,7 +11,8 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.type import Type
 from pytensor.link.numba.dispatch.basic import get_numba_type, numba_njit
 from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
 from pytensor.scalar.basic import ScalarType
@@ -26,22 +27,22 @@ from scipy.sparse import csc_matrix, csr_matrix
 from loopax.numba_backend.emit.expressions import Expr, call, expr, local
 from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.storage import Storage
-from loopax.numba_backend.emit.values import Opaque, Rows, small
+from loopax.numba_backend.emit.values import EmittedValue, Opaque, Rows, small
 
 
-def is_opaque(declared: Any) -> bool:
+def is_opaque(declared: Type) -> bool:
     """Whether the emitter passes values of a type on to Numba as a whole."""
     if isinstance(declared, TypedListType):
         return isinstance(declared.ttype, DenseTensorType) or is_opaque(declared.ttype)
     return isinstance(declared, RandomGeneratorType | SparseTensorType | SliceType | NoneTypeT)
 
 
-def needs_local(declared: Any) -> bool:
+def needs_local(declared: Type) -> bool:
     """Whether a constant of a type needs a local: slices, None and strings stand in the source."""
     return is_opaque(declared) and not isinstance(declared, SliceType | NoneTypeT)
 
 
-def numba_type(declared: Any) -> Any:
+def numba_type(declared: Type) -> Any:
     """The Numba type of values of a PyTensor type, arrays in C order."""
     if isinstance(declared, TypedListType):
         return types.List(numba_type(declared.ttype))
@@ -52,7 +53,7 @@ def numba_type(declared: Any) -> Any:
     return get_numba_type(declared, layout="C")
 
 
-def native(declared: Any, x: Any) -> Any:
+def native(declared: Type, x: Any) -> Any:
     """Convert ``x`` for Numba: a sparse matrix has indices of 32 bits and writable arrays."""
     if isinstance(declared, SparseTensorType):
         kind = csr_matrix if declared.format == "csr" else csc_matrix
@@ -114,7 +115,7 @@ def append(emit: Storage, rows: Opaque, item: Expr) -> None:
     emit.add(Do(rows.name.method("append", item)))
 
 
-def _generator_copy(generator: Any) -> Any:
+def _generator_copy(generator: np.random.Generator) -> Any:
     """A native function that returns a copy of ``generator``, which cannot be a Numba global."""
     declared = types.npy_rng
 
@@ -127,12 +128,12 @@ def _generator_copy(generator: Any) -> Any:
     return copy_of_generator
 
 
-def no_elements(emit: Storage, element: Any) -> Opaque:
+def no_elements(emit: Storage, element: Type) -> Opaque:
     """An empty list of elements of type ``element``."""
     return Opaque(emit.temp(call(emit.bind(_empty_list(element), "no_elements")), "list"), True)
 
 
-def _empty_list(element: Any) -> Any:
+def _empty_list(element: Type) -> Any:
     declared = numba_type(element)
 
     @numba_njit
@@ -161,7 +162,7 @@ def as_argument(emit: Storage, value: Any, v: Any) -> Expr:
     return constant(emit, v).name
 
 
-def as_element(emit: Storage, value: Any, element: Any) -> Expr:
+def as_element(emit: Storage, value: EmittedValue, element: Any) -> Expr:
     """Convert ``value`` to an element of a list: a copy, arrays in C order."""
     if isinstance(value, Opaque):
         return copied(emit, value).name
@@ -172,7 +173,7 @@ def as_element(emit: Storage, value: Any, element: Any) -> Expr:
     return emit.dense(value).name.method("copy")  # the next step may overwrite it
 
 
-def result(emit: Storage, value: Expr, v: Any, fresh: bool = False) -> Any:
+def result(emit: Storage, value: Expr, v: Variable, fresh: bool = False) -> Any:
     """Wrap ``value``, the result of a foreign function, as the value of ``v``."""
     if not isinstance(v.type, DenseTensorType | ScalarType):
         # The arrays of a sparse matrix may be those of another, or of the program's inputs.
@@ -184,7 +185,7 @@ def result(emit: Storage, value: Expr, v: Any, fresh: bool = False) -> Any:
     return emit.array(array, v)
 
 
-def check_declared(emit: Storage, array: Expr, v: Any, message: str) -> None:
+def check_declared(emit: Storage, array: Expr, v: Variable, message: str) -> None:
     """Check that ``array`` has the lengths in the type of ``v``, on which its readers rely."""
     for k, n in enumerate(v.type.shape):
         if n is not None:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
@@ -99,7 +100,9 @@ class _Count:
             width *= n if n is not None and n <= LONGEST and width * n <= self.largest else 1
         return width
 
-    def elements_read(self, node: Apply, ins: Any, out: Lengths, own: int) -> list[int]:
+    def elements_read(
+        self, node: Apply, ins: Sequence[Lengths], out: Lengths, own: int
+    ) -> list[int]:
         """The number of elements of each input that ``own`` unrolled elements of the output read."""
         op: Any = node.op
         if isinstance(op, CAReduce):
@@ -116,7 +119,9 @@ class _Count:
             for pattern in patterns
         ]
 
-    def node_lines(self, op: Any, ins: Any, outs: Any, own: int, n_read: Sequence[int]) -> int:
+    def node_lines(
+        self, op: Op, ins: Sequence[Any], outs: Sequence[Lengths], own: int, n_read: Sequence[int]
+    ) -> int:
         if isinstance(op, Scan | Cond):
             stored = outs if isinstance(op, Cond) else outs[: op.n_states]
             inner = self.graph_lines(op.fgraph, ins[1:] if isinstance(op, Cond) else ins)
@@ -139,19 +144,19 @@ class _Count:
         return widest + _LOOP
 
 
-def _scalar_ops(op: Any) -> int:
+def _scalar_ops(op: Op) -> int:
     op = getattr(op, "scalar_op", op)
     return sum(_scalar_ops(n.op) for n in op.fgraph.apply_nodes) if isinstance(op, Composite) else 1
 
 
-def _lines_of_elimination(op: Any, n: int) -> int:
+def _lines_of_elimination(op: Op, n: int) -> int:
     """Lines for each element of a matrix of order ``n``."""
     if n > 4:  # by a call, to memory and back
         return 2
     return n if isinstance(op, Cholesky | CholeskySolve | SolveTriangular) else 2 * n
 
 
-def _declared(v: Any) -> Lengths:
+def _declared(v: Variable) -> Lengths:
     return getattr(v.type, "shape", ())
 
 
@@ -167,10 +172,10 @@ def _shapes(
         if n is not None
     }
 
-    def length(v: Any, axis: int) -> int | None:
+    def length(v: Variable, axis: int) -> int | None:
         return dims.length(v, axis).replaced(lengths.get).constant if lengths else None
 
-    def shape_of(v: Any) -> Lengths:
+    def shape_of(v: Variable) -> Lengths:
         if v not in shapes:
             shapes[v] = [length(v, k) if n is None else n for k, n in enumerate(_declared(v))]
         return shapes[v]

@@ -10,10 +10,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.math import (
     Erf,
     Erfc,
@@ -195,7 +195,11 @@ FOLDS: dict[type, Callable[[Expr, Expr], Expr]] = {ps.Add: operator.add, ps.Mul:
 
 
 def expression_of(
-    op: Any, operands: Sequence[Expr], dtypes: Sequence[str], out: str, in_elements: bool = False
+    op: ScalarOp,
+    operands: Sequence[Expr],
+    dtypes: Sequence[str],
+    out: str,
+    in_elements: bool = False,
 ) -> Expr | None:
     """The op as an expression of the dtype ``out``, before truncation to its size."""
     kind, kinds = type(op), set(dtypes)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytensor.scalar.loop import ScalarLoop
+
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import FALSE, Expr, call, expr, local, tuple_of
 from loopax.numba_backend.emit.statements import Break, Function, Return
@@ -18,14 +20,14 @@ WriteGraph = Callable[[Emitter, Any, Sequence[Expr]], list[Expr]]
 
 
 def scalar_loop(
-    emit: Emitter, op: Any, operands: Sequence[Expr], write_graph: WriteGraph
+    emit: Emitter, op: ScalarLoop, operands: Sequence[Expr], write_graph: WriteGraph
 ) -> list[Expr]:
     """Call a loop of numbers, in the dtypes of its inputs; returns its outputs."""
     outputs = emit.temp(call(_function(emit, op, write_graph), *operands))
     return [emit.temp(outputs[k]) for k in range(len(op.outputs))]
 
 
-def _function(emit: Emitter, op: Any, write_graph: WriteGraph) -> str:
+def _function(emit: Emitter, op: ScalarLoop, write_graph: WriteGraph) -> str:
     """Define the function of ``op``, unless this one has an equal function; returns its name."""
     n_states = len(op.outputs) - int(op.is_while)
     n_steps, *values = args = [local(f"x{k}") for k in range(1 + len(op.inputs))]

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.loop import ScalarLoop
 
 from loopax.facts.scalars import cycles
@@ -27,7 +29,7 @@ from loopax.numba_backend.emit.schedule import folded, ready
 _NATURAL = REAL | {"int64"}
 
 
-def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> list[Expr]:
+def emit_scalar(emit: Emitter, op: ScalarOp, operands: Sequence[Expr], node: Apply) -> list[Expr]:
     """Write a scalar op in the dtypes of ``node`` (scalar or tensor); returns its outputs."""
     dtypes = [v.type.dtype for v in node.inputs]
     outs = [v.type.dtype for v in node.outputs]
@@ -65,7 +67,7 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> 
     return [emit.temp(value.astype(outs[0]))]
 
 
-def has_expression(op: Any, node: Any) -> bool:
+def has_expression(op: ScalarOp, node: Apply) -> bool:
     """Whether a scalar op has an expression in the dtypes of ``node``."""
     operands = [local(f"x{k}") for k in range(len(node.inputs))]
     dtypes = [v.type.dtype for v in node.inputs]
@@ -78,7 +80,11 @@ def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
 
 
 def _by_pytensor(
-    emit: Emitter, op: Any, operands: Sequence[Expr], dtypes: Sequence[str], outs: Sequence[str]
+    emit: Emitter,
+    op: ScalarOp,
+    operands: Sequence[Expr],
+    dtypes: Sequence[str],
+    outs: Sequence[str],
 ) -> list[Expr]:
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
     native, key = numba_funcify_and_cache_key(op, node=node)
@@ -90,11 +96,11 @@ def _by_pytensor(
     return [emit.temp(outputs[k].astype(dtype)) for k, dtype in enumerate(outs)]
 
 
-def _graph(emit: Emitter, graph: Any, operands: Sequence[Expr]) -> list[Expr]:
+def _graph(emit: Emitter, graph: AbstractFunctionGraph, operands: Sequence[Expr]) -> list[Expr]:
     """Write a graph of scalar ops; returns its outputs."""
     env: dict[Any, Expr] = dict(zip(graph.inputs, operands, strict=True))
 
-    def read(v: Any) -> Expr:
+    def read(v: Variable) -> Expr:
         if isinstance(v, Constant):
             return literal(np.asarray(v.data, dtype=v.type.dtype))
         return env[v]

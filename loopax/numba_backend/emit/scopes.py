@@ -7,7 +7,7 @@ takes a step. So a step allocates nothing whose size does not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +70,7 @@ class Scopes:
         """Whether all lengths were defined before the innermost scope was opened."""
         return all(self._depths.get(name, 0) < len(self.open) for name in names_of(shape))
 
-    def level(self, *parts: Any) -> int:
+    def level(self, *parts: Expr | int) -> int:
         """The least level at which an expression of ``parts`` can be computed."""
         return max([self._levels.get(name, 0) for name in names_of(parts)], default=0)
 
@@ -90,7 +90,7 @@ class Scopes:
         loop, *inside = self.open[self.frames[-1] :]
         return None if any(scope.chosen for scope in inside) else loop
 
-    def local_of(self, expression: Any) -> Expr | None:
+    def local_of(self, expression: Hashable) -> Expr | None:
         """The local that holds ``expression``."""
         return next((s.local_of[expression] for s in self.open if expression in s.local_of), None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,7 +69,7 @@ def function_of(
     return function
 
 
-def compiled(function: Any, inner: bool = False) -> Any:
+def compiled(function: Callable[..., Any], inner: bool = False) -> Any:
     """Compile ``function`` at its first call.
 
     It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.

@@ -142,7 +142,7 @@ def blocks_in(statement: Statement) -> list[Block]:
 def mapped(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
     """Apply ``change`` to the expressions of ``statement``, in the order of the text."""
 
-    def new(x: Any) -> Any:
+    def new(x: Expr | int) -> Any:
         return change(x) if isinstance(x, Expr) else x
 
     def block(old: Block) -> Block:

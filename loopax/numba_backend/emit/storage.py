@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Constant, Variable
 
 from loopax.numba_backend.emit.axes import Axes
 from loopax.numba_backend.emit.expressions import (
@@ -39,7 +40,7 @@ _SHORT = 64  # the most elements of a row whose array is looped over as a whole
 class Storage(Axes):
     """A writer that moves values between locals and memory."""
 
-    def constant_value(self, v: Any) -> Any:
+    def constant_value(self, v: Constant) -> Any:
         """Emit a constant of any type; None and slices are returned unchanged."""
         raise NotImplementedError
 
@@ -97,7 +98,7 @@ class Storage(Axes):
         """The only element of a scalar."""
         return self.read(value, [0] * len(value.shape))
 
-    def new_locals(self, shape: Sequence[Any], dtype: str, hint: str) -> Small:
+    def new_locals(self, shape: Sequence[int], dtype: str, hint: str) -> Small:
         """A new local for each element of an array."""
         elements = np.empty(shape, dtype=object)
         for at in indices_of(shape):
@@ -232,12 +233,12 @@ class Storage(Axes):
         """
         return self.indexable(self.apart(value))
 
-    def apart(self, value: Any) -> Any:
+    def apart(self, value: Array | Small | Virtual) -> Any:
         """Move ``value`` to memory if it contains functions, which then have a loop of their own."""
         slow = isinstance(value, Virtual) and value.has_functions
         return self.dense(value) if slow else value
 
-    def array(self, name: Expr, variable: Any, fresh: bool = False) -> Array:
+    def array(self, name: Expr, variable: Variable, fresh: bool = False) -> Array:
         """The `Array` in a local, with the static lengths of the type of ``variable``."""
         shape = tuple(
             self.number(name.length(k), "n") if n is None else n
@@ -246,7 +247,9 @@ class Storage(Axes):
         self.scopes.lengths.update(n for n in shape if isinstance(n, Expr))
         return Array(name, shape, variable.type.dtype, fresh)
 
-    def argument(self, k: int, name: Expr, variable: Any, static_lengths: dict[int, int]) -> Array:
+    def argument(
+        self, k: int, name: Expr, variable: Variable, static_lengths: dict[int, int]
+    ) -> Array:
         """Argument ``k`` as an array with ``static_lengths`` of some axes."""
         shape = list(variable.type.shape)
         for axis, n in enumerate(shape):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Second
 from pytensor.tensor.shape import Shape, Shape_i
@@ -35,7 +36,7 @@ def reads_of(variable: Variable, uses: Uses) -> list[tuple[Any, int]]:
     return [(c, k) for c, k in uses[variable] if not reads_only_shape(c, k)]
 
 
-def _reads_once(client: Any, position: int, uses: Uses) -> bool:
+def _reads_once(client: Apply | None, position: int, uses: Uses) -> bool:
     if client is None:
         return True
     if isinstance(client.op, CheckAndRaise) and position == 0:  # it returns its input
@@ -56,14 +57,14 @@ def uses_of(graph: AbstractFunctionGraph) -> Uses:
     return uses
 
 
-def reads_only_shape(client: Any, position: int) -> bool:
+def reads_only_shape(client: Apply | None, position: int) -> bool:
     """Whether a node (None for an output of the graph) reads no element of its input ``position``."""
     if client is None:
         return False
     return isinstance(client.op, Shape | Shape_i) or (is_fill(client.op) and position == 0)
 
 
-def is_fill(op: Any) -> bool:
+def is_fill(op: Op) -> bool:
     """Whether ``op`` broadcasts its second input to the shape of both."""
     return isinstance(scalar_op_of(op), Second)
 

@@ -139,6 +139,7 @@ class Opaque:
 
 
 Value = Small | Array | Virtual
+EmittedValue = Value | Rows | Opaque  # of a variable of any type
 
 
 class Traits(TypedDict):
@@ -167,12 +168,12 @@ def small(elements: Any, dtype: str) -> Small:
     return Small(array, dtype)
 
 
-def shared(value: Any) -> Any:
+def shared(value: EmittedValue) -> Any:
     """Mark ``value`` as shared, for an inner graph that runs many times or beside other readers."""
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
-def is_static(shape: Sequence[Any]) -> TypeGuard[Sequence[int]]:
+def is_static(shape: Sequence[Dim | None]) -> TypeGuard[Sequence[int]]:
     return all(isinstance(n, int) for n in shape)
 
 
@@ -184,6 +185,6 @@ def indices_of(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
 LONGEST = 8  # a longer axis has a loop
 
 
-def is_small(shape: Sequence[Any], largest: int) -> bool:
+def is_small(shape: Sequence[Dim | None], largest: int) -> bool:
     """Whether an array of ``shape`` is stored in locals, of which there may be ``largest``."""
     return is_static(shape) and max(shape, default=0) <= LONGEST and prod(shape) <= largest

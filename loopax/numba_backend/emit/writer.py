@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, call, expr, local
+from loopax.numba_backend.emit.expressions import Dim, Expr, Operand, as_dim, call, expr, local
 from loopax.numba_backend.emit.scopes import Scope, Scopes
 from loopax.numba_backend.emit.statements import (
     Assign,
@@ -53,7 +53,7 @@ class Writer:
         """Write ``target = value``, for a local or an element of an array."""
         self.add(Assign((target,), value, operator))
 
-    def do(self, function: str, *operands: Any) -> None:
+    def do(self, function: str, *operands: Operand) -> None:
         """Write a call for its effect."""
         self.add(Do(call(function, *operands)))
 
@@ -116,7 +116,7 @@ class Writer:
         self.scopes.define([name])
         return name
 
-    def temp(self, value: Any, hint: str = "t") -> Expr:
+    def temp(self, value: Operand, hint: str = "t") -> Expr:
         """Assign ``value`` to a new local."""
         name = self.local(hint)
         self.set(name, value)
@@ -143,7 +143,7 @@ class Writer:
         around.local_of[value] = name
         return name
 
-    def bind(self, thing: Any, hint: str, key: str | None = None) -> str:
+    def bind(self, thing: object, hint: str, key: str | None = None) -> str:
         """Bind an object to a global of the function; objects of equal ``key`` are equal."""
         name = self.source.fresh(hint)
         self.namespace[name] = thing
@@ -153,7 +153,7 @@ class Writer:
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def check(self, function: str, *operands: Any) -> None:
+    def check(self, function: str, *operands: Operand) -> None:
         """Write a call that raises or does nothing, once.
 
         An invariant check is hoisted in front of the innermost loop, under the condition of a step.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
@@ -18,7 +19,7 @@ from loopax.numba_backend.callable.array_function import array_function
 from loopax.numba_backend.callable.program import refuse_unknown_types, warn_of_python
 
 
-def native_function(op: Any, node: Any, **kwargs: Any) -> tuple[Any, str | None]:
+def native_function(op: Cond | Scan, node: Apply, **kwargs: object) -> tuple[Any, str | None]:
     """Convert a node to a native function; with its key in PyTensor's cache, None where it has none."""
     inputs = [v.type() for v in node.inputs]
     graph = FunctionGraph(inputs, op.make_node(*inputs).outputs, clone=True)

@@ -8,11 +8,11 @@ converts a graph; a rewrite that only runs in Numba's modes comes just before th
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.type import Type
 
 NAME = "loopax_numba_conversions"
 
@@ -20,7 +20,7 @@ NAME = "loopax_numba_conversions"
 class ImportConversions(GraphRewriter):
     """Register the conversions before a graph is converted to Numba; the graph stays unchanged."""
 
-    def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
+    def apply(self, fgraph: FunctionGraph, *args: Type, **kwargs: object) -> None:
         import_module("loopax.numba_backend.pytensor_mode.conversions")
 
 

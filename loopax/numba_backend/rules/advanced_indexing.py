@@ -139,7 +139,7 @@ def _index(site: Site, values: Sequence[Value]) -> list[Any]:
     return list(indices_from_subtensor(list(values), site.op.idx_list))
 
 
-def _static(emit: Emitter, index: Sequence[Any], shape: Sequence[Any]) -> Any:
+def _static(emit: Emitter, index: Sequence[Value | slice], shape: Sequence[int]) -> Any:
     """The index as a NumPy index; None where it is dynamic or out of bounds."""
     numpy_index: list[Any] = []
     for entry, n in zip(index, shape, strict=False):

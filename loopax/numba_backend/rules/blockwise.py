@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
@@ -62,7 +62,7 @@ def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | Non
     graph: Any = op.fgraph if isinstance(op, Call) else node
     inputs, dims = list(graph.inputs), Dims()
 
-    def length(v: Any, axis: int) -> Dim | None:
+    def length(v: Variable, axis: int) -> Dim | None:
         expression = dims.length(v, axis)
         total: Any = expression.offset
         for variable, k in expression.terms:
@@ -86,7 +86,7 @@ def _lowered(node: Apply) -> Apply:
     return graph.outputs[0].owner
 
 
-def _core(batched: Any, rank: int) -> TensorType:
+def _core(batched: TensorType, rank: int) -> TensorType:
     return TensorType(batched.dtype, shape=batched.shape[len(batched.shape) - rank :])
 
 
@@ -164,7 +164,9 @@ def _element(emit: Emitter, v: Value, at: Sequence[Index], stretched: Sequence[b
 class _Place:
     """The array of the results. The first result allocates it where that decides the shape."""
 
-    def __init__(self, emit: Emitter, v: Any, batch: list[Dim], core: Sequence[Dim | None]) -> None:
+    def __init__(
+        self, emit: Emitter, v: Variable, batch: list[Dim], core: Sequence[Dim | None]
+    ) -> None:
         self.emit, self.batch, self.dtype = emit, batch, v.type.dtype
         declared = v.type.shape[len(batch) :]
         self.core = [n if n is not None else d for n, d in zip(core, declared, strict=True)]
@@ -177,7 +179,7 @@ class _Place:
             self._allocate(self.rows)
             self.is_allocated = emit.temp(FALSE, "made")
 
-    def _allocate(self, core: Sequence[Any]) -> None:
+    def _allocate(self, core: Sequence[Dim]) -> None:
         self.emit.set(self.name, new_array([*self.batch, *core], self.dtype))
 
     def _allocate_empty(self, core: Sequence[Dim | None]) -> None:

@@ -9,7 +9,15 @@ from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Expr
 from loopax.numba_backend.emit.statements import Block
-from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, indices_of
+from loopax.numba_backend.emit.values import (
+    Array,
+    EmittedValue,
+    Opaque,
+    Rows,
+    Small,
+    Value,
+    indices_of,
+)
 
 
 @rule(Call)
@@ -41,7 +49,7 @@ def cond(site: Site, condition: Value, *operands: Value) -> Any:
     )
 
 
-def _place(emit: Emitter, first: Any, second: Any, rooms: Block) -> Any:
+def _place(emit: Emitter, first: EmittedValue, second: Any, rooms: Block) -> Any:
     """The target of both branches: locals, an array, or the name of an array of any shape."""
     if isinstance(first, Rows) and isinstance(second, Rows):
         return Rows(emit.local("rows"), emit.local("n"), first.ndim, first.dtype)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.facts.scalars import cycles
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 from loopax.numba_backend.emit.leaf import converts_scalar
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalar_expressions import VECTORIZED, cast
@@ -21,6 +22,7 @@ from loopax.numba_backend.emit.scalars import emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
 from loopax.numba_backend.emit.values import (
     Array,
+    At,
     Position,
     Small,
     Value,
@@ -52,7 +54,7 @@ def elemwise(site: Site, *values: Value) -> Any:
     if is_fill(site.op):
         return _filled(site, shape, values[1], stretched[1])
 
-    def operand(k: int, at: Any) -> Expr:
+    def operand(k: int, at: At) -> Expr:
         if isinstance(at, Position):
             at = [0] * len(shape) if all(stretched[k]) else at
         else:
@@ -61,11 +63,11 @@ def elemwise(site: Site, *values: Value) -> Any:
             ]
         return emit.read(inputs[k], at)
 
-    def outputs(at: Any) -> list[Expr]:
+    def outputs(at: At) -> list[Expr]:
         operands = [operand(k, at) for k in range(len(inputs))]
         return emit_scalar(emit, site.op.scalar_op, operands, node)
 
-    def chosen(at: Any) -> Expr:
+    def chosen(at: At) -> Expr:
         """Compute the selected branch of a switch alone."""
         condition, name = operand(0, at), emit.local("t")
         for k, scope in enumerate(emit.branches(condition), start=1):
@@ -144,7 +146,7 @@ def _is_gathered(v: Value) -> bool:
     return isinstance(v, Virtual) and v.is_gathered
 
 
-def _cycles(op: Any, dtype: str) -> float:
+def _cycles(op: Op, dtype: str) -> float:
     """Cycles of one element; a function that LLVM vectorizes takes a quarter of its time."""
     return cycles(op) / (4 if dtype in ("float32", "float64") and type(op) in VECTORIZED else 1)
 
@@ -160,7 +162,7 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
     """Broadcast ``value`` to a shape, without a read of the input that gives the shape."""
     emit, dtype = site.emit, site.out.type.dtype
 
-    def converted(at: Any) -> Expr:
+    def converted(at: Sequence[Index]) -> Expr:
         term = emit.read(value, [0 if s else i for i, s in zip(at, stretched, strict=True)])
         return emit_scalar(emit, site.op.scalar_op, [term, term], site.node)[0]
 

@@ -32,7 +32,7 @@ def _index(site: Site, values: Sequence[Value]) -> list[Any]:
     return list(indices_from_subtensor(list(values), site.op.idx_list))
 
 
-def read_entry(emit: Emitter, entry: Any) -> Any:
+def read_entry(emit: Emitter, entry: Value | None) -> Any:
     """A part of an index: an integer where it is static, else an expression of int64."""
     if entry is None or isinstance(entry, int):
         return entry
@@ -72,7 +72,7 @@ def entries_of(site: Site, x: Value, values: Sequence[Value]) -> list[Entry]:
     ]
 
 
-def _integer(emit: Emitter, entry: Any, n: Dim) -> Entry:
+def _integer(emit: Emitter, entry: Value, n: Dim) -> Entry:
     k = read_entry(emit, entry)
     if isinstance(k, int) and isinstance(n, int):
         if not -n <= k < n:

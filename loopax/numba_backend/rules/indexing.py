@@ -175,7 +175,7 @@ def _only_use(site: Site) -> bool:
     )
 
 
-def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
+def _written_in_locals(site: Site, x: Small, y: Small, index: tuple[slice | int, ...]) -> Small:
     elements = x.elements.copy()
     room = np.shape(elements[index])
     own = room[len(room) - len(y.shape) :]

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.extending import overload
+from pytensor.graph.type import Type
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import Count, Index, Remove, TypedListType
 
+from loopax.base.upstream.numba import Dispatcher
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Expr, call, expr
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.opaque import as_argument, as_list
 from loopax.numba_backend.emit.statements import Do
-from loopax.numba_backend.emit.values import Opaque, Value, small
+from loopax.numba_backend.emit.values import EmittedValue, Opaque, Rows, Value, small
 
 
-def equal(x: Any, y: Any) -> bool:
+def equal(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether two arrays, or two lists of arrays, have equal values."""
     raise NotImplementedError("only inside of Numba")
 
@@ -70,20 +73,20 @@ def occurrences(rows, row):  # type: ignore[no-untyped-def]
     return n_equal
 
 
-def _comparable(declared: Any) -> bool:
+def _comparable(declared: Type) -> bool:
     if isinstance(declared, TypedListType):
         return _comparable(declared.ttype)
     return isinstance(declared, DenseTensorType)
 
 
-def _search(site: Site, rows: Any, row: Any, function: Any) -> Expr:
+def _search(site: Site, rows: Rows | Opaque, row: EmittedValue, function: Dispatcher) -> Expr:
     emit = site.emit
     name = emit.bind(function, function.__name__)
     return emit.temp(call(name, rows.name, as_argument(emit, row, site.node.inputs[1])), "k")
 
 
 @rule(Index)
-def index(site: Site, rows: Any, row: Any) -> Any:
+def index(site: Site, rows: Rows | Opaque, row: EmittedValue) -> Any:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
     k = _search(site, as_list(site.emit, rows), row, position)
@@ -93,7 +96,7 @@ def index(site: Site, rows: Any, row: Any) -> Any:
 
 
 @rule(Count)
-def count(site: Site, rows: Any, row: Any) -> Value:
+def count(site: Site, rows: Rows | Opaque, row: EmittedValue) -> Value:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
     k = _search(site, as_list(site.emit, rows), row, occurrences)
@@ -101,7 +104,7 @@ def count(site: Site, rows: Any, row: Any) -> Value:
 
 
 @rule(Remove)
-def remove(site: Site, rows: Any, row: Any) -> Any:
+def remove(site: Site, rows: Rows | Opaque, row: EmittedValue) -> Any:
     """Copy the list without the first equal row, or whole where there is none."""
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)

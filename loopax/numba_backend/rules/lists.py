@@ -22,7 +22,15 @@ from loopax.numba_backend.emit.opaque import as_argument, as_element, as_list, c
 from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.storage import new_array
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Opaque, Rows, Value, Virtual, small
+from loopax.numba_backend.emit.values import (
+    Array,
+    EmittedValue,
+    Opaque,
+    Rows,
+    Value,
+    Virtual,
+    small,
+)
 
 # -- traces ----------------------------------------------------------------------------------------
 
@@ -122,7 +130,7 @@ def list_length(site: Site, rows: Rows | Opaque) -> Value:
 
 
 @rule(GetItem)
-def item(site: Site, rows: Rows | Opaque, i: Any) -> Any:
+def item(site: Site, rows: Rows | Opaque, i: Value | Opaque | slice) -> Any:
     emit = site.emit
     if not isinstance(i, Value):
         part = as_argument(emit, i, site.node.inputs[1])
@@ -162,12 +170,12 @@ def _changeable(site: Site, rows: Opaque) -> Opaque:
     return Opaque(site.emit.temp(rows.name.method("copy"), "list"), fresh=True)
 
 
-def _item(site: Site, value: Any) -> Expr:
+def _item(site: Site, value: EmittedValue) -> Expr:
     return as_element(site.emit, value, site.node.inputs[0].type.ttype)
 
 
 @rule(MakeList)
-def make_list(site: Site, *values: Any) -> Opaque:
+def make_list(site: Site, *values: EmittedValue) -> Opaque:
     rows = [as_element(site.emit, value, site.out.type.ttype) for value in values]
     return Opaque(site.emit.temp(list_of(rows), "list"), fresh=True)
 
@@ -180,7 +188,7 @@ def extend(site: Site, rows: Rows | Opaque, extension: Rows | Opaque) -> Opaque:
 
 
 @rule(Insert)
-def insert(site: Site, rows: Rows | Opaque, i: Value, row: Any) -> Opaque:
+def insert(site: Site, rows: Rows | Opaque, i: Value, row: EmittedValue) -> Opaque:
     emit = site.emit
     extended = _changeable(site, as_list(emit, rows))
     emit.add(Do(extended.name.method("insert", emit.scalar(i), _item(site, row))))

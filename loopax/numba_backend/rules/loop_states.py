@@ -18,11 +18,11 @@ from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr
-from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small
+from loopax.numba_backend.emit.values import Array, EmittedValue, Opaque, Rows, Small
 from loopax.numba_backend.rules.lists import copied
 
 
-def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
+def started(site: Site, k: int, value: EmittedValue, steady: bool, written: bool) -> Any:
     """Initialise a state before the first step, in locals or memory of its own."""
     emit = site.emit
     if isinstance(value, Small) and steady and not written:

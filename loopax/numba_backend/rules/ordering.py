@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
@@ -11,7 +12,7 @@ from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.type import vector
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import Expr, as_dim, call
+from loopax.numba_backend.emit.expressions import Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.uses import READS_ONCE
@@ -68,7 +69,7 @@ def permuted(site: Site, x: Value, order: Value) -> Any:
 
 
 @rule(SearchsortedOp)
-def searchsorted(site: Site, values: Value, x: Value, *sorter: Any) -> Any:
+def searchsorted(site: Site, values: Value, x: Value, *sorter: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     if sorter or values.dtype != x.dtype or x.dtype.startswith("complex"):
         return leaf(site, values, x, *sorter)
@@ -76,7 +77,7 @@ def searchsorted(site: Site, values: Value, x: Value, *sorter: Any) -> Any:
     right = site.op.side == "right"
     x = emit.indexable(x)
 
-    def at(index: Any) -> Expr:
+    def at(index: Sequence[Index]) -> Expr:
         place = call("place_of", emit.read(x, index), inside, right)
         return emit.temp(place if dtype == "int64" else place.astype(dtype))
 

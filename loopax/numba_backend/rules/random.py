@@ -27,7 +27,7 @@ from loopax.numba_backend.runtime.samplers import conditions, sampler
 
 
 @rule(RandomVariable)
-def draw(site: Site, rng: Opaque, size: Any, *params: Value) -> Any:
+def draw(site: Site, rng: Opaque, size: Value | None, *params: Value) -> Any:
     emit, op = site.emit, site.op
     function = sampler(op, site.node)
     if function is None:

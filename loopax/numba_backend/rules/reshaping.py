@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
@@ -39,13 +39,13 @@ def reshape(site: Site, x: Value, dims: Value) -> Any:
     return _reshaped(site, x, _completed(emit, lengths, total))
 
 
-def _entries(dims: Any) -> Sequence[Any]:
+def _entries(dims: Variable) -> Sequence[Any]:
     """The entries of the vector ``dims`` if it is a `MakeVector`, else itself."""
     is_vector = dims.owner is not None and isinstance(dims.owner.op, MakeVector)
     return dims.owner.inputs if is_vector else [dims]
 
 
-def _is_length(v: Any) -> bool:
+def _is_length(v: Variable) -> bool:
     """Whether ``v`` is computed from lengths alone, so that it is not -1, the inferred length."""
     if isinstance(v, Constant):
         return bool(np.all(v.data >= 0))

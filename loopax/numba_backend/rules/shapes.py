@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -21,7 +22,16 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, as_element, call, expr, literal
+from loopax.numba_backend.emit.expressions import (
+    Dim,
+    Expr,
+    Index,
+    as_dim,
+    as_element,
+    call,
+    expr,
+    literal,
+)
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import (
@@ -70,7 +80,7 @@ def same(site: Site, x: Value) -> Any:
 
 
 @rule(SpecifyShape)
-def specify_shape(site: Site, x: Value | Opaque, *dims: Any) -> Any:
+def specify_shape(site: Site, x: Value | Opaque, *dims: Value | None) -> Any:
     if isinstance(x, Opaque):
         return leaf(site, x, *dims)
     emit = site.emit
@@ -126,7 +136,7 @@ def dimshuffle(site: Site, x: Value) -> Any:
     is_transpose = tuple(order) == (1, 0) and len(x.shape) == 2
     base = site.emit.view_in_memory(x) if is_transpose else None
 
-    def at(index: Any) -> Expr:
+    def at(index: Sequence[Index]) -> Expr:
         where = dict(zip(order, index, strict=True))
         return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
 
@@ -150,7 +160,7 @@ READS_ONCE[DimShuffle] = lambda node, position: True
 # -- filled arrays ---------------------------------------------------------------------------------
 
 
-def _dims(emit: Emitter, dims: Any) -> tuple[Dim, ...]:
+def _dims(emit: Emitter, dims: Iterable[Value]) -> tuple[Dim, ...]:
     lengths = [as_dim(emit.scalar(n)) for n in dims]
     return tuple(map(emit.size, lengths))
 
@@ -173,7 +183,7 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
     # Elements are read several times, so none may be computed at the read.
     x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
 
-    def at(index: Any) -> Expr:
+    def at(index: Sequence[Index]) -> Expr:
         return emit.read(
             x,
             [
@@ -271,7 +281,7 @@ def _part(emit: Emitter, x: Value, axis: int, first: Dim, count: Dim) -> Value:
         index = (slice(None),) * axis + (slice(first, first + count),)
         return Small(x.elements[index], x.dtype)
 
-    def at(index: Any) -> Expr:
+    def at(index: Sequence[Index]) -> Expr:
         k = emit.number(first + index[axis])
         return emit.read(x, [*index[:axis], k, *index[axis + 1 :]])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pytensor.tensor.type_other import MakeSlice
 
 from loopax.numba_backend.emit.emitter import Site, rule
@@ -12,7 +10,7 @@ from loopax.numba_backend.emit.values import Opaque, Value
 
 
 @rule(MakeSlice)
-def make_slice(site: Site, *parts: Any) -> Opaque:
+def make_slice(site: Site, *parts: Value | Opaque | None) -> Opaque:
     emit = site.emit
     bounds = [emit.scalar(part) if isinstance(part, Value) else None for part in parts]
     return Opaque(emit.temp(call("slice", *bounds), "slice"))

@@ -6,23 +6,35 @@ layout of each operand: 0.2 s. Here a flag says at run time what is transposed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import call_xxgemm, call_xxgemv, cgutils, ensure_blas, make_array
+from loopax.base.upstream.numba import (
+    CPUContext,
+    Signature,
+    call_xxgemm,
+    call_xxgemv,
+    cgutils,
+    ensure_blas,
+    ir,
+    make_array,
+)
 
 _MOST = 2**31 - 1  # BLAS counts in C's int
 
 
-def matvec_by_blas(a: Any, x: Any, out: Any, is_transposed: bool) -> None:
+def matvec_by_blas(a: np.ndarray, x: np.ndarray, out: np.ndarray, is_transposed: bool) -> None:
     """Write ``a @ x``, or ``a.T @ x``, to ``out``."""
     out[...] = (a.T if is_transposed else a) @ x
 
 
-def matmul_by_blas(a: Any, b: Any, out: Any, a_is_transposed: bool, b_is_transposed: bool) -> None:
+def matmul_by_blas(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, a_is_transposed: bool, b_is_transposed: bool
+) -> None:
     """Write the product of ``a`` and ``b``, or of their transposes, to ``out``."""
     out[...] = (a.T if a_is_transposed else a) @ (b.T if b_is_transposed else b)
 
@@ -43,12 +55,14 @@ def _type_of_matmul(context):  # type: ignore[no-untyped-def]  # Numba reads the
     return result
 
 
-def _fits(*arrays: Any) -> bool:
+def _fits(*arrays: types.Array) -> bool:
     return all(t.layout == "C" and t.dtype == arrays[0].dtype for t in arrays)
 
 
 @lower_builtin(matvec_by_blas, types.Array, types.Array, types.Array, types.Boolean)
-def _matvec(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _matvec(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     matrix = signature.args[0]
     (a, shape), (x, _), (out, _) = _operands(context, builder, signature, args)
 
@@ -62,7 +76,9 @@ def _matvec(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 @lower_builtin(matmul_by_blas, types.Array, types.Array, types.Array, types.Boolean, types.Boolean)
-def _matmul(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _matmul(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     (a, a_shape), (b, b_shape), (out, out_shape) = _operands(context, builder, signature, args)
     a_type, b_type, out_type, *_ = signature.args
 
@@ -75,7 +91,9 @@ def _matmul(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-def _operands(context: Any, builder: Any, signature: Any, args: Any) -> list[tuple[Any, list[Any]]]:
+def _operands(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> list[tuple[Any, list[Any]]]:
     """Each array with its lengths, which are checked."""
     ensure_blas()
     operands = []
@@ -91,12 +109,14 @@ def _operands(context: Any, builder: Any, signature: Any, args: Any) -> list[tup
 
 
 def _operand(
-    t: Any, shape: list[Any], data: Any, is_transposed: bool
+    t: types.Array, shape: list[Any], data: ir.Value, is_transposed: bool
 ) -> tuple[Any, list[Any], Any]:
     return (t.copy(layout="F"), shape[::-1], data) if is_transposed else (t, shape, data)
 
 
-def _for_each_value(builder: Any, flags: Any, call: Callable[..., None], *values: bool) -> None:
+def _for_each_value(
+    builder: ir.IRBuilder, flags: Sequence[ir.Value], call: Callable[..., None], *values: bool
+) -> None:
     """Emit ``call`` in a branch for each value of the flags."""
     if not flags:
         call(*values)

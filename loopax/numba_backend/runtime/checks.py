@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numba import types
 from numba.extending import lower_builtin, overload, type_callable
 
 from loopax.base.compiling.pipeline import njit_inner
-from loopax.base.upstream.numba import ir
+from loopax.base.upstream.numba import CPUContext, Signature, ir
 from loopax.numba_backend.runtime import (
     blas,
     ciphers,
@@ -103,7 +104,9 @@ def _type_of_offset(context):  # type: ignore[no-untyped-def]  # Numba reads the
 
 
 @lower_builtin(offset, types.Integer)
-def _lower_offset(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_offset(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     k = context.cast(builder, args[0], signature.args[0], types.int64)
     return builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)
 
@@ -184,7 +187,7 @@ def range_length(start: float, stop: float, step: float) -> int:
 
 
 @njit_inner
-def repeated(counts: Any, n: int) -> Any:
+def repeated(counts: np.ndarray, n: int) -> Any:
     """The source position of each element of ``repeat``; one count may serve all."""
     if counts.shape[0] != n and counts.shape[0] != 1:
         raise ValueError("operands could not be broadcast together: one count for each element")
@@ -218,7 +221,7 @@ def not_empty(n: int) -> None:
 
 
 @njit_inner
-def grown(rows: Any) -> Any:
+def grown(rows: np.ndarray) -> Any:
     """Copy rows to a buffer of twice as many."""
     larger = np.empty((2 * rows.shape[0],) + rows.shape[1:], rows.dtype)
     for k in range(rows.shape[0]):
@@ -226,7 +229,7 @@ def grown(rows: Any) -> Any:
     return larger
 
 
-def as_scalar(x: Any) -> Any:
+def as_scalar(x: np.ndarray) -> Any:
     """The number in a 0-d array, or the number itself."""
     raise NotImplementedError("only inside of Numba")
 

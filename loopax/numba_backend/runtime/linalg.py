@@ -42,7 +42,7 @@ def _unknown(n):  # type: ignore[no-untyped-def]  # Numba compares the two signa
 
 
 @_compiled
-def all_finite(a: Any) -> bool:
+def all_finite(a: np.ndarray) -> bool:
     for x in a.flat:
         if not np.isfinite(x):
             return False
@@ -50,7 +50,7 @@ def all_finite(a: Any) -> bool:
 
 
 @_compiled
-def finite_or_identity(a: Any, finite: bool) -> Any:
+def finite_or_identity(a: np.ndarray, finite: bool) -> Any:
     """``a``, or half an identity of its shape, with which every factorization and solve succeeds."""
     if finite:
         return a
@@ -64,7 +64,7 @@ def finite_or_identity(a: Any, finite: bool) -> Any:
 
 
 @_compiled
-def no_numbers_unless(finite: bool, a: Any) -> None:
+def no_numbers_unless(finite: bool, a: np.ndarray) -> None:
     """Fill ``a`` with nan, unless the inputs of its computation are ``finite``."""
     if not finite:
         a[...] = np.nan
@@ -77,7 +77,7 @@ def square(n: int, m: int) -> None:
 
 
 @_compiled
-def lu_factor(a: Any, pivots: Any) -> bool:
+def lu_factor(a: np.ndarray, pivots: np.ndarray) -> bool:
     """Factor ``a`` with exchanges of row ``k`` and ``pivots[k]``; whether all pivots are nonzero."""
     n = unknown(a.shape[0])
     regular = True
@@ -102,7 +102,7 @@ def lu_factor(a: Any, pivots: Any) -> bool:
 
 
 @_compiled
-def triangular_solve(a: Any, b: Any, lower: bool, unit: bool) -> bool:
+def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> bool:
     """Solve in ``b``; returns whether all elements of the diagonal are nonzero."""
     n, m = unknown(b.shape[0]), unknown(b.shape[1])
     regular = True
@@ -122,7 +122,7 @@ def triangular_solve(a: Any, b: Any, lower: bool, unit: bool) -> bool:
 
 
 @_compiled
-def transposed_solve(a: Any, b: Any, lower: bool) -> None:
+def transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool) -> None:
     """Solve in ``b`` with the transpose of the triangular ``a``."""
     n, m = unknown(b.shape[0]), unknown(b.shape[1])
     for step in range(n):
@@ -137,7 +137,7 @@ def transposed_solve(a: Any, b: Any, lower: bool) -> None:
 
 
 @_compiled
-def cholesky(a: Any, lower: bool) -> bool:
+def cholesky(a: np.ndarray, lower: bool) -> bool:
     """Factor ``a`` from one triangle; returns whether it is positive definite."""
     n = unknown(a.shape[0])
     if not lower:
@@ -166,7 +166,7 @@ def cholesky(a: Any, lower: bool) -> bool:
 
 
 @_compiled
-def solve(w: Any, n: int) -> bool:
+def solve(w: np.ndarray, n: int) -> bool:
     """Solve in the last columns of ``w``, with the matrix of its first ``n`` columns.
 
     Gaussian elimination on both at once, with row exchanges; returns whether all pivots are nonzero.
@@ -198,7 +198,7 @@ def solve(w: Any, n: int) -> bool:
 
 
 @_compiled
-def inverse(w: Any, n: int) -> None:
+def inverse(w: np.ndarray, n: int) -> None:
     """Invert the first ``n`` columns of ``w`` into the last ``n``."""
     n = unknown(n)
     for i in range(n):
@@ -209,7 +209,7 @@ def inverse(w: Any, n: int) -> None:
 
 
 @_compiled
-def determinant(a: Any, pivots: Any) -> Any:
+def determinant(a: np.ndarray, pivots: np.ndarray) -> Any:
     """The determinant; 0 where a pivot is 0."""
     total = a.dtype.type(1.0)
     if not lu_factor(a, pivots):
@@ -220,7 +220,7 @@ def determinant(a: Any, pivots: Any) -> Any:
 
 
 @_compiled
-def log_determinant(a: Any, pivots: Any) -> Any:
+def log_determinant(a: np.ndarray, pivots: np.ndarray) -> Any:
     """The sign of the determinant, and the logarithm of its absolute value."""
     sign, total = a.dtype.type(1.0), a.dtype.type(0.0)
     if not lu_factor(a, pivots):
@@ -233,7 +233,7 @@ def log_determinant(a: Any, pivots: Any) -> Any:
 
 
 @_compiled
-def mirror(a: Any, n: int, lower: bool) -> None:
+def mirror(a: np.ndarray, n: int, lower: bool) -> None:
     """Copy one triangle of the first ``n`` columns of ``a`` into the other."""
     for i in range(unknown(n)):
         for j in range(i):
@@ -244,7 +244,7 @@ def mirror(a: Any, n: int, lower: bool) -> None:
 
 
 @_compiled
-def permutation(pivots: Any, order: Any) -> None:
+def permutation(pivots: np.ndarray, order: np.ndarray) -> None:
     """The order of the rows after the exchanges ``pivots``."""
     n = unknown(order.shape[0])
     for k in range(n):
@@ -259,7 +259,7 @@ def permutation(pivots: Any, order: Any) -> None:
 
 
 @_compiled
-def invert_order(order: Any, out: Any) -> None:
+def invert_order(order: np.ndarray, out: np.ndarray) -> None:
     for k in range(unknown(order.shape[0])):
         out[order[k]] = k
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
+from loopax.base.upstream.numba import (
+    CPUContext,
+    Signature,
+    cgutils,
+    ir,
+    make_array,
+    populate_array,
+)
 
 _LARGEST = np.iinfo(np.intp).max
 
 
-def empty(shape: Any, dtype: Any) -> Any:
+def empty(shape: Sequence[int], dtype: type) -> Any:
     """``np.empty(shape, dtype)``, written as instructions of the caller.
 
     Numba compiles three Python functions for each number of axes and each dtype of an ``np.empty``: 0.1 to
@@ -35,7 +43,9 @@ def _of_empty(context):  # type: ignore[no-untyped-def]  # Numba reads the signa
 
 
 @lower_builtin(empty, types.BaseTuple, types.NumberClass)
-def _allocated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _allocated(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     kind, lengths = signature.return_type, cgutils.unpack_tuple(builder, args[0])
     intp = context.get_value_type(types.intp)
     shape = [
@@ -61,7 +71,9 @@ def _allocated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return array._getvalue()
 
 
-def _size(context: Any, builder: Any, itemsize: Any, shape: Any) -> Any:
+def _size(
+    context: CPUContext, builder: ir.IRBuilder, itemsize: ir.Value, shape: Sequence[ir.Value]
+) -> Any:
     """Bytes of an array. Lengths below zero, and too many bytes, are NumPy's errors."""
     bit = ir.IntType(1)
     negative, too_big, total = bit(0), bit(0), itemsize
@@ -79,7 +91,9 @@ def _size(context: Any, builder: Any, itemsize: Any, shape: Any) -> Any:
     return total
 
 
-def copy_run(target: Any, start: int, source: Any, source_start: int, count: int) -> None:
+def copy_run(
+    target: np.ndarray, start: int, source: np.ndarray, source_start: int, count: int
+) -> None:
     """Copy ``count`` elements from one array to another, from these positions on in C order.
 
     As loops, a copy of a matrix is four statements and two loops, 20 to 30 ms of Numba.
@@ -99,7 +113,9 @@ def _of_copy_run(context):  # type: ignore[no-untyped-def]  # Numba reads the si
 
 
 @lower_builtin(copy_run, types.Array, types.Integer, types.Array, types.Integer, types.Integer)
-def _copied(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _copied(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     kinds = signature.args
 
     def number(k: int) -> Any:
@@ -112,7 +128,7 @@ def _copied(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-def fill(a: Any, element: Any) -> None:
+def fill(a: np.ndarray, element: complex) -> None:
     """Write ``element`` to each place of ``a``, in C order."""
     a[...] = element
 
@@ -126,7 +142,9 @@ def _of_fill(context):  # type: ignore[no-untyped-def]  # Numba reads the signat
 
 
 @lower_builtin(fill, types.Array, types.Any)
-def _filled(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _filled(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     kind, element_type = signature.args
     a = make_array(kind)(context, builder, args[0])
     element = context.cast(builder, args[1], element_type, kind.dtype)

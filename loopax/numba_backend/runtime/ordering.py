@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from loopax.base.compiling.pipeline import njit_inner
 
@@ -10,13 +10,13 @@ SHORT = 8  # the most values that are sorted by insertion alone
 
 
 @njit_inner
-def before(a: Any, b: Any) -> bool:
+def before(a: float, b: float) -> bool:
     """Whether ``a`` sorts before ``b``; nan sorts last."""
     return a < b or (b != b and a == a)
 
 
 @njit_inner
-def insert_in_order(values: Any, order: Any, start: int, stop: int) -> None:
+def insert_in_order(values: np.ndarray, order: np.ndarray, start: int, stop: int) -> None:
     """Write the stable order of ``values[start:stop]`` into ``order[start:stop]``, by insertion."""
     for k in range(start, stop):
         at = k
@@ -27,7 +27,7 @@ def insert_in_order(values: Any, order: Any, start: int, stop: int) -> None:
 
 
 @njit_inner
-def sort_order(values: Any, order: Any, room: Any) -> None:
+def sort_order(values: np.ndarray, order: np.ndarray, room: np.ndarray) -> None:
     """Write the stable order of ``values`` into ``order``, by merging runs of growing length."""
     n = values.shape[0]
     run = SHORT
@@ -50,7 +50,7 @@ def sort_order(values: Any, order: Any, room: Any) -> None:
 
 
 @njit_inner
-def place_of(x: Any, values: Any, right: bool) -> int:
+def place_of(x: float, values: np.ndarray, right: bool) -> int:
     """The insertion point of ``x`` in the sorted ``values``: left or right of equal values."""
     low, high = 0, values.shape[0]
     while low < high:

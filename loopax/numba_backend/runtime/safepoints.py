@@ -12,7 +12,7 @@ take the lock only while a thread has a `loopax.time_limit`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ from loopax.base.time_limits import (
     WORDS,
     address_of_words,
 )
-from loopax.base.upstream.numba import cgutils, ir, llvm
+from loopax.base.upstream.numba import CPUContext, Signature, cgutils, ir, llvm
 
 SYMBOL = "loopax_safepoint_words"  # the symbol of `WORDS` in native code, from the disk too
 
@@ -59,7 +59,9 @@ def _type_of_safepoint(context):  # type: ignore[no-untyped-def]  # Numba reads 
 
 
 @lower_builtin(safepoint, types.Integer, types.Integer)
-def _lower(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+def _lower(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     i, period = (
         context.cast(builder, x, t, types.int64) for x, t in zip(args, signature.args, strict=True)
     )
@@ -69,7 +71,7 @@ def _lower(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> An
 
 
 @contextmanager
-def stopping(builder: ir.IRBuilder, i: Any, period: Any) -> Iterator[None]:
+def stopping(builder: ir.IRBuilder, i: ir.Value, period: ir.Value) -> Iterator[None]:
     """Build code for step ``i`` where Python has set an error, checked once in ``period`` steps."""
     last = builder.sub(period, _I64(1))
     is_due = builder.icmp_unsigned("==", builder.and_(i, last), last)
@@ -176,7 +178,7 @@ def _load_word(builder: ir.IRBuilder, k: int) -> Any:
     return builder.load(_word(builder, k))
 
 
-def _call(builder: ir.IRBuilder, name: str, result: Any, *args: Any) -> Any:
+def _call(builder: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> Any:
     kind = ir.FunctionType(result, [x.type for x in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor.random.basic as rv
+from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
@@ -23,7 +24,7 @@ from loopax.numba_backend.runtime.linalg import cholesky
 from loopax.numerics import native_samplers as native
 
 
-def sampler(op: RandomVariable, node: Any) -> Any:
+def sampler(op: RandomVariable, node: Apply) -> Any:
     """The native function for one draw of ``op``; None where none draws the same values."""
     families = {*numba_core_rv_funcify.registry, *_DRAWS, *_NOT_PYTENSORS, rv.MvNormalRV}
     family = next((c for c in type(op).__mro__ if c in families), object)

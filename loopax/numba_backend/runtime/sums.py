@@ -11,32 +11,32 @@ takes a tenth of the time of comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import ir
+from loopax.base.upstream.numba import CPUContext, Signature, ir
 
 
-def plus(total: Any, term: Any) -> Any:
+def plus(total: complex, term: complex) -> Any:
     """``total + term``, two floats of one dtype, in a sum that may be reordered."""
     return total + term
 
 
-def times(total: Any, term: Any) -> Any:
+def times(total: complex, term: complex) -> Any:
     """``total * term``, two floats of one dtype, in a product that may be reordered."""
     return total * term
 
 
-def maximum(largest: Any, term: Any) -> Any:
+def maximum(largest: float, term: float) -> Any:
     """The larger of two floats of one dtype, nan where one is nan."""
     return np.maximum(largest, term)
 
 
-def minimum(smallest: Any, term: Any) -> Any:
+def minimum(smallest: float, term: float) -> Any:
     """The smaller of two floats of one dtype, nan where one is nan."""
     return np.minimum(smallest, term)
 
@@ -52,12 +52,14 @@ def _compile_to(instruction: Callable[[Any, Any], Any], function: Callable) -> N
         return result
 
     @lower_builtin(function, types.Float, types.Float)
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(
+        context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> Any:
         return instruction(builder, args)
 
 
 def _intrinsic(name: str) -> Callable[[Any, Any], Any]:
-    def call(builder: Any, args: Any) -> Any:
+    def call(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> Any:
         kind = args[0].type
         signature = ir.FunctionType(kind, [kind, kind])
         return builder.call(builder.module.declare_intrinsic(name, [kind], signature), args)

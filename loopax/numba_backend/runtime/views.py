@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
+from loopax.base.upstream.numba import (
+    CPUContext,
+    Signature,
+    cgutils,
+    ir,
+    make_array,
+    populate_array,
+)
 
 
-def in_line(a: Any) -> Any:
+def in_line(a: np.ndarray) -> Any:
     """View ``a``, in C order, with one axis.
 
     ``a.reshape(-1)`` calls a function that searches for a way without a copy; in C order there always
@@ -29,12 +38,14 @@ def _type_of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads th
 
 
 @lower_builtin(in_line, types.Array)
-def _lower_in_line(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_in_line(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     source = make_array(signature.args[0])(context, builder, args[0])
     return _view(context, builder, signature, source, source.data, [source.nitems])
 
 
-def view_of_run(a: Any, start: int, shape: Any) -> Any:
+def view_of_run(a: np.ndarray, start: int, shape: Sequence[int]) -> Any:
     """View the elements of ``a``, in C order, from ``start`` on as an array of a shape."""
     return a.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
 
@@ -49,7 +60,9 @@ def _type_of_view_of_run(context):  # type: ignore[no-untyped-def]  # Numba read
 
 
 @lower_builtin(view_of_run, types.Array, types.Integer, types.BaseTuple)
-def _lower_view_of_run(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_view_of_run(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
     array, start, lengths = signature.args
     source = make_array(array)(context, builder, args[0])
     first = context.cast(builder, args[1], start, types.intp)
@@ -61,7 +74,12 @@ def _lower_view_of_run(context: Any, builder: Any, signature: Any, args: Any) ->
 
 
 def _view(
-    context: Any, builder: Any, signature: Any, source: Any, data: Any, shape: list[Any]
+    context: CPUContext,
+    builder: ir.IRBuilder,
+    signature: Signature,
+    source: Any,
+    data: ir.Value,
+    shape: list[Any],
 ) -> Any:
     """An array in C order of the memory of ``source``, from ``data`` on."""
     element = context.get_data_type(signature.return_type.dtype)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.null_type import NullType
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.batching.batch import vectorized
 from loopax.ir.derivatives.rules.elementwise import summed
@@ -20,7 +23,12 @@ from loopax.ir.derivatives.rules.registry import (
 
 
 @pullback_of.register(Blockwise)
-def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _blockwise(
+    op: Blockwise,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     if not has_own_pullback(op.core_op):
         return own_pullback(op, inputs, outputs, cotangents)
     core = op._create_dummy_core_node(inputs)
@@ -44,5 +52,5 @@ def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @fault_of.register(Blockwise)
-def _fault(op: Any, node: Any) -> Fault | None:
+def _fault(op: Blockwise, node: Apply) -> Fault | None:
     return fault_of(op.core_op, node)

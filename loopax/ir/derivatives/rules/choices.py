@@ -5,18 +5,26 @@ y[p] = choices[index[p], p]:    adding ȳ[p] at (index[p], p) gives the cotangen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Variable
 from pytensor.tensor.basic import Choose
+from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
 
 
 @pullback_of.register(Choose)
-def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _pullback(
+    op: Choose,
+    inputs: Sequence[Any],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[TensorVariable],
+) -> Any:
     index, choices = inputs
     if isinstance(choices.type, TypedListType):
         raise NotImplementedError(
@@ -36,7 +44,12 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @pushforward_of.register(Choose)
-def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+def _pushforward(
+    op: Choose,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
+) -> Any:
     index, tangent = inputs[0], tangents[1]
     if isinstance(tangent.type, DisconnectedType):
         return [disconnected_type()]

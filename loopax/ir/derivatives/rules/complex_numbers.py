@@ -13,7 +13,9 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
+from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.linalg.inverse import MatrixInverse
@@ -30,7 +32,7 @@ _HOLOMORPHIC = LU, LUFactor, MatrixInverse, Expm, Solve, SolveTriangular, Det, C
 
 
 def pullback_with_conjugates(
-    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """`pullback_of`, with the conjugates that it lacks.
 
@@ -52,7 +54,7 @@ def pullback_with_conjugates(
     return [_conjugate(g) for g in in_cotangents]
 
 
-def as_cotangent_of(x: Any, g: Any) -> Any:
+def as_cotangent_of(x: Variable, g: Any) -> Any:
     """``g`` in the dtype of ``x``.
 
     A real ``x`` that an op has made complex moves along the real axis, and reads the real part alone.
@@ -63,10 +65,10 @@ def as_cotangent_of(x: Any, g: Any) -> Any:
     return (pt.real(g) if is_real_part else g).astype(x.type.dtype)
 
 
-def _is_complex(v: Any) -> bool:
+def _is_complex(v: Variable) -> bool:
     return str(getattr(v.type, "dtype", "")).startswith("complex")
 
 
-def _conjugate(g: Any) -> Any:
+def _conjugate(g: Variable) -> Any:
     is_missing = isinstance(g.type, DisconnectedType | NullType)
     return pt.conj(g) if not is_missing and _is_complex(g) else g

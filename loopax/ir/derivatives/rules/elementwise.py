@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import ArcTan2, Conj, Pow, Sign
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
@@ -28,7 +29,7 @@ from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
 _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
 
 
-def _base_slope(inputs: Sequence[Any], y: Any) -> Any:
+def _base_slope(inputs: Sequence[TensorVariable], y: Variable) -> Any:
     """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0.
 
     Of an exponent that is differentiated itself only the base 0 is an exception: the derivative of this in
@@ -47,20 +48,20 @@ def _base_slope(inputs: Sequence[Any], y: Any) -> Any:
     return exponent * x**reduced
 
 
-def _exponent_slope(inputs: Sequence[Any], y: Any) -> Any:
+def _exponent_slope(inputs: Sequence[Variable], y: Variable) -> Any:
     """The derivative of a power in its exponent: 0 at 0, the limit for positive exponents."""
     x, _ = inputs
     is_zero = pt.eq(x, 0)
     return pt.switch(is_zero, 0, y * pt.log(pt.switch(is_zero, 1, x)))
 
 
-def _log1mexp_slope(inputs: Sequence[Any], y: Any) -> Any:
+def _log1mexp_slope(inputs: Sequence[Variable], y: TensorVariable) -> Any:
     """The derivative ``-exp(x) / (1 - exp(x))``: -inf at 0, where its own derivative is, too."""
     (x,) = inputs
     return -pt.exp(x) * pt.exp(-y)
 
 
-def _angle_slopes(inputs: Sequence[Any]) -> tuple[Any, Any]:
+def _angle_slopes(inputs: Sequence[TensorVariable]) -> tuple[Any, Any]:
     """The derivatives of ``arctan2``: 0 where the squares overflow, whose own derivatives would be nan."""
     y, x = inputs
     squares = y**2 + x**2
@@ -80,7 +81,12 @@ _SLOPES: dict[type, _Slopes] = {
 
 
 @pullback_of.register(Elemwise)
-def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _pullback(
+    op: Elemwise,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     if isinstance(op.scalar_op, ScalarLoop):
         return _pull_back_loop(op, inputs, cotangents)
     if isinstance(op.scalar_op, Conj):
@@ -102,7 +108,7 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     ]
 
 
-def _pull_back_polar(inputs: Sequence[Any], g: Any) -> list[Any]:
+def _pull_back_polar(inputs: Sequence[Any], g: Variable) -> list[Any]:
     """``x = r cos(a)``, ``y = r sin(a)``. PyTensor's rule lacks the conjugates, and is complex."""
     r, angle = inputs
     by_r = pt.real(g) * pt.cos(angle) + pt.imag(g) * pt.sin(angle)
@@ -110,7 +116,7 @@ def _pull_back_polar(inputs: Sequence[Any], g: Any) -> list[Any]:
     return [summed(by_r, r), summed(by_angle, angle)]
 
 
-def _pull_back_loop(op: Any, inputs: Any, cotangents: Any) -> Any:
+def _pull_back_loop(op: Elemwise, inputs: Sequence[Variable], cotangents: Sequence[Any]) -> Any:
     terms: list[list[Any]] = [[] for _ in inputs]
     for (out, k), slope in loop_slopes(op.scalar_op, inputs).items():
         if _is_connected(cotangents[out]):
@@ -121,14 +127,24 @@ def _pull_back_loop(op: Any, inputs: Any, cotangents: Any) -> Any:
     ]
 
 
-def _push_forward_loop(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+def _push_forward_loop(
+    op: Elemwise,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
+) -> Any:
     connected = {k: t for k, t in enumerate(tangents) if _is_connected(t)}
     moving = loop_tangents(op.scalar_op, inputs, connected)
     return [moving.get(k, disconnected_type()) for k in range(len(outputs))]
 
 
 @pushforward_of.register(Elemwise)
-def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+def _pushforward(
+    op: Elemwise,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
+) -> Any:
     if isinstance(op.scalar_op, ScalarLoop):
         return _push_forward_loop(op, inputs, outputs, tangents)
     slopes = _slopes(op, inputs, outputs)
@@ -143,21 +159,23 @@ def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
     return [pt.add(*terms) if terms else disconnected_type()]
 
 
-def _slopes(op: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Slopes | None:
+def _slopes(
+    op: Elemwise, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> _Slopes | None:
     """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not _is_float(outputs[0]) else _SLOPES.get(type(op.scalar_op))
 
 
-def _is_connected(derivative: Any) -> bool:
+def _is_connected(derivative: Variable) -> bool:
     return not isinstance(derivative.type, DisconnectedType)
 
 
-def _is_float(v: Any) -> bool:
+def _is_float(v: Variable) -> bool:
     return bool(v.type.dtype.startswith("float"))
 
 
-def summed(g: Any, x: Any) -> Any:
+def summed(g: TensorVariable, x: Variable) -> Any:
     """``g``, of the shape that ``x`` was broadcast to, summed over the axes along which it was."""
     extra = g.type.ndim - x.type.ndim
     g = g.sum(axis=tuple(range(extra))) if extra else g

@@ -7,19 +7,27 @@ matrix (3.0.7, 3.3.8).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.linalg import solve, solve_triangular
 from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 
 @pullback_of.register(LU)
-def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _lu(
+    op: Any,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[TensorVariable],
+    cotangents: Sequence[Variable],
+) -> Any:
     if not op.permute_l or isinstance(cotangents[0].type, DisconnectedType):
         return own_pullback(op, inputs, outputs, cotangents)
     options = {**op._props_dict(), "permute_l": False, "p_indices": False}
@@ -31,12 +39,17 @@ def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @fault_of.register(LU)
-def _fault_of_lu(op: Any, node: Any) -> Fault | None:
+def _fault_of_lu(op: LU, node: Apply) -> Fault | None:
     return Fault(0, "it is as if no rows had been exchanged") if op.permute_l else None
 
 
 @pullback_of.register(QR)
-def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _qr(
+    op: QR,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[TensorVariable],
+    cotangents: Sequence[TensorVariable],
+) -> Any:
     """The pullback of ``a = q [u | v]`` with k = min(m, n) columns in q.
 
     The columns of a after the first k are ``q v``, and give a cotangent to q. Columns outside are
@@ -79,12 +92,12 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     return [cotangent if order is None else pt.zeros_like(a)[:, order].set(cotangent)]
 
 
-def _is_wide(a: Any) -> bool:
+def _is_wide(a: Variable) -> bool:
     m, n = a.type.shape
     return m is not None and n is not None and m <= n
 
 
-def _complement_cotangent(q: Any, cotangent: Any) -> Any:
+def _complement_cotangent(q: TensorVariable, cotangent: Variable) -> Any:
     """The cotangent of q, the first k columns, from that of the columns after it in ``mode="full"``.
 
     LAPACK's reflectors are a function of q = [q₁; q₂] alone, and the complement, a function of these,

@@ -10,11 +10,14 @@ complex numbers (3.0.7, 3.3.8).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Prod
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOptions
@@ -24,7 +27,12 @@ _NUMBERS = "float", "complex"
 
 
 @pullback_of.register(CumOp)
-def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _cumulative(
+    op: CumOp,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[TensorVariable],
+) -> Any:
     if op.mode != "mul" or not inputs[0].type.dtype.startswith(_NUMBERS):
         return own_pullback(op, inputs, outputs, cotangents)
     x, g = (pt.moveaxis(v, op.axis, 0) for v in (_factors(inputs[0]), cotangents[0]))
@@ -41,7 +49,12 @@ def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @pullback_of.register(Prod)
-def _product(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _product(
+    op: Any,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[TensorVariable],
+    cotangents: Sequence[Variable],
+) -> Any:
     (x,), (g,) = inputs, cotangents
     dtypes = x.type.dtype, outputs[0].type.dtype, op.acc_dtype
     if op.no_zeros_in_input or op.axis == () or not all(d.startswith(_NUMBERS) for d in dtypes):
@@ -57,12 +70,12 @@ def _product(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     return [cotangent.transpose([order.index(k) for k in range(x.type.ndim)])]
 
 
-def _factors(x: Any) -> Any:
+def _factors(x: Variable) -> Any:
     """The factors of the derivatives: the conjugates of complex numbers, in PyTensor's convention."""
     return pt.conj(x) if x.type.dtype.startswith("complex") else x
 
 
-def _product_of_previous(x: Any) -> Any:
+def _product_of_previous(x: TensorVariable) -> Any:
     """The product of all rows before each row of ``x``, 1 for the first."""
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
     return CumOp(0, "mul")(pt.concatenate([one, x])[:-1])

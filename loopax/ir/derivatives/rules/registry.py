@@ -11,7 +11,8 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 
 from loopax.base.errors import LoopaxError, describe, unexpected
 from loopax.ir.derivatives.sparse_types import with_whole_conversions
@@ -19,7 +20,7 @@ from loopax.ir.derivatives.sparse_types import with_whole_conversions
 
 @singledispatch
 def pullback_of(
-    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """The cotangents of ``inputs`` from those of ``outputs``; a `DisconnectedType` for a missing one.
 
@@ -29,7 +30,7 @@ def pullback_of(
 
 
 def own_pullback(
-    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """``op.pullback``, with NotImplementedError for any failure, and no structured conversion.
 
@@ -50,7 +51,7 @@ def own_pullback(
 
 @singledispatch
 def pushforward_of(
-    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
 ) -> Sequence[Any]:
     """The tangents of ``outputs`` from those of ``inputs``; a `DisconnectedType` for a missing one.
 
@@ -60,7 +61,7 @@ def pushforward_of(
     return out_tangents
 
 
-def has_own_pullback(op: Any) -> bool:
+def has_own_pullback(op: Op) -> bool:
     """Whether a rule is registered for the class of ``op``."""
     return pullback_of.dispatch(type(op)) is not pullback_of.dispatch(object)
 
@@ -73,6 +74,6 @@ class Fault(NamedTuple):
 
 
 @singledispatch
-def fault_of(op: Any, node: Apply) -> Fault | None:
+def fault_of(op: Op, node: Apply) -> Fault | None:
     """The fault of the op's own pullback at ``node``; None where none is known."""
     return None

@@ -18,6 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarType, add, constant
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.variable import TensorVariable
 
 
 def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, int], Variable]:
@@ -72,8 +73,8 @@ def _run(
     op: ScalarLoop,
     inputs: Sequence[Variable],
     directions: Sequence[_Direction],
-    starts: Sequence[Any],
-    constants: Sequence[Any],
+    starts: Sequence[TensorVariable],
+    constants: Sequence[Variable],
 ) -> list[Any]:
     """The derivatives of the states after the loop, for each direction."""
     if not starts:

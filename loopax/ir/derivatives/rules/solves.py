@@ -5,18 +5,26 @@ PyTensor's rules give a cotangent to the other part, or read it themselves (3.0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 
 @pullback_of.register(CholeskySolve)
-def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _cholesky_solve(
+    op: CholeskySolve,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     """A pullback that reads one triangle of the factor, as the value does; PyTensor's reads both."""
     factor, b = inputs
     triangle = pt.tril(factor) if op.lower else pt.triu(factor)
@@ -24,7 +32,12 @@ def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @pullback_of.register(Solve)
-def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _solve(
+    op: Solve,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     """A pullback whose cotangent is zero outside of the entries that the solve reads."""
     in_cotangents = list(own_pullback(op, inputs, outputs, cotangents))
     a = inputs[0]
@@ -37,14 +50,19 @@ def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     return in_cotangents
 
 
-def _triangle_cotangent(cotangent: Any, lower: bool) -> Any:
+def _triangle_cotangent(cotangent: TensorVariable, lower: bool) -> Any:
     """The cotangent of one triangle of a symmetric matrix, from the cotangent of the matrix."""
     triangle: Any = pt.tril if lower else pt.triu
     return triangle(cotangent + cotangent.mT) - pt.identity_like(cotangent) * cotangent
 
 
 @pullback_of.register(MatrixPinv)
-def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _pseudoinverse(
+    op: MatrixPinv,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     """A pullback that reads the lower triangle of a hermitian matrix; PyTensor's reads both."""
     (a,) = inputs
     if not op.hermitian or not a.type.dtype.startswith("float"):
@@ -56,7 +74,7 @@ def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @fault_of.register(Solve)
-def _fault(op: Any, node: Any) -> Fault | None:
+def _fault(op: Solve, node: Apply) -> Fault | None:
     """The fault for a matrix that is an input.
 
     A computed one may have only the diagonals. A pullback that reads one triangle is right as the

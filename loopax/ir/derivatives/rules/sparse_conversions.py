@@ -14,9 +14,11 @@ in the cotangent, and its transpose reads the other way round.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 from pytensor.sparse.basic import CSMGrad, DenseFromSparse, SparseFromDense
 
@@ -26,13 +28,23 @@ from loopax.ir.derivatives.sparse_types import converted
 
 
 @pushforward_of.register(SparseFromDense)
-def _sparse_from_dense(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+def _sparse_from_dense(
+    op: SparseFromDense,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    tangents: Sequence[Variable],
+) -> Any:
     (tangent,) = tangents
     return [disconnected_type() if isinstance(tangent.type, DisconnectedType) else op(tangent)]
 
 
 @pullback_of.register(DenseFromSparse)
-def _dense_from_sparse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _dense_from_sparse(
+    op: DenseFromSparse,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     (matrix,) = inputs
     if not (op.sparse_grad and _is_of_dense(matrix)):
         return own_pullback(op, inputs, outputs, cotangents)
@@ -40,17 +52,22 @@ def _dense_from_sparse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> A
 
 
 @pullback_of.register(CSMGrad)
-def _elements_at_entries(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _elements_at_entries(
+    op: CSMGrad,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     in_cotangents: list[Any] = [disconnected_type() for _ in inputs]
     (_, *places), matrix = inputs[:4], inputs[4:]
     in_cotangents[4] = op(*matrix, *cotangents, *places)
     return in_cotangents
 
 
-def _is_of_dense(matrix: Any) -> bool:
+def _is_of_dense(matrix: Variable) -> bool:
     """Whether the entries of a sparse matrix are elements, not 0, of a dense one."""
 
-    def sparse_operands(v: Any) -> list[Any]:
+    def sparse_operands(v: Variable) -> list[Any]:
         return [] if v.owner is None else [x for x in v.owner.inputs if is_sparse(x)]
 
     return any(

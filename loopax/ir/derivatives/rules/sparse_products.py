@@ -7,12 +7,16 @@ the op that computes it, a sum over rows of ``g`` and ``b`` for each entry of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 from pytensor.sparse.basic import CSC, CSR
 from pytensor.sparse.math import Dot, StructuredDotGradCSC, StructuredDotGradCSR, structured_dot
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.inner_gradients import is_sparse
 from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
@@ -20,7 +24,12 @@ from loopax.ir.derivatives.sparse_types import converted
 
 
 @pullback_of.register(Dot)
-def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _pullback(
+    op: Dot,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[TensorVariable],
+) -> Any:
     x, y = inputs
     (g,) = cotangents
     row, column = x.ndim == 1, y.ndim == 1
@@ -31,7 +40,9 @@ def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 
 @pushforward_of.register(Dot)
-def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+def _pushforward(
+    op: Dot, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
+) -> Any:
     (x, y), (of_x, of_y) = inputs, tangents
     factors = [(of_x, (of_x, y)), (of_y, (x, of_y))]
     terms = [_product(*pair) for t, pair in factors if not isinstance(t.type, DisconnectedType)]
@@ -40,7 +51,12 @@ def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
 
 @pullback_of.register(StructuredDotGradCSC)
 @pullback_of.register(StructuredDotGradCSR)
-def _pullback_of_entries(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _pullback_of_entries(
+    op: Op,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     indices, starts, b, g = inputs
     (by_entry,) = cotangents
     shape = pt.stack([g.shape[0], b.shape[0]]).astype("int32")  # as of CSMProperties
@@ -50,5 +66,5 @@ def _pullback_of_entries(op: Any, inputs: Any, outputs: Any, cotangents: Any) ->
     return [disconnected_type(), disconnected_type(), of_b, of_g]
 
 
-def _product(x: Any, y: Any) -> Any:
+def _product(x: Variable, y: Variable) -> Any:
     return Dot()(x, y) if is_sparse(x) or is_sparse(y) else pt.dot(x, y)

@@ -9,12 +9,15 @@ and read back. An addition that ignores duplicates writes ``x[i] + y`` there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.derivatives.rules.elementwise import summed
@@ -23,7 +26,12 @@ from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, 
 
 @pullback_of.register(AdvancedIncSubtensor1)
 @pullback_of.register(AdvancedIncSubtensor)
-def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+def _write(
+    op: AdvancedIncSubtensor,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
     x, y, *indices = inputs
     in_cotangents = list(own_pullback(op, inputs, outputs, cotangents))
     if not x.type.dtype.startswith("float"):
@@ -41,13 +49,13 @@ def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 @fault_of.register(AdvancedIncSubtensor1)
 @fault_of.register(AdvancedIncSubtensor)
-def _fault(op: Any, node: Any) -> Fault | None:
+def _fault(op: AdvancedIncSubtensor, node: Apply) -> Fault | None:
     if not (op.set_instead_of_inc or adds_last_only(op)) or not _do_repeat(node.inputs[2:]):
         return None
     return Fault(1, "an index repeats, and it counts what a later element overwrites")
 
 
-def _reader(op: Any) -> Any:
+def _reader(op: Op) -> Any:
     """The op that reads at the indices of the write ``op``."""
     if isinstance(op, AdvancedIncSubtensor1):
         return AdvancedSubtensor1()
@@ -56,7 +64,7 @@ def _reader(op: Any) -> Any:
     return reader_class() if idx_list is None else reader_class(idx_list)
 
 
-def may_repeat(indices: Any) -> bool:
+def may_repeat(indices: Sequence[Any]) -> bool:
     """Whether arrays of indices can repeat a position. A mask cannot; constants are compared."""
     arrays = [v for v in indices if getattr(v.type, "ndim", 0) and v.type.dtype != "bool"]
     if not all(isinstance(v, Constant) for v in arrays):
@@ -70,7 +78,7 @@ def may_repeat(indices: Any) -> bool:
     )
 
 
-def _do_repeat(indices: Any) -> bool:
+def _do_repeat(indices: Sequence[Any]) -> bool:
     """Whether arrays of indices, all constant, repeat a position."""
     if not all(isinstance(v, Constant) and v.type.dtype != "bool" for v in indices):
         return False

@@ -7,6 +7,7 @@ or a factorization that fails, an error from the inverse of a singular matrix.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopax.numba_backend.emit.emitter import Emitter, Site
@@ -41,7 +42,7 @@ def typed(emit: Emitter, a: Value, dtype: str) -> Value:
     )
 
 
-def written_out(emit: Emitter, n: Dim, largest: int, *shapes: Any) -> bool:
+def written_out(emit: Emitter, n: Dim, largest: int, *shapes: Sequence[Dim]) -> bool:
     return isinstance(n, int) and n <= largest and all(emit.is_small(s) for s in shapes)
 
 
@@ -57,7 +58,7 @@ def room_for_pivots(emit: Emitter, n: Dim) -> Expr:
 _LARGEST = 32  # from this size on, LAPACK is clearly faster than loops
 
 
-def by_size(function: Any) -> Any:
+def by_size(function: Callable[..., Any]) -> Any:
     """Decorate a rule of float matrices: loops for small ones, LAPACK for large ones.
 
     LAPACK takes seconds to compile. For a matrix of unknown size it is called outside of loops over
@@ -88,7 +89,7 @@ def by_size(function: Any) -> Any:
     return chosen
 
 
-def _as_tuple(results: Any) -> tuple[Any, ...]:
+def _as_tuple(results: Value | Sequence[Value]) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 

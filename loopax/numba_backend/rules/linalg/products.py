@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -47,7 +47,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
 
     is_float = dtype in ("float32", "float64")
 
-    def at(index: Any) -> Expr:
+    def at(index: Sequence[int]) -> Expr:
         rows: list[Index] = list(index[: len(a.shape) - 1])
         columns: list[Index] = list(index[len(a.shape) - 1 :])
         total = emit.temp(literal(0, dtype), "sum")
@@ -77,20 +77,22 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
     return Small(elements, dtype)
 
 
-def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
+def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
     """An outer product: a sum of one term."""
     emit, dtype = site.emit, site.out.type.dtype
     rows = len(a.shape) - 1
     a, b = (emit.indexable(v if _is_cheap(v) else emit.dense(v)) for v in (a, b))
 
-    def at(index: Any) -> Expr:
+    def at(index: Sequence[Index]) -> Expr:
         p, q = emit.read(a, [*index[:rows], 0]), emit.read(b, [0, *index[rows:]])
         return _cast(emit, p * q, a, b, dtype)
 
     return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
 
 
-def _matrix_by_matrix(emit: Emitter, a: Value, b: Value, shape: Any, dtype: str) -> Array:
+def _matrix_by_matrix(
+    emit: Emitter, a: Value, b: Value, shape: tuple[Dim, ...], dtype: str
+) -> Array:
     room = emit.empty(shape, dtype)
     x, y = emit.view(a), emit.view(b)
     _by_size(
@@ -121,7 +123,7 @@ def _by_size(
         call_blas()
 
 
-def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -> Any:
+def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Sequence[Dim], right: bool) -> Any:
     """Compute ``a @ b`` for a column ``b`` (``right``), or as ``b.T @ a`` for a row ``a``."""
     emit, dtype = site.emit, site.out.type.dtype
     matrix, vector = (a, b) if right else (_transposed(emit, b), a)

@@ -124,7 +124,7 @@ def _fitted(b: Value, n: int) -> Value:
     return replace(b, shape=(n, *b.shape[1:])) if isinstance(b, Array) else b
 
 
-def _finished(site: Site, x: Any, good: Expr) -> Value:
+def _finished(site: Site, x: Value, good: Expr) -> Value:
     """Finish a solution: nan where the system is singular, a vector where the output is one."""
     emit, dtype = site.emit, site.out.type.dtype
     if isinstance(x, Small):
