@@ -62,7 +62,7 @@ class _Call:
     @classmethod
     def bound(cls, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
         if isinstance(fn, TracedFunction):
-            function, leaves, _ = fn.specialized(args, kwargs)
+            function, leaves, _ = fn.specialized(args, dict(kwargs))
             names = _parameter_names(
                 fn.__wrapped__, [i.name or "" for i in function.program.inputs]
             )

@@ -372,6 +372,27 @@ def test_derivatives_of_a_loop_inside_an_elementwise_function(stops):
     assert "scalar0" not in native.source  # no function of PyTensor's
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (lambda s: s * s * 0.5, lambda z: (z**4 / 8, z**3 / 2, 1.5 * z**2)),
+        (lambda s: 1 / (s * s), lambda z: (z**4, 4 * z**3, 12 * z**2)),
+    ],
+    ids=["square", "reciprocal"],
+)
+def test_an_elementwise_loop_that_reads_its_state_twice_in_an_op(body, expected):
+    s = ps.float64("s")
+    loop = Elemwise(ScalarLoop([s], [body(s)]))(np.int64(2), V).sum()
+    first = pull_back([V], [loop], [pt.ones_like(loop)])[0]
+    second = push_forward([V], [first], [pt.ones_like(V)])[0]
+    at = np.array([1.7, 2.4])
+    results = pytensor.function([V], [loop, first, second], mode=FAST_COMPILE)(at)
+    total, slope, curvature = expected(at)
+    for result, numbers in zip(results, (total.sum(), slope, curvature), strict=True):
+        np.testing.assert_allclose(result, numbers, rtol=1e-13)
+
+
 def test_a_tangent_adds_one_state_to_an_elementwise_loop_for_each_that_moves():
     s, a, b, n = ps.float64("s"), ps.float64("a"), ps.float64("b"), ps.float64("n")
     loop = Elemwise(ScalarLoop([s, n], [s * a + b, n + 1], constant=[a, b]))

@@ -136,4 +136,12 @@ def _function_of(call: ClosedJaxpr) -> Function:
             for x, d in zip(outs, dots, strict=True)
         ]
 
-    return Function(lambda args: list(run(*args)), jvp)
+    (eqn,) = call.jaxpr.eqns
+    body = jaxpr_as_fun(eqn.params["call_jaxpr"])
+    places = {v: k for k, v in enumerate(call.jaxpr.invars)}
+
+    def run_body(args: Any) -> list[Any]:
+        operands = [v.val if isinstance(v, Literal) else args[places[v]] for v in eqn.invars]
+        return list(body(*operands))
+
+    return Function(run_body, jvp, applies_itself=True)

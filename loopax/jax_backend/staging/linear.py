@@ -148,10 +148,13 @@ class Function:
     """A function of a flat list of arrays, with a rule for its tangents.
 
     ``jvp(primals, tangents)`` gives the results and their tangents. A tangent that is None is zero.
+    Where JAX transposes the function, ``run`` is what it is linear in, if the rule ``applies_itself``:
+    if the tangent of a solution of ``a x = b`` is again a solution.
     """
 
     run: Callable[[Any], Sequence[Any]]
     jvp: Callable[[Any, Any], tuple[Sequence[Any], Sequence[Any]]]
+    applies_itself: bool = False
 
     def __call__(self, args: Sequence[Array]) -> list[Any]:
         # As a jaxpr it shows what is in it, and is traced once.
@@ -169,9 +172,10 @@ def _run_function(*args: jax.Array, of: Function, jaxpr: ClosedJaxpr) -> list[An
 def _transpose_function(
     cotangents: Tangents, *args: Operand, of: Function, jaxpr: ClosedJaxpr
 ) -> list[Any]:
-    """In what it is linear: by its rule at zero."""
+    """In what it is linear: by its rule at zero, or its operations, as JAX transposes a ``custom_jvp``."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
-    function = partial_at(lambda *every: of(every), args, linear)
+    run = of.run if of.applies_itself else of
+    function = partial_at(lambda *every: list(run(every)), args, linear)
     zeros = [jnp.zeros(args[k].aval.shape, args[k].aval.dtype) for k in linear]
     arrived = iter(jax.vjp(function, *zeros)[1]([ad.instantiate_zeros(c) for c in cotangents]))
     return [next(arrived) if k in linear else None for k in range(len(args))]

@@ -6,15 +6,18 @@
     solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
                                                             which a is one triangle
+    solve(x @ x.T, b)  ->  solve(..., assume_a="pos")       not where only another use says "pos"
     -expand_dims(x + y), 1 / expand_dims(x * y)     as they are, if no terms or factors cancel
     what follows from constants  ->  a constant     not where it is large: see `bounded_folding`
 
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The third
 gives another value. Of the fourth PyTensor takes the lower triangle whatever ``lower`` is, and L L^T of a
-complex matrix for L L^H; the fifth solves with one triangle of a matrix that is told to be symmetric. In
-the sixth line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again, and
-so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only
+complex matrix for L L^H; the fifth solves with one triangle of a matrix that is told to be symmetric. The
+sixth takes ``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (PyTensor 3.3.8):
+a general system with ``a`` would then read one triangle, and its gradient would depend on when it is taken.
+In the seventh line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
+and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only
 `stabilize` asks for.
 """
 
@@ -82,8 +85,13 @@ def psd_solve_to_cho_solve(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="gen"))])
 def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
-    """A system by what is known of its matrix, all of which is read."""
-    return solvers.generic_solve_to_structured_form.transform(fgraph, node)
+    """A system by the structure of its matrix, as far as the matrix's own expression shows it."""
+    rewrite = solvers.generic_solve_to_structured_form.transform
+    replaced = rewrite(fgraph, node)
+    if not replaced or replaced[0].owner.op.core_op.assume_a not in ("pos", "sym", "her"):
+        return replaced
+    (matrix, _) = node.inputs
+    return rewrite(FunctionGraph(outputs=[matrix], clone=False), node)  # without other uses
 
 
 @node_rewriter([add, sub, neg])

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
+from pytensor.graph.basic import Variable
 from pytensor.graph.type import Type
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
@@ -42,7 +43,7 @@ class NumbaContext(SharedContext):
     __slots__ = ()
     crossing: ClassVar[Crossing] = conversion
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: str | Variable) -> Any:
         return deepcopy(super().__getitem__(key))
 
     def replicate(self, n: int) -> list[NumbaContext]:

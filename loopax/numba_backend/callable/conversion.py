@@ -84,7 +84,7 @@ def stored(x: object, held: Type, before: object) -> Any:
     return x
 
 
-def _accept_array(x: object, expected: Type, what: str) -> np.ndarray:
+def _accept_array(x: object, expected: DenseTensorType, what: str) -> np.ndarray:
     if type(x) is not np.ndarray:
         refuse_variable(x, what)
         _refuse_tracer(x, what)

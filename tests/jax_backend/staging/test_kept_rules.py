@@ -49,6 +49,18 @@ def _pair_jvp(primals: Any, tangents: Any) -> Any:
     )
 
 
+@jax.custom_jvp
+def _quotient(a: Any, b: Any) -> Any:
+    return b / a
+
+
+@_quotient.defjvp
+def _quotient_jvp(primals: Any, tangents: Any) -> Any:
+    (a, b), (da, db) = primals, tangents
+    q = _quotient(a, b)
+    return q, _quotient(a, db - da * q)
+
+
 STEEP = loopax.from_jax(_steep)
 JITTED = loopax.from_jax(jax.jit(lambda x: _steep(x) + 0.0))
 BRANCHED = loopax.from_jax(lambda x: jax.lax.cond(x > 0, _steep, jnp.negative, x))
@@ -98,6 +110,22 @@ def test_second_derivatives_are_those_of_the_rules(name: str) -> None:
     assert np.allclose(jax.jacfwd(jax.jacfwd(f))(X), 1000 * np.eye(2))
     batch = np.stack([X, X + 1])
     assert np.allclose(jax.vmap(jax.hessian(f))(batch), 1000 * np.eye(2))
+
+
+def test_rule_that_applies_its_own_function() -> None:
+    quotient = loopax.from_jax(_quotient)
+    f = loopax.jaxify([x], _total(lambda r: quotient(r, 2.0 * r + 3.0)), loops="xla")
+    assert np.allclose(jax.grad(f)(X), -3 / X**2)
+    assert np.allclose(jax.hessian(f)(X), np.diag(6 / X**3))
+
+
+def test_linear_system_in_a_loop() -> None:
+    a = np.array([[2.0, 0.3], [0.1, 1.0]])
+    total = _total(lambda r: pt.linalg.solve(a * r, np.ones(2)).sum())
+    f = loopax.jaxify([x], total, loops="xla")
+    share = np.linalg.solve(a, np.ones(2)).sum()
+    assert np.allclose(jax.grad(f)(X), -share / X**2)
+    assert np.allclose(jax.hessian(f)(X), np.diag(2 * share / X**3))
 
 
 def test_largest_elements_in_a_loop() -> None:

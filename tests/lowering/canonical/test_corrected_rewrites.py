@@ -2,6 +2,8 @@
 
 import itertools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -109,3 +111,20 @@ def test_a_quotient_by_one_is_rounded_down(options):
     found = jaxify([x, i], outputs, **options)(*values)
     for value, expected in zip(found, ([-1, 0, 2], [-1, 0, 2], *values), strict=True):
         np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_promise_about_a_matrix_is_for_the_system_that_makes_it(loops):
+    """The other system reads all of the matrix, whose triangles differ here."""
+    a, b = pt.dmatrix("a"), pt.dvector("b")
+    promised = pt.linalg.solve(a, b, assume_a="pos").sum()
+    f = jaxify([a, b], promised + (b * pt.linalg.solve(a, b)).sum(), loops=loops)
+    at, vector = np.array([[2.0, 0.9], [0.1, 1.0]]), np.array([1.0, 2.0])
+
+    def expected(matrix):
+        triangle = jnp.triu(matrix)
+        mirrored = triangle + jnp.triu(matrix, 1).T
+        return jnp.linalg.solve(mirrored, vector).sum() + vector @ jnp.linalg.solve(matrix, vector)
+
+    np.testing.assert_allclose(f(at, vector), expected(at), rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(f)(at, vector), jax.grad(expected)(at), rtol=1e-10)

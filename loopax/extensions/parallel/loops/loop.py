@@ -25,6 +25,7 @@ from loopax.base.upstream.jax import ClosedJaxpr, jaxpr_as_fun, partial_eval
 from loopax.extensions.parallel.loops.blocks import block_count
 from loopax.extensions.parallel.loops.choice import MOST_NUMBERS, is_worth, obstacle
 from loopax.extensions.parallel.loops.images import Image, Known, images, state_image
+from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
 from loopax.extensions.parallel.loops.newton import newton
 from loopax.extensions.parallel.loops.part import Part
 from loopax.extensions.parallel.loops.pointers import places_behind, row_of_pointers
@@ -36,7 +37,7 @@ from loopax.extensions.parallel.loops.remarks import (
     remark_parallel,
 )
 from loopax.extensions.parallel.loops.semirings import InSemiring
-from loopax.extensions.parallel.loops.trajectory import Equation, trajectory
+from loopax.extensions.parallel.loops.trajectory import Equation, Solver, trajectory
 from loopax.ir import Scan
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
@@ -130,7 +131,7 @@ class _Loop:
         if self.op.options.parallel is not None:
             return None
         own = [p for p in self.parts if not p.is_sum] or self.parts
-        others = [p for p in own if not ((p.is_affine or p.semiring or p.places) and self._fits(p))]
+        others = [p for p in own if not ((p.is_affine or p.solver or p.places) and self._fits(p))]
         if len(others) == len(own) or (asked == "auto" and others):
             said = ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
             smooth = all(p.is_smooth and self._fits(p) for p in others)
@@ -156,8 +157,8 @@ class _Loop:
             return kind + (f" for each of {width}" if width > 1 else "")
         if part.places:
             return f"by maps of {part.places} places"
-        if part.semiring and self._fits(part):
-            return f"{part.semiring.in_words}, {size} x {size}"
+        if part.solver and self._fits(part):
+            return part.solver.in_words
         if self.op.options.parallel is not None and part.is_smooth and self._fits(part):
             return "by Newton's method"
         return f"one by one ({self._why_not(part)})"
@@ -172,11 +173,6 @@ class _Loop:
     def _fits(self, part: Part) -> bool:
         return part.numbers(self.n) <= MOST_NUMBERS
 
-    def _products_fit(self, part: Part) -> bool:
-        """Whether products in a semiring do, in which each of two matrices stands for a third axis."""
-        at = part.coordinates
-        return self._fits(part) and at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS
-
     def _part(self, atom: Atom) -> Part:
         many = len(self.rows)
         inputs: list[Any] = [Known(varying=True)] * (many + len(self.start))
@@ -190,13 +186,19 @@ class _Loop:
         shapes = [self.start[k].shape for k in atom.states]
         part = Part(atom, following, shapes, {self.start[k].dtype for k in atom.states})
         by_option = self.site.context.parallel is True and self.op.options.parallel is None
-        if by_option and not part.is_affine and part.is_smooth and self._products_fit(part):
-            row = [x[0] for x in self.rows], [self.start[k] for k in atom.before]
-            start = part.coordinates.join([self.start[k] for k in atom.states])
-            part.semiring = InSemiring.of(self._step_of(part), row, part.coordinates, start)
+        if by_option and not part.is_affine and part.is_smooth and self._fits(part):
+            part.solver = self._solver(part)
         if by_option and not part.is_affine and len(shapes) == 1:
             part.places = self._places(atom.states[0])
         return part
+
+    def _solver(self, part: Part) -> InSemiring | LinearFractional | None:
+        at, solver = part.coordinates, None
+        row = [x[0] for x in self.rows], [self.start[k] for k in part.atom.before]
+        step = self._step_of(part), row, at, at.join([self.start[k] for k in part.atom.states])
+        if at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS:  # a sum has a third axis
+            solver = InSemiring.of(*step)
+        return solver or LinearFractional.of(*step)
 
     def _places(self, k: int) -> int | None:
         """How long the rows are that state ``k`` is a place in; None where it is none, or in too many."""
@@ -220,8 +222,8 @@ class _Loop:
             behind = self._affine(part, start)
         elif part.places is not None:
             behind = self._by_maps(part, start)
-        elif part.semiring is not None:
-            behind = self._in_semiring(part, part.semiring, start)
+        elif part.solver is not None:
+            behind = self._by_solver(part, part.solver, start)
         elif method is not None and part.is_smooth and self._fits(part):
             behind = self._by_newton(part, start, method)
         else:
@@ -280,7 +282,7 @@ class _Loop:
             matrices = at.matrix(lambda *s: step(first, s), zero)[None]
         return at.split(affine_recurrence(matrices, offsets, begin, self.reverse))
 
-    def _in_semiring(self, part: Part, solver: InSemiring, start: Sequence[Any]) -> list[Any]:
+    def _by_solver(self, part: Part, solver: Solver, start: Sequence[Any]) -> list[Any]:
         at, rows = part.coordinates, jax.tree.leaves(self._rows_of(part))
         begin = at.join(start)
         row = jax.tree.map(lambda x: x[0], self._rows_of(part))

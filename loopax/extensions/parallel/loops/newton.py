@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from loopax.base.errors import ConvergenceError
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.recurrence import linear_recurrence
-from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, trajectory
+from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, tolerance, trajectory
 from loopax.ir.ops.calling_convention import Newton
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.evaluate import Site
@@ -71,7 +71,7 @@ def newton(
         Whether the steps are taken from the last row to the first.
     """
     if method.tol is None:
-        method = method._replace(tol=1e-10 if start.dtype.itemsize > 4 else 1e-4)
+        method = method._replace(tol=tolerance(start.dtype))
     leaves = jax.tree.leaves(rows)
     first = jax.tree.map(lambda x: x[0], rows)
     equation, consts = Equation.of(step, first, at, start, reverse)

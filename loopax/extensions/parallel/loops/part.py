@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.images import Image
+from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
 from loopax.extensions.parallel.loops.semirings import InSemiring
 from loopax.lowering.analysis.atoms import Atom
 
@@ -18,15 +19,15 @@ from loopax.lowering.analysis.atoms import Atom
 class Part:
     """The states of ``atom``; ``following`` are the next ones as images of them.
 
-    ``semiring`` says how they follow linearly in another sense than that of numbers, if they do; ``places``
-    that the one state is a place in a row of so many, if it is.
+    ``solver`` says how they follow if not affinely, but in a form whose steps compose; ``places`` is the
+    length of the row that the one state is a place in, if it is one.
     """
 
     atom: Atom
     following: list[Image]
     shapes: list[tuple[int, ...]]
     dtypes: set[Any]
-    semiring: InSemiring | None = None
+    solver: InSemiring | LinearFractional | None = None
     places: int | None = None
 
     @cached_property

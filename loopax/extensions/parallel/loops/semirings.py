@@ -14,7 +14,6 @@ state is lost because it is improbable now.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +28,7 @@ from loopax.extensions.parallel.loops.blocks import scan_in_blocks
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.flat_jaxpr import bound, flattened, replacing, values_in
 from loopax.extensions.parallel.loops.forms import SEMIRINGS, ZEROS, Linear
+from loopax.extensions.parallel.loops.sample_values import sample_value
 from loopax.extensions.parallel.loops.semiring_forms import linear_in
 from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one
 from loopax.jax_backend.staging.static import is_traced
@@ -49,6 +49,7 @@ class InSemiring:
     linear: Linear
     flat: Jaxpr
     consts: tuple[Any, ...]
+    size: int  # of the vectors
 
     @classmethod
     def of(
@@ -65,12 +66,12 @@ class InSemiring:
         for semiring in SEMIRINGS:
             linear = linear_in(semiring, closed.jaxpr, known)
             if linear is not None and _keeps_zero(linear, closed.jaxpr, known):
-                return cls(linear, closed.jaxpr, tuple(closed.consts))
+                return cls(linear, closed.jaxpr, tuple(closed.consts), at.size)
         return None
 
     @property
     def in_words(self) -> str:
-        return WORDS[self.linear.semiring]
+        return f"{WORDS[self.linear.semiring]}, {self.size} x {self.size}"
 
     def __call__(self, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
         consts, rows = parameters
@@ -211,7 +212,7 @@ def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
     if not linear.asks_for_infinity:
         return True
     zero, before = ZEROS[linear.semiring], [*jaxpr.constvars, *jaxpr.invars[:-1]]
-    inputs = [_some(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
+    inputs = [sample_value(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
     n = len(jaxpr.constvars)
     state: Any = jaxpr.invars[-1].aval
 
@@ -227,10 +228,3 @@ def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
         value = values_in(jaxpr, inputs[:n], [*inputs[n:], states], apply)
         out = np.asarray(value(jaxpr.outvars[0]))
     return bool(((out == zero) | np.isnan(out)).all())
-
-
-def _some(aval: Any) -> Any:
-    """Numbers of this shape and dtype, none of them alike where they are floats."""
-    if not jnp.issubdtype(aval.dtype, jnp.floating):
-        return np.zeros(aval.shape, aval.dtype)
-    return np.linspace(0.3, 0.7, math.prod(aval.shape)).reshape(aval.shape).astype(aval.dtype)

@@ -75,6 +75,11 @@ def one_by_one(equation: Equation, parameters: Any, start: Any) -> Any:
     return scan(body, start, rows, reverse=equation.reverse)[1]
 
 
+def tolerance(dtype: Any) -> float:
+    """The error of a solution relative to its size, below which it counts as one."""
+    return 1e-10 if dtype.itemsize > 4 else 1e-4
+
+
 Solver = Callable[[Equation, Any, Any], tuple[Any, Any]]
 
 

@@ -20,6 +20,8 @@ from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.ir.replace import replaced
+
 
 def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, int], Variable]:
     """The derivatives of an elementwise loop, by the positions of an output and an input; 0 where none is.
@@ -143,14 +145,30 @@ def _slopes(graph: FunctionGraph) -> dict[tuple[Apply, int], Any]:
     for node in graph.toposort():
         (y,) = node.outputs
         if _is_float(y) and any(map(_is_float, node.inputs)):
-            one = constant(1.0, y.type.dtype)
-            every = node.op.pullback(node.inputs, node.outputs, [one])
+            every = _pulled_back_one(node)
             slopes |= {
                 (node, k): slope
                 for k, (x, slope) in enumerate(zip(node.inputs, every, strict=True))
                 if _is_float(x) and not isinstance(x, Constant)
             }
     return slopes
+
+
+def _pulled_back_one(node: Apply) -> Sequence[Any]:
+    """The cotangents of the inputs of a scalar op for a cotangent of 1.
+
+    PyTensor's rule of a product leaves out the factors that *are* the input, of ``x * x`` both. So each
+    input is replaced by a variable of its own first. (PyTensor 3.0.7 and 3.3.8.)
+    """
+    (y,) = node.outputs
+    one = constant(1.0, y.type.dtype)
+    if len(set(node.inputs)) == len(node.inputs):
+        return cast(Sequence[Any], node.op.pullback(node.inputs, node.outputs, [one]))
+    places = [x.type() for x in node.inputs]
+    apart = node.op.make_node(*places)
+    slopes = node.op.pullback(places, apart.outputs, [one])
+    originals = {**dict(zip(places, node.inputs, strict=True)), apart.outputs[0]: y}
+    return list(replaced(slopes, originals))
 
 
 def _push_forward(

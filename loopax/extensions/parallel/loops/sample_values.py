@@ -1,0 +1,27 @@
+"""Arrays that stand for the inputs of a step that are unknown while JAX traces, to try the step with.
+
+A step may take logarithms, roots and Cholesky factors of its inputs, so that floats are positive and square
+matrices positive definite. A matrix and its transpose, which may have left the loop, must agree: arrays of
+one shape are equal, and so are square matrices and their transposes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def sample_value(like: Any, seed: int = 0) -> np.ndarray:
+    """An array with the shape and dtype of ``like``; integers and bools are 0 or 1, by the ``seed``."""
+    shape, dtype = tuple(like.shape), np.dtype(like.dtype)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return np.full(shape, seed % 2, dtype)
+    if len(shape) > 1 and shape[-1] < shape[-2]:
+        transposed = sample_value(np.empty((*shape[:-2], *shape[:-3:-1]), dtype), seed)
+        return np.swapaxes(transposed, -1, -2)
+    values = np.random.default_rng(seed).uniform(0.3, 0.7, shape)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        values = (values + np.swapaxes(values, -1, -2)) / (2 * shape[-1]) + np.eye(shape[-1])
+    return values.astype(dtype)
