@@ -17,8 +17,8 @@ complex matrix for L L^H; the fifth solves with one triangle of a matrix that is
 sixth takes ``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (PyTensor 3.3.8):
 a general system with ``a`` would then read one triangle, and its gradient would depend on when it is taken.
 In the seventh line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
-and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only
-`stabilize` asks for.
+and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that
+only `stabilize` asks for.
 """
 
 from __future__ import annotations
