@@ -88,7 +88,7 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
     """A system by the structure of its matrix, as far as the matrix's own expression shows it."""
     rewrite = solvers.generic_solve_to_structured_form.transform
     replaced = rewrite(fgraph, node)
-    if not replaced or replaced[0].owner.op.core_op.assume_a not in ("pos", "sym", "her"):
+    if not replaced or not isinstance(replaced[0].owner.op.core_op, Solve):  # a triangular system
         return replaced
     (matrix, _) = node.inputs
     return rewrite(FunctionGraph(outputs=[matrix], clone=False), node)  # without other uses

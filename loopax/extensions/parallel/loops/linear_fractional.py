@@ -117,13 +117,20 @@ class LinearFractional:
 
         like = jax.ShapeDtypeStruct((self.size, self.size), start.dtype)
         rtol = float(np.sqrt(np.finfo(start.dtype).eps))
-        for seed, scale in enumerate((0.1, 1.0, 10.0)):
-            samples = [sample_value(x, seed) if is_traced(x) else np.asarray(x) for x in inputs]
-            matrix = scale * sample_value(like, seed + 3)
-            with jax.ensure_compile_time_eval():
-                x, y = map(np.asarray, both(samples, matrix))
-            if not np.max(np.abs(x - y)) <= rtol * np.max(np.abs(y)):
-                return False
+        scales = (0.1, 1.0, 10.0)  # so that where a step has branches, several are tried
+        for seed, size in enumerate(scales):
+            samples = [
+                np.asarray(x)
+                if not is_traced(x)
+                else (size * sample_value(x, seed)).astype(x.dtype)
+                for x in inputs
+            ]
+            for scale in scales:
+                matrix = (scale * sample_value(like, seed + 3)).astype(start.dtype)
+                with jax.ensure_compile_time_eval():
+                    x, y = map(np.asarray, both(samples, matrix))
+                if not np.max(np.abs(x - y)) <= rtol * np.max(np.abs(y)):
+                    return False
         return True
 
 
