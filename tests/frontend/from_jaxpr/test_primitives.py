@@ -273,6 +273,16 @@ OF_ARRAYS = {
     ),
     "identities": lambda x: (checkpoint_name(x, "x"), jax.device_put(x), jnp.diagonal(x)),
     "parts": lambda x: lax.real(lax.complex(x, x[::-1]) * 1j - 1),
+    "collectives": lambda x: jax.vmap(
+        lambda row: (
+            lax.psum(row, "rows"),
+            lax.psum((row > 0, 3), "rows"),
+            lax.pmean(row, "rows"),
+            lax.pmax((row * 9).astype(int), "rows"),
+            lax.pmin(row, "rows") * lax.axis_index("rows"),
+        ),
+        axis_name="rows",
+    )(x),
     "softmax": lambda x: (jax.nn.softmax(x, 1), jax.nn.log_softmax(x, 2), jax.nn.softplus(x)),
 }
 SQUARES = np.random.default_rng(6).normal(size=(3, 4, 4))
