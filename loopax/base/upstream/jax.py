@@ -149,10 +149,11 @@ def threefry_jaxpr(
             key, params["bit_width"], params["shape"]
         ),
         "random_split": lambda key: implementation.split(key, params["shape"]),
-        "random_fold_in": implementation.fold_in,
+        # A batch of keys may be combined with one number, and one key with a batch of numbers.
+        "random_fold_in": jax.numpy.vectorize(implementation.fold_in, signature="(n),()->(n)"),
         "random_seed": implementation.seed,
     }[primitive]
-    for _ in range(batch):
+    for _ in range(batch if primitive != "random_fold_in" else 0):
         row = jax.vmap(row)
     avals = [jax.core.ShapedArray(shape, np.dtype(dtype)) for shape, dtype in types]
     return jax.make_jaxpr(row)(*avals)
