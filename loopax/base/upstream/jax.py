@@ -97,6 +97,13 @@ def low_jaxpr(jaxpr: Any) -> Any:
     return lower(jaxpr) if is_high and lower is not None else jaxpr
 
 
+def without_dead_code(jaxpr: Any) -> Any:
+    """A closed jaxpr without the equations that no output and no effect needs; its inputs stay."""
+    opened = jaxpr.jaxpr
+    live, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
+    return ClosedJaxpr(live, jaxpr.consts)
+
+
 def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
     """An open jaxpr of some of the equations of another."""
     info = jaxpr.debug_info
