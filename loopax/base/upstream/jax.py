@@ -97,6 +97,13 @@ def low_jaxpr(jaxpr: ClosedJaxpr) -> Any:
     return lower(jaxpr) if is_high and lower is not None else jaxpr
 
 
+def without_dead_code(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    """A closed jaxpr without the equations that no output and no effect needs; its inputs stay."""
+    opened = jaxpr.jaxpr
+    live, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
+    return ClosedJaxpr(live, jaxpr.consts)
+
+
 def part_of(
     jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn]
 ) -> Any:
@@ -151,10 +158,11 @@ def threefry_jaxpr(
             key, params["bit_width"], params["shape"]
         ),
         "random_split": lambda key: implementation.split(key, params["shape"]),
-        "random_fold_in": implementation.fold_in,
+        # A batch of keys may be combined with one number, and one key with a batch of numbers.
+        "random_fold_in": jax.numpy.vectorize(implementation.fold_in, signature="(n),()->(n)"),
         "random_seed": implementation.seed,
     }[primitive]
-    for _ in range(batch):
+    for _ in range(batch if primitive != "random_fold_in" else 0):
         row = jax.vmap(row)
     avals = [jax.core.ShapedArray(shape, np.dtype(dtype)) for shape, dtype in types]
     return jax.make_jaxpr(row)(*avals)

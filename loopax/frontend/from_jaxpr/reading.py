@@ -19,7 +19,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.jax import JaxprEqn, Literal, Var
+from loopax.base.upstream.jax import JaxprEqn, Literal, Var, without_dead_code
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -169,9 +169,9 @@ def constant(value: ArrayLike, aval: object) -> Variable:
 def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> list[Variable]:
     """The outputs of a closed jaxpr, a parameter of a primitive, for these inputs.
 
-    With ``bits`` they may be `FloatBits`.
+    With ``bits`` they may be `FloatBits`. A primitive whose results nobody reads needs no rule.
     """
-    opened = jaxpr.jaxpr
+    opened = without_dead_code(jaxpr).jaxpr
     variables = dict(zip(opened.invars, inputs, strict=True))
     variables |= {
         v: constant(value, v.aval) for v, value in zip(opened.constvars, jaxpr.consts, strict=True)

@@ -36,6 +36,18 @@ def _min(eqn: JaxprEqn, x: TensorVariable) -> Any:
     return _extremum(eqn, x, pt.min, largest=False)
 
 
+@rule("psum", "pmax", "pmin")
+def _over_named_axes(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
+    """Collectives, whose named axes ``jax.vmap`` has made axes of the arrays."""
+    axes, name = eqn.params["axes"], eqn.primitive.name
+    if eqn.params["axis_index_groups"] is not None or any(isinstance(k, str) for k in axes):
+        raise refuse(eqn, "groups of an axis, and axes without a batch")
+    if name == "psum":
+        return [pt.sum(x, axis=list(axes), dtype=x.type.dtype, acc_dtype=x.type.dtype) for x in xs]
+    reduce, largest = (pt.max, True) if name == "pmax" else (pt.min, False)
+    return [_extremum(eqn, x, reduce, largest) for x in xs]
+
+
 def _extremum(eqn: JaxprEqn, x: TensorVariable, reduce: Callable[..., Any], largest: bool) -> Any:
     axes, dtype = list(eqn.params["axes"]), x.type.dtype
     if dtype.startswith("complex"):

@@ -25,6 +25,7 @@ from loopax.base.upstream.jax import (
     jaxpr_as_fun,
     low_jaxpr,
     part_of,
+    without_dead_code,
 )
 from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
@@ -75,7 +76,7 @@ class Plan:
             return jaxpr
         with TRACING:
             if jaxpr not in self._replaced:
-                self._replaced[jaxpr] = self._in_faster_form(low_jaxpr(jaxpr))
+                self._replaced[jaxpr] = self._in_faster_form(without_dead_code(low_jaxpr(jaxpr)))
             return self._replaced[jaxpr]
 
     def _in_faster_form(self, jaxpr: ClosedJaxpr) -> Any:

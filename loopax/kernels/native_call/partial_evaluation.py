@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.api_util import debug_info
 
 from loopax.base.upstream.jax import (
@@ -102,14 +103,24 @@ def _with_gradient(divided: Divided) -> Divided:
 
     def unknown(*args: jax.Array) -> list[Any]:
         pairs = zip(args[: len(tangents)], args[len(tangents) :], strict=True)
-        return [sum(jnp.vdot(*(x.astype(number.dtype) for x in pair)) for pair in pairs)]
+        return [sum(_product(*pair, number.dtype) for pair in pairs)]
 
     return Divided(
         trace_jaxpr(known, divided.known.in_avals),
-        trace_jaxpr(unknown, [*tangents, *tangents]),
+        trace_jaxpr(unknown, [*pullback.out_avals, *tangents]),
         divided.is_known,
         len(tangents),
     )
+
+
+def _product(slope: jax.Array, tangent: jax.Array, dtype: Any) -> jax.Array:
+    """The inner product of a derivative and a tangent, whose cotangent has the weak type of the derivative.
+
+    The cotangent of an argument of a conversion has the weak type of the argument.
+    """
+    if tangent.dtype != dtype or jax.typeof(slope).weak_type:
+        tangent = tangent.astype(dtype)
+    return lax.dot(slope.astype(dtype).ravel(), tangent.ravel())
 
 
 def _split(

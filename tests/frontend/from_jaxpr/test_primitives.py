@@ -273,6 +273,16 @@ OF_ARRAYS = {
     ),
     "identities": lambda x: (checkpoint_name(x, "x"), jax.device_put(x), jnp.diagonal(x)),
     "parts": lambda x: lax.real(lax.complex(x, x[::-1]) * 1j - 1),
+    "collectives": lambda x: jax.vmap(
+        lambda row: (
+            lax.psum(row, "rows"),
+            lax.psum((row > 0, 3), "rows"),
+            lax.pmean(row, "rows"),
+            lax.pmax((row * 9).astype(int), "rows"),
+            lax.pmin(row, "rows") * lax.axis_index("rows"),
+        ),
+        axis_name="rows",
+    )(x),
     "softmax": lambda x: (jax.nn.softmax(x, 1), jax.nn.log_softmax(x, 2), jax.nn.softplus(x)),
 }
 SQUARES = np.random.default_rng(6).normal(size=(3, 4, 4))
@@ -403,6 +413,16 @@ OF_KEYS = {
     "split": lambda k: jax.random.key_data(jax.random.split(k)),
     "split into many": lambda k: jax.random.key_data(jax.random.split(k, 5)),
     "fold in": lambda k: jax.random.key_data(jax.random.fold_in(k, 3)),
+    "fold in, batches": lambda k: [
+        jax.random.key_data(keys)
+        for keys in (
+            jax.vmap(jax.random.fold_in, (0, None))(jax.random.split(k, 3), 2),
+            jax.vmap(jax.random.fold_in, (None, 0))(k, jnp.arange(3)),
+            jax.vmap(jax.vmap(jax.random.fold_in, (0, None)))(
+                jax.random.split(k, (2, 3)), jnp.arange(2)
+            ),
+        )
+    ],
     "seed": lambda k: jax.random.key_data(jax.random.key(jax.random.bits(k).astype(int))),
     "bits": lambda k: [jax.random.bits(k, (3,), f"uint{n}") for n in (8, 16, 32, 64)],
     "uniform": lambda k: (jax.random.uniform(k), jax.random.uniform(k, (3,), jnp.float32)),

@@ -46,6 +46,25 @@ def test_what_has_no_rule_divides_a_program() -> None:
     assert kernels(loopax.native(f, loops="native"), XS) == (2, 0)
 
 
+def test_results_that_nobody_reads_need_no_rule() -> None:
+    """In the step of a scan or a while loop, in a state or a trace of it, or in a branch."""
+
+    def both(x: Any) -> Any:
+        return jnp.cos(x), jnp.fft.fft(jnp.stack([x, x])).real
+
+    def f(x: Any) -> Any:
+        x, _ = lax.scan(lambda c, _: both(c), x, None, length=3)
+        (x, _), _ = lax.scan(lambda c, _: (both(c[0]), None), both(x), None, length=3)
+        x = lax.while_loop(lambda c: c < 3, lambda c: both(c)[0] + c + 2, x)
+        return lax.fori_loop(
+            0, 3, lambda _, c: lax.cond(c > 0, both, lambda c: (c, XS[:2]), c)[0], x
+        )
+
+    fast = loopax.native(f, loops="native")
+    assert kernels(fast, 0.3)[1] == 0
+    chex.assert_trees_all_close(fast(0.3), jax.jit(f)(0.3))
+
+
 def test_a_loop_in_the_step_of_a_loop_that_stays() -> None:
     def f(x: Any) -> Any:
         def step(c: Any, _: Any) -> Any:

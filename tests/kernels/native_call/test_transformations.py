@@ -136,6 +136,20 @@ def test_weak_types_stay() -> None:
     assert [x.weak_type for x in found] == [x.weak_type for x in wanted]
 
 
+def test_the_weak_types_of_a_gradient_are_jaxs() -> None:
+    def f(start: Any, rate: Any) -> Any:
+        def step(c: Any, r: Any) -> Any:
+            after = jnp.sin(c * rate) + r
+            return after, after * c
+
+        return lax.scan(step, start, RETURNS)[1].sum()
+
+    native = loopax.native(f, loops="xla")
+    found, wanted = (jax.grad(g, (0, 1))(0.1, 0.3) for g in (native, jax.jit(f)))
+    assert [x.weak_type for x in wanted] == [False, True]
+    assert [x.weak_type for x in found] == [x.weak_type for x in wanted]
+
+
 def test_a_method() -> None:
     class Scaled:
         def __init__(self, by: float) -> None:
