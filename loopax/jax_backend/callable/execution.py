@@ -25,7 +25,7 @@ from loopax.jax_backend.callable.call_errors import (
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.callable.variant import SUSPECT, Variant
 from loopax.jax_backend.callable.variants import Variants, contexts_of
-from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.staging.context import Context
 from loopax.jax_backend.staging.legal import IllegalLengths
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import trimmed

@@ -16,7 +16,7 @@ from loopax.jax_backend.callable.shared_values import SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, PARALLEL
+from loopax.jax_backend.staging.context import CHECKS, PARALLEL
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import trimmed
 from loopax.lowering import OPTIMIZERS
