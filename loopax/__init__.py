@@ -35,9 +35,10 @@ from loopax.diagnosis import Diagnosis
 from loopax.explaining import explain
 from loopax.explanation import Explanation, Profile
 from loopax.frontend.loops.branches import cond
+from loopax.frontend.loops.for_and_while import fori_loop, while_loop
 from loopax.frontend.loops.lags import lag, lead
+from loopax.frontend.loops.map_reduce import filter, map, reduce
 from loopax.frontend.loops.scan import scan
-from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
 from loopax.frontend.watching import breakpoint_if, watch
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision

@@ -17,8 +17,15 @@ from loopax.base.time_limits import time_limit
 from loopax.builders import Builder
 from loopax.calling import Backend, backend_named
 from loopax.comparison import Comparison, Row
-from loopax.comparison.derivatives import along, directions, inner, wrong_pullback
-from loopax.comparison.differences import difference, largest
+from loopax.comparison.derivatives import wrong_pullback
+from loopax.comparison.differences import joined_difference, largest
+from loopax.comparison.finite_differences import (
+    along,
+    contradiction,
+    directions,
+    function_of,
+    least,
+)
 from loopax.comparison.first_difference import first_difference
 from loopax.comparison.narrow import narrowed
 from loopax.diagnosing import read_call
@@ -133,9 +140,7 @@ class _Comparison:
         return Runner(self.forms[2].build, flushes=False)
 
     def _program(self, outputs: Sequence[Any], name: str) -> Program:
-        graph = FunctionGraph(self.call.graph.inputs, list(outputs), clone=True)
-        names = tuple(Input(v, v.name) for v in graph.inputs)
-        return Program(graph, names, (), list, name=name)
+        return _program_of(FunctionGraph(self.call.graph.inputs, list(outputs), clone=True), name)
 
     def _run(self, form: _Form, outputs: Sequence[Any], name: str) -> list[Any] | Exception:
         """Outputs of a form, or the error that it raises."""
@@ -156,7 +161,7 @@ class _Comparison:
         for form in self.forms:
             results = self._run(form, graph.outputs, "value")
             if isinstance(results, Exception):
-                self._add("value", _PYTHON, form.name, None, _VALUES, f"raises {_message(results)}")
+                self._add_error("value", _PYTHON, form.name, _VALUES, results)
                 continue
             apart = largest([reference[k] for k in at], [results[k] for k in at])
             tolerance = _VALUES if self._is_double else _BY_DIFFERENCES
@@ -200,45 +205,41 @@ class _Comparison:
             return
         values = list(self.call.values)
         moving = [np.asarray(values[k], float) for k in self.floats]
-        by_form: dict[str, tuple[list[Any], list[Any]]] = {}
         direction = directions(moving, seed=2)
         gradients: dict[str, Any] = {}
+        slopes: dict[str, list[Any]] = {}
+        seconds: dict[str, list[Any]] = {}
         for form in self.forms:
             try:
                 total = self._total(form)
                 gradients[form.name] = grad(total, tuple(self.floats))
-                slopes = [np.asarray(g) for g in gradients[form.name](*values)]
+                slopes_of_form = [np.asarray(g) for g in gradients[form.name](*values)]
                 tangents: list[Any] = [None] * len(values)
                 for k, d in zip(self.floats, direction, strict=True):
                     tangents[k] = d.astype(np.asarray(values[k]).dtype)
                 second = hvp(total, values, tangents)
             except Exception as error:  # reported in the table
-                self._add("gradient", form.name, "", None, _GRADIENTS, f"raises {_message(error)}")
+                self._add_error("gradient", form.name, "", _GRADIENTS, error)
                 continue
             second = second if isinstance(second, tuple | list) else [second]
-            by_form[form.name] = slopes, [np.asarray(x) for x in second]
-        self._compared("gradient", {name: slopes for name, (slopes, _) in by_form.items()})
-        self._compared("second derivative", {name: second for name, (_, second) in by_form.items()})
-        if not by_form:
+            slopes[form.name] = slopes_of_form
+            seconds[form.name] = [np.asarray(x) for x in second]
+        self._compared("gradient", slopes)
+        self._compared("second derivative", seconds)
+        if not slopes:
+            return
+        name = next(iter(slopes))
+        if not self._is_double:
+            remark = "float32 is too coarse"
+            self._add("gradient", name, _DIFFERENCES, None, _BY_DIFFERENCES, remark)
             return
         total = self._total(self.forms[2])
-        if not self._is_double:
-            self._add(
-                "gradient",
-                next(iter(by_form)),
-                _DIFFERENCES,
-                None,
-                _BY_DIFFERENCES,
-                "float32 is too coarse",
-            )
-            return
-        with_floats = _function_of(lambda *args: [total(*args)], values, self.floats)
-        for name, (slopes, _) in by_form.items():
-            self._by_differences("gradient", name, slopes, with_floats, moving)
-        name, (_, second) = next(iter(by_form.items()))
-        gradient = _function_of(gradients[name], values, self.floats)
-        apart = [_relative(second, x) for x in along(gradient, moving, direction)]
-        self._add("second derivative", name, _DIFFERENCES, _least(apart), _BY_DIFFERENCES)
+        of_floats = function_of(lambda *args: [total(*args)], values, self.floats)
+        for form_name, own in slopes.items():
+            self._by_differences(form_name, own, of_floats, moving)
+        gradient = function_of(gradients[name], values, self.floats)
+        apart = [joined_difference(seconds[name], x) for x in along(gradient, moving, direction)]
+        self._add("second derivative", name, _DIFFERENCES, least(apart), _BY_DIFFERENCES)
 
     def _compared(self, kind: str, by_form: Mapping[str, Sequence[Any]]) -> None:
         (first, *forms) = by_form or [None]
@@ -247,27 +248,10 @@ class _Comparison:
             self._add(kind, first, name, largest(by_form[first], by_form[name]), tolerance)  # type: ignore[index, arg-type]
 
     def _by_differences(
-        self,
-        kind: str,
-        name: str,
-        slopes: Sequence[Any],
-        f: Callable[..., Any],
-        moving: Sequence[Any],
+        self, name: str, slopes: Sequence[Any], f: Callable[..., Any], moving: Sequence[Any]
     ) -> None:
-        worst = 0.0
-        for seed in range(_DIRECTIONS):
-            direction = directions(moving, seed)
-            own = inner(slopes, direction)
-            apart = []
-            for (expected,) in along(f, moving, direction):
-                terms = [
-                    float(np.sum(np.abs(np.asarray(g) * d)))
-                    for g, d in zip(slopes, direction, strict=True)
-                ]
-                size = max(abs(own), abs(float(expected)), 1e-3 * sum(terms))
-                apart.append(abs(own - float(expected)) / size if size else 0.0)
-            worst = max(worst, _least(apart))
-        self._add(kind, name, _DIFFERENCES, worst, _BY_DIFFERENCES)
+        worst = max(contradiction(f, moving, slopes, seed) for seed in range(_DIRECTIONS))
+        self._add("gradient", name, _DIFFERENCES, worst, _BY_DIFFERENCES)
         if worst > _BY_DIFFERENCES and self.first is None:
             self.first = wrong_pullback(
                 Pullbacks(self.forms[2].build), self.frame, self.call.names, _BY_DIFFERENCES
@@ -282,8 +266,6 @@ class _Comparison:
         form = self.forms[2]
         try:
             graph = narrowed(self.call.graph)
-            names = tuple(Input(v, v.name) for v in graph.inputs)
-            program = Program(graph, names, (), list, name="float32")
             values = [
                 np.asarray(x).astype(v.type.dtype)
                 if hasattr(v.type, "dtype") and not hasattr(x, "indptr")
@@ -291,12 +273,12 @@ class _Comparison:
                 for x, v in zip(self.call.values, graph.inputs, strict=True)
             ]
             with time_limit(_LONGEST):  # a loop may wait for a tolerance below float32's precision
-                single = form.build(program)(*values)
+                single = form.build(_program_of(graph, "float32"))(*values)
             double = form.build(self._program(self.call.graph.outputs, "float64"))(
                 *self.call.values
             )
         except Exception as error:  # an op without float32
-            self._add("value", "float64", "float32", None, _SINGLE, f"raises {_message(error)}")
+            self._add_error("value", "float64", "float32", _SINGLE, error)
             return
         at = [k for k, v in enumerate(graph.outputs) if is_float(v) and hasattr(v.type, "ndim")]
         apart = largest([double[k] for k in at], [single[k] for k in at])
@@ -315,38 +297,13 @@ class _Comparison:
         number = float("nan") if apart is None else apart
         self.rows.append(Row(kind, first, second, number, tolerance, remark))
 
-
-def _function_of(
-    f: Callable[..., Any], values: Sequence[Any], at: Sequence[int]
-) -> Callable[..., Any]:
-    """``f`` as a function of the arguments at positions ``at``, cast to their own types."""
-
-    def partial(*moved: object) -> Any:
-        arguments = list(values)
-        for k, x in zip(at, moved, strict=True):
-            arguments[k] = np.asarray(x, np.asarray(values[k]).dtype)
-        result = f(*arguments)
-        return result if isinstance(result, tuple | list) else [result]
-
-    return partial
+    def _add_error(
+        self, kind: str, first: str, second: str, tolerance: float, error: Exception
+    ) -> None:
+        message = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
+        self._add(kind, first, second, None, tolerance, f"raises {message}")
 
 
-def _least(apart: Sequence[float]) -> float:
-    """The least of the differences for several step sizes; 0 where none could be computed.
-
-    Rounding and kinks spoil some step sizes, but never make a wrong derivative agree.
-    """
-    finite = [x for x in apart if np.isfinite(x)]
-    return min(finite, default=0.0)
-
-
-def _relative(left: Sequence[Any], right: Sequence[Any]) -> float:
-    """The largest difference of two lists of arrays, relative to the largest number in either."""
-    flat = [
-        np.concatenate([np.ravel(x) for x in arrays] or [np.zeros(0)]) for arrays in (left, right)
-    ]
-    return difference(*flat)
-
-
-def _message(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
+def _program_of(graph: FunctionGraph, name: str) -> Program:
+    names = tuple(Input(v, v.name) for v in graph.inputs)
+    return Program(graph, names, (), list, name=name)

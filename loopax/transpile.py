@@ -32,7 +32,6 @@ from loopax.options import (
 )
 
 if TYPE_CHECKING:
-    from loopax.calling import TracedFunction
     from loopax.jax_backend import JaxFunction, JaxTracedFunction
     from loopax.numba_backend import NumbaFunction
     from loopax.pymc.log_density import LogDensity

@@ -316,6 +316,7 @@ ON_DEMAND = {
     "loopax.pymc.checkpoints.step_state",
     "loopax.pymc.diagnosing",
     "loopax.pymc.log_density",
+    "loopax.pymc.model_functions",
     "loopax.pymc.numpyro_loop",
     "loopax.pymc.sampling",
     "loopax.pymc.start",

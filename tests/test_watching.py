@@ -233,6 +233,9 @@ def test_loops_of_unknown_length(form):
     check(watched(f, last=2)([3.0])[1], "s", [2.0, 3.0], [1, 2])
     check(watched(f, last=5)([3.0])[1], "s", [1.0, 2.0, 3.0], [0, 1, 2])
     check(watched(f, last=5)([0.0])[1], "s", [], [])
+    rows = loopax.while_loop(lambda s: s < 20.0, lambda s: s + watch(s * xs, "row").sum(), 1.0)
+    _, record = watched(jaxify([xs], rows, **form), last=2)([1.0, 2.0])
+    check(record, "row", [[4.0, 8.0], [16.0, 32.0]], [1, 2])
 
 
 @pytest.mark.slow

@@ -1,13 +1,14 @@
-"""Checks of gradients and second derivatives of a function of arrays by finite differences."""
+"""The first op whose pullback finite differences contradict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 
+from loopax.comparison.finite_differences import along, directions, inner
 from loopax.diagnosis import Finding
 from loopax.diagnosis.findings import at_node
 from loopax.diagnosis.frames import Frame
@@ -19,49 +20,7 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.sequences import with_items
 
-Arrays = Sequence[Any]
 _NODES = 400  # the most pullbacks that are compared one by one
-
-
-_STEPS = (3e-3, 1e-4, 3e-6)  # relative to the size of each entry
-
-
-def directions(values: Arrays, seed: int = 0) -> list[Any]:
-    """A random direction for each array, in which each entry moves by about its own size."""
-    rng = np.random.default_rng(seed)
-    steps = []
-    for x in values:
-        x = np.asarray(x)
-        size = np.abs(x)
-        largest = float(size.max(initial=0.0)) or 1.0
-        scale = np.maximum(size, 1e-3 * largest)
-        signs = rng.choice([-1.0, 1.0], size=x.shape) * rng.uniform(0.5, 1.0, size=x.shape)
-        steps.append((signs * scale).astype(x.dtype))
-    return steps
-
-
-def along(f: Callable[..., Any], values: Arrays, direction: Arrays) -> list[list[Any]]:
-    """The derivative of ``f`` along ``direction`` by central differences, for several step sizes.
-
-    Each is Richardson's extrapolation of two steps, whose error is of the fourth order.
-    """
-
-    def central(h: float) -> list[Any]:
-        up = f(*(x + h * d for x, d in zip(values, direction, strict=True)))
-        down = f(*(x - h * d for x, d in zip(values, direction, strict=True)))
-        pairs = zip(up, down, strict=True)
-        return [(np.asarray(a, float) - np.asarray(b, float)) / (2 * h) for a, b in pairs]
-
-    return [
-        [(4 * a - b) / 3 for a, b in zip(central(h / 2), central(h), strict=True)] for h in _STEPS
-    ]
-
-
-def inner(left: Arrays, right: Arrays) -> float:
-    """The inner product of two lists of arrays."""
-    return float(
-        sum(np.sum(np.asarray(a) * np.asarray(b)) for a, b in zip(left, right, strict=True))
-    )
 
 
 def wrong_pullback(

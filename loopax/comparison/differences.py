@@ -31,6 +31,14 @@ def largest(left: Sequence[Any], right: Sequence[Any]) -> float:
     return max((difference(a, b) for a, b in zip(left, right, strict=True)), default=0.0)
 
 
+def joined_difference(left: Sequence[Any], right: Sequence[Any]) -> float:
+    """The largest difference of two lists of arrays, relative to the largest number in either."""
+    flat = [
+        np.concatenate([np.ravel(x) for x in arrays] or [np.zeros(0)]) for arrays in (left, right)
+    ]
+    return difference(*flat)
+
+
 def first_apart(left: ArrayLike, right: ArrayLike, tolerance: float) -> Entry | None:
     """The first entry in which two arrays of one shape differ by more than ``tolerance``."""
     return first_true(_apart(left, right) > tolerance * _scale(left, right))

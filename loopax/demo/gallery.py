@@ -15,6 +15,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 
 from loopax.demo import interleaved_medians
+from loopax.explanation.profile import time_in_words
 
 DATA = Path(__file__).parent / "data"
 # What one comparison may take, in seconds; each side has at least three turns.
@@ -49,14 +50,9 @@ def compare_times(calls: Mapping[str, Callable[[], Any]]) -> None:
     *_, last = calls
     for name, each in zip(calls, seconds, strict=True):
         ratio = each / seconds[-1]
-        print(f"{name:34}{in_words(each):>16}{ratio:9.2g}")
+        print(f"{name:34}{time_in_words(each):>16}{ratio:9.2g}")
         if name != last:
             ratios[f"{name} / {last}"] = ratio
-
-
-def in_words(seconds: float) -> str:
-    """A time in microseconds, or in seconds if it is longer than a tenth of a second."""
-    return f"{seconds:.2f} s" if seconds > 0.1 else f"{1e6 * seconds:.0f} us"
 
 
 def pytensor_scan(

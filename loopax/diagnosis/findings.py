@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
-from pytensor.raise_op import CheckAndRaise
 
 from loopax.diagnosis.causes import Cause, way_on
 from loopax.diagnosis.frames import Failed, Frame
-from loopax.diagnosis.numbers import Entry, at_entry, entry_in_words, first_true, value_in_words
+from loopax.diagnosis.numbers import Entry, at_entry, entry_in_words, value_in_words
+from loopax.diagnosis.operands import operands_of
 from loopax.diagnosis.origin import Origin, expression, op_name
 from loopax.diagnosis.places import Place, entries_read
-from loopax.diagnosis.report import Finding, Operand
+from loopax.diagnosis.report import Finding
 from loopax.diagnosis.traps import Trap, explain_value
 from loopax.diagnosis.zeros import first_zero
 from loopax.ir import Scan
@@ -22,7 +22,6 @@ from loopax.ir import Scan
 Names = Mapping[Variable, str]
 _LONGEST = 40  # characters of a name that is an expression
 _SPREAD = 6  # lines on the path to the output
-_OPERANDS = 6
 
 
 def finding_of(cause: Cause, names: Names, output: str, became: Cause | None = None) -> Finding:
@@ -78,7 +77,7 @@ def at_node(
     place = Place(frame, variable, entry)
     zero = "" if in_gradient else _origin_of_zero(place, node, names)
     names = names_in(frame, names)
-    operands = _operands(place, node, names, origin.code)
+    operands = operands_of(place, node, names, origin.code)
     steps = [f for f in frame.path if f.label]
     return Finding(
         kind=kind,
@@ -99,13 +98,8 @@ def at_node(
     )
 
 
-_POLES = {
-    "Log": 0,
-    "Log2": 0,
-    "Log10": 0,
-    "True_div": 1,
-    "Reciprocal": 0,
-}  # position of the operand
+# Positions of operands that must not be 0.
+_POLES = {"Log": 0, "Log2": 0, "Log10": 0, "Reciprocal": 0, "True_div": 1}
 
 
 def _origin_of_zero(place: Place, node: Apply, names: Names) -> str:
@@ -195,68 +189,6 @@ def _named(v: Variable, names: Names, entry: Entry | None, kind: str) -> str:
     if kind in ("nan", "inf", "-inf"):
         return f"{text}{at}{',' if at else ''} is {kind}"
     return f"{text}{at}"
-
-
-def _operands(place: Place, node: Apply, names: Names, code: str) -> list[Operand]:
-    """Operands of a node, and behind each condition the operands of its comparisons."""
-    operands = []
-    frame = place.frame
-    for k, v in enumerate(node.inputs[:_OPERANDS]):
-        if _is_written(frame, v):
-            continue  # the expression shows its value
-        operands.append(_operand(place, node, k, v, names, code))
-        if getattr(v.type, "dtype", "") == "bool":
-            is_check = isinstance(node.op, CheckAndRaise)
-            for u, entry in _comparisons(
-                frame, v, None if is_check else entries_read(place, node, k)
-            ):
-                compared = Place(frame, u, entry)
-                operands += [
-                    _operand(compared, u.owner, j, x, names, code)
-                    for j, x in enumerate(u.owner.inputs)
-                    if not _is_written(frame, x)
-                ]
-    return operands[:_OPERANDS]
-
-
-def _is_written(frame: Frame, v: Variable) -> bool:
-    """Whether ``v`` is a number of the program itself."""
-    return frame.is_constant(v) and np.size(frame.value(v)) <= 1
-
-
-def _comparisons(
-    frame: Frame, v: Variable, entry: Entry | None, depth: int = 6
-) -> Iterator[tuple[Any, Entry | None]]:
-    """The comparisons in a condition; for a false condition, its false comparisons alone."""
-    node = None if v in frame.roots else v.owner
-    if node is None or depth == 0 or v not in frame.values:
-        return
-    flags = [u for u in node.inputs if getattr(u.type, "dtype", "") == "bool"]
-    if not flags:
-        value = np.asarray(frame.value(v))
-        if entry is None and value.ndim:
-            entry = first_true(~value)
-        if entry is not None or not value.ndim:
-            yield v, entry
-        return
-    for u in flags:
-        if np.all(frame.value(u)) and not np.all(frame.value(v)):
-            continue  # another comparison made the condition false
-        inner_entry = entry if np.ndim(frame.value(u)) == len(entry or ()) else None
-        yield from _comparisons(frame, u, inner_entry, depth - 1)
-
-
-def _operand(place: Place, node: Apply, k: int, v: Variable, names: Names, code: str) -> Operand:
-    value = place.frame.value(v)
-    entry = entries_read(place, node, k)
-    at = entry_in_words(entry)
-    origin = Origin(v)
-    line = str(origin) if v.owner is not None and origin.code != code else ""
-    if v.owner is None and not names.get(v):
-        line = ""
-    text = expression(v, names, 2)
-    text = f"({text}){at}" if at and " " in text else f"{text}{at}"
-    return Operand(text, at_entry(value, entry), value_in_words(value, entry), entry, line)
 
 
 def _trap(cause: Place, node: Apply) -> Trap:

@@ -49,9 +49,9 @@ class Profile:
     def __str__(self) -> str:
         forms = list(self.seconds)
         rows = [["", *forms, "expected", ""]]
-        rows.append(["a whole call", *(_in_words(self.seconds[f]) for f in forms), "", ""])
+        rows.append(["a whole call", *(time_in_words(self.seconds[f]) for f in forms), "", ""])
         for part in self.parts:
-            times = [_in_words(part.seconds[f]) if f in part.seconds else "-" for f in forms]
+            times = [time_in_words(part.seconds[f]) if f in part.seconds else "-" for f in forms]
             rows.append([part.title, *times, f"{part.expected:.0%}", part.line])
         widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
         lines = [
@@ -70,11 +70,11 @@ class Profile:
     def _repr_html_(self) -> str:
         forms = list(self.seconds)
         head = "".join(f"<th>{escape(x)}</th>" for x in ["", *forms, "expected", "line"])
-        whole = "".join(f"<td>{_in_words(self.seconds[f])}</td>" for f in forms)
+        whole = "".join(f"<td>{time_in_words(self.seconds[f])}</td>" for f in forms)
         rows = [f"<tr><td>a whole call</td>{whole}<td></td><td></td></tr>"]
         for part in self.parts:
             times = "".join(
-                f"<td>{_in_words(part.seconds[f]) if f in part.seconds else '-'}</td>"
+                f"<td>{time_in_words(part.seconds[f]) if f in part.seconds else '-'}</td>"
                 for f in forms
             )
             rows.append(
@@ -103,7 +103,8 @@ class Profile:
         Path(path).write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
 
 
-def _in_words(seconds: float) -> str:
+def time_in_words(seconds: float) -> str:
+    """A time with three digits, in the unit in which it is at least 1: ``2.5 us``."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"

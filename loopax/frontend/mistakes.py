@@ -122,6 +122,11 @@ def _is_about_a_variable(error: Exception) -> bool:
     )
 
 
+def label_of(function: str, name: str | None) -> str:
+    """The label of a loop or a branch in messages: ``scan 'filter'``, or ``scan`` without a name."""
+    return f"{function} '{name}'" if name else function
+
+
 def refuse_no_function(argument: object, call: str, role: str, fix: str) -> None:
     """Raise where ``argument``, the ``role`` in ``call``, is not callable; ``fix`` ends the message."""
     if not callable(argument) or isinstance(argument, Variable):

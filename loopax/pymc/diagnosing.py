@@ -19,7 +19,8 @@ from loopax.diagnosis.numbers import number_in_words
 from loopax.diagnosis.origin import Origin
 from loopax.graph_runs import call_of
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.pymc.log_density import built, checked_by_value, logp, model_given_or_in_context
+from loopax.pymc.log_density import logp
+from loopax.pymc.model_functions import built, checked_by_value, model_given_or_in_context
 
 _POINTS = 3  # diagnosed divergences of a trace
 # No step size fits two gradients whose sizes differ by more than this factor.

@@ -13,14 +13,14 @@ from pymc.pytensorf import rewrite_pregrad
 from pymc.util import get_default_varnames
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.type import TensorType
 
 from loopax import frontend
 from loopax.base.errors import LoopTypeError, MissingInputError
-from loopax.builders import Builder, PytreeBuilder
-from loopax.calling import DEFAULT, backend_named
+from loopax.builders import PytreeBuilder
+from loopax.calling import DEFAULT
 from loopax.options import BackendName, BuildOptions
+from loopax.pymc.model_functions import builder, built, checked_by_value, model_given_or_in_context
 from loopax.transforms import vmap
 
 _OPTIONS = tuple(BuildOptions.__annotations__)
@@ -78,7 +78,7 @@ class LogDensity:
         inputs = {v.name: v for v in self._variables}
         name = self._value.__name__
         declared = frontend.PytreeInputs(inputs, self._graph, None, None, name)
-        return PytreeBuilder.function(_builder(self.backend, self._options), declared)
+        return PytreeBuilder.function(builder(self.backend, self._options), declared)
 
     @cached_property
     def ravel(self) -> Any:
@@ -158,9 +158,8 @@ class LogDensity:
     @cached_property
     def _both(self) -> Any:
         floats = [v for v in self._variables if v.type.dtype.startswith("float")]
-        value = rewrite_pregrad(
-            clone_replace([self._graph])[0]
-        )  # it rewrites its argument in place
+        graph = clone_replace([self._graph])[0]  # for a rewrite in place
+        value = rewrite_pregrad(graph)
         slopes: Any = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
         by_name = {v.name: g for v, g in zip(floats, slopes, strict=True)}
         return self._jaxified((value, by_name), f"gradient of {self._value.__name__}")
@@ -262,54 +261,6 @@ def logp(
         names = ("backend", "jacobian", *_OPTIONS)
         raise TypeError(f"logp has no option {unknown[0]!r}: it has {', '.join(names)}.")
     return LogDensity(model, backend, jacobian, options)
-
-
-def model_given_or_in_context(model: pm.Model | None, caller: str) -> Any:
-    """``model``, or the model of the ``with`` block around the call of ``loopax.pymc.<caller>``.
-
-    Raises
-    ------
-    TypeError
-        There is no model.
-    """
-    if model is None:
-        try:
-            return pm.modelcontext(None)
-        except TypeError as error:
-            raise TypeError(
-                f"There is no model. Pass one, loopax.pymc.{caller}(model), or call it in a `with "
-                "model:` block."
-            ) from error
-    if not hasattr(model, "value_vars"):
-        raise TypeError(
-            f"loopax.pymc.{caller} takes a PyMC model first, got {model!r} of type "
-            f"{type(model).__name__}. For variables outside a model, use loopax.jaxify([x, y], "
-            "outputs)."
-        )
-    return model
-
-
-def checked_by_value(model: pm.Model, outputs: list[Any]) -> list[Any]:
-    """Replace PyMC's checks of parameters by minus infinity, or remove them, as PyMC does."""
-    check = (
-        "local_check_parameter_to_ninf_switch"
-        if model.check_bounds
-        else "local_remove_check_parameter"
-    )
-    rewritten: Any = rewrite_graph(clone_replace(outputs), include=("canonicalize_db", check))
-    return rewritten
-
-
-def built(
-    inputs: Sequence[Variable], outputs: object, name: str, backend: str, options: Mapping[str, Any]
-) -> Any:
-    return _builder(backend, options)(frontend.read_variables(inputs, outputs, name=name))
-
-
-def _builder(backend: str, options: Mapping[str, Any]) -> Builder:
-    chosen = backend_named(backend)
-    requested = {"jit": True, "on_missing": "callback", **options}
-    return Builder(chosen, chosen.options(**requested))
 
 
 def _as_array(x: Any) -> Any:

@@ -26,7 +26,7 @@ from loopax.pymc.arguments import SampleOptions, Sampler, asks_for_pymc, one_nam
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import expand_function, logp_function
 from loopax.pymc.checkpoints.resuming import resumable
-from loopax.pymc.log_density import built, checked_by_value, model_given_or_in_context
+from loopax.pymc.model_functions import built, checked_by_value, model_given_or_in_context
 from loopax.pymc.start import start_checked
 from loopax.pytensor_modes import MODES
 

@@ -236,10 +236,6 @@ def test_the_overview_has_a_row_for_each_record(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in drawn and "#ffffff" not in drawn.partition("</style>")[2]
 
 
-def test_times_in_words() -> None:
-    assert [gallery.in_words(s) for s in (2.5e-6, 0.02, 1.234)] == ["2 us", "20000 us", "1.23 s"]
-
-
 def test_a_check_runs_smaller_sizes() -> None:
     runner = pytest.importorskip("examples.gallery.__main__", reason="matplotlib draws")
     code = 'run = {"draws": 1000, "tune": 700}; f(data_sets=1000, steps=1000, draws=50)'

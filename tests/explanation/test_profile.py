@@ -8,12 +8,18 @@ import pytest
 
 import loopax
 from loopax import cond, jaxify, profile, scan
+from loopax.explanation.profile import time_in_words
 
 
 def program(x):
     final, ys = scan(lambda c, r: (pt.tanh(c + r), c), pt.constant(0.0, dtype="float64"), x)
     either = cond(final > 0, lambda: ys.sum(), lambda: pt.exp(final))
     return either + pt.dot(x, ys) + pt.cumsum(x)[-1]
+
+
+def test_times_in_words():
+    times = [time_in_words(s) for s in (0.0, 3e-9, 2.5e-6, 0.02, 1.234)]
+    assert times == ["0 ns", "3 ns", "2.5 us", "20 ms", "1.23 s"]
 
 
 @pytest.mark.slow

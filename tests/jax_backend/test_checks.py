@@ -146,10 +146,10 @@ def test_by_default_a_trace_of_the_callers_has_checkifys_checks():
     assert jax.jit(lambda x: x + f(BAD))(1.0) == 6  # all of it is part of the trace
     error, _ = jax.jit(checkify.checkify(f))(BAD)
     assert "AssertionError: a {positive} number" in error.get()
-    assert "callback" not in str(f._whole.plain.lower(GOOD).as_text())
+    assert "callback" not in str(f._execution.whole.plain.lower(GOOD).as_text())
     plain = jaxify([X], (X**2).sum(), loops="xla")
     plain(GOOD)
-    assert len(jax.tree.leaves(plain._whole.plain(GOOD))) == 1  # no flag
+    assert len(jax.tree.leaves(plain._execution.whole.plain(GOOD))) == 1  # no flag
 
 
 def test_apply_and_stateful_raise_too(caplog):

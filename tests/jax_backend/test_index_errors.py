@@ -70,10 +70,10 @@ def test_what_is_known_costs_nothing():
     for index in (POSITION % 3, pt.clip(POSITION, 0, 2)):
         f = jaxify([X, POSITION], pt.specify_shape(X, 3)[index], loops="xla")
         f(AT, 1)
-        assert not f._contexts[False, True].open_indices
+        assert not f._execution.contexts[False, True].open_indices
     f = jaxify([X], scan(lambda c, i: (c + X[i], None), 0.0, pt.arange(X.shape[0]))[0], loops="xla")
     f(AT)
-    assert not f._contexts[False, True].open_indices
+    assert not f._execution.contexts[False, True].open_indices
 
 
 def test_shared_values_and_names():

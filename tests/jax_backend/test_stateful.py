@@ -202,7 +202,7 @@ def test_set_value_is_seen_without_compiling_again():
     w = pytensor.shared(XS, name="w")
     f = jaxify([], w.sum() * 2)
     assert float(f()) == 3.0
-    compiled = f._whole.plain
+    compiled = f._execution.whole.plain
     for k in range(3):
         w.set_value(XS * k)
         assert float(f()) == 3.0 * k

@@ -24,8 +24,8 @@ from loopax.ir import (
     Unstack,
     evaluate,
 )
+from loopax.jax_backend.staging.context import Context
 from loopax.jax_backend.staging.evaluate import run
-from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.values.lists import StackedList, empty
 from tests.support.compare import imported, primitives
 

@@ -13,10 +13,10 @@ from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.capture import age, close
-from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
+from loopax.frontend.loops.joins import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
-from loopax.frontend.mistakes import explained, refuse_no_function
+from loopax.frontend.mistakes import explained, label_of, refuse_no_function
 from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.cond import Cond
@@ -88,7 +88,7 @@ def cond(
     >>> y.eval({x: 1.0}), y.eval({x: -1.0})
     (array(0.), array(0.))
     """
-    label = f"cond '{name}'" if name else "cond"
+    label = label_of("cond", name)
     for branch, role in ((true_fn, "true_fn"), (false_fn, "false_fn")):
         fix = "Two values that are computed already: pt.switch(pred, a, b)."
         refuse_no_function(branch, f"{label}(pred, true_fn, false_fn, *operands)", role, fix)

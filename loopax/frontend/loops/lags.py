@@ -16,7 +16,8 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
-from loopax.frontend.loops.carry import fitted, in_order
+from loopax.frontend.loops.carry import in_order
+from loopax.frontend.loops.joins import fitted
 from loopax.frontend.loops.leaves import as_variable
 from loopax.ir.ops.checked import Checked
 from loopax.ir.windows import may_be_cut, sliding_window

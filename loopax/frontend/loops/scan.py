@@ -16,7 +16,7 @@ from loopax.frontend.loops.leaves import as_flag
 from loopax.frontend.loops.loop import Emitted, Result, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
-from loopax.frontend.mistakes import refuse_no_function, refusing_arguments
+from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
 from loopax.ir.ops.calling_convention import UNBOUNDED, Checkpoint, Newton, ScanOptions
 
 # Arguments of `pytensor.scan`, whose graphs jaxify takes as they are.
@@ -166,7 +166,7 @@ def scan(
     options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
     method = _method(parallel, tol, max_iters, otherwise, options)
     options = options._replace(parallel=method)
-    label = f"scan '{name}'" if name else "scan"
+    label = label_of("scan", name)
     fix = "It is called as step(carry, x)."
     refuse_no_function(step, f"{label}(step, init, xs)", "step", fix)
 

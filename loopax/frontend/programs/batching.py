@@ -24,7 +24,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 from loopax.base.errors import LoopaxError
 from loopax.facts import facts_of
 from loopax.facts.products import CoreNode
-from loopax.frontend.loops.variants import map as map_rows
+from loopax.frontend.loops.map_reduce import map as map_rows
 from loopax.ir.batching.batch import vectorized
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded

@@ -13,14 +13,13 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.basic import Alloc, AllocEmpty
-from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.importer.legacy_scan.allocation import has_room_for_all
 from loopax.importer.legacy_scan.reads import heads, reads
 from loopax.ir import FitRows, ScanOuts
 from loopax.ir.shapes import lengths
-from loopax.ir.sizes import DimExpr, Dims, access_of, head, slice_of
+from loopax.ir.sizes import Dims
 from loopax.ir.windows import SlidingWindow
 
 
@@ -89,7 +88,7 @@ def answer_sot(
     ``k`` up to ``w.size``, is row ``-k`` of the final window, whatever its length. A loop that stops
     early leaves a buffer that ends with the last row it made.
     """
-    full = _is_full(buffer, loop, w.size)
+    full = has_room_for_all(buffer, loop.n_steps, w.size, loop.dims)
     capacity = buffer.shape[0]
     traces: dict[int, int] = {}  # row of the window -> where the trace of it lies
     answers: list[Answer] = []
@@ -236,19 +235,6 @@ def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variab
     return slices if slices and all(0 < n <= size for _, n in slices) else None
 
 
-def initial_rows(buffer: TensorVariable, size: int, dims: Dims) -> Any:
-    """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
-    expanded = _expanded(buffer, dims)
-    # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
-    if expanded is not None and expanded[1].constant in (None, size):
-        return expanded[0]
-    if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
-        value, _, *trailing = buffer.owner.inputs
-        if value.type.ndim < buffer.type.ndim or value.type.broadcastable[0]:
-            return pt.alloc(value, size, *trailing)
-    return buffer[:size]
-
-
 def _fitted(loop: Loop, capacity: Variable, n_made: Variable) -> Any:
     """How many rows a buffer of ``capacity`` rows has in the end, of ``n_made`` rows.
 
@@ -268,35 +254,5 @@ def _filled(value: Variable, length: Variable, row: TensorVariable) -> Any:
     return pt.alloc(value, length, *lengths(row))
 
 
-# -- recognising buffers -----------------------------------------------------------------------------
-
-
 def _then(row: Callable[[ScanOuts], Any], index: tuple[Any, ...]) -> Callable[[ScanOuts], Any]:
     return (lambda outs: row(outs)[index]) if index else row
-
-
-def _expanded(buffer: Variable, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
-    """``(rows, stop, total)`` where ``buffer`` is ``set_subtensor(empty(total, ...)[:stop], rows)``."""
-    node = buffer.owner
-    if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
-        return None
-    write = access_of(node)
-    filled = write.array.owner
-    if filled is None or not isinstance(filled.op, AllocEmpty) or write.is_row or write.rest:
-        return None
-    total = dims.length(write.array)
-    written = slice_of(dims, write.rows, total)
-    if written is None or written != head(written.stop, total):
-        return None
-    return node.inputs[1], written.stop, total
-
-
-def _is_full(buffer: Variable, loop: Loop, size: int) -> bool:
-    """Whether ``buffer`` provably has ``size`` rows more than there are steps, as `scan` allocates it."""
-    expanded = _expanded(buffer, loop.dims)
-    if expanded is None:
-        return False
-    _, stop, total = expanded
-    # The initial rows are ``size``, though the graph may only say that they are all of an array.
-    steps = loop.dims.value(loop.n_steps)
-    return total in (steps + size, steps + stop)

@@ -24,6 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import UnsupportedOpError, describe, source_line
 from loopax.importer.legacy_scan import buffers
+from loopax.importer.legacy_scan.allocation import initial_rows
 from loopax.importer.legacy_scan.buffers import Answer, Loop
 from loopax.importer.legacy_scan.lengths import plain, rows_exactly
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, ScanOuts
@@ -179,7 +180,7 @@ class _Importer:
         # The buffer opens with the rows of times -size to -1; step t reads those of t+tap and
         # makes that of time t, row `size` of its window.
         op, size, loop = self.op, -min(taps), self.loop
-        start = buffers.initial_rows(buffer, size, self.loop.dims)
+        start = initial_rows(buffer, size, self.loop.dims)
         row_type, anchor = variables[0].type, None
         if may_be_cut(size, row_type, op.truncate_gradient):
             anchor = row_type.clone(shape=(size, *row_type.shape))()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from pytensor.compile.builders import infer_shape
 from pytensor.configdefaults import config
@@ -53,8 +53,6 @@ class Derivative(CompiledBodies):
     name
         For printing.
     """
-
-    kind: ClassVar[str]
 
     def __init__(self, body: FrozenFunctionGraph, wrt: Sequence[int], name: str = "f") -> None:
         self.fgraph, self.wrt, self.name = body, tuple(wrt), name
@@ -129,28 +127,18 @@ class Derivative(CompiledBodies):
         return Apply(self, operands, outs)
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        body = self.unfrozen()
-        body_shapes = infer_shape(body.outputs, body.inputs, shapes[: self.n_inputs])
+        body, own = self.unfrozen(), shapes[: self.n_inputs]
+        at = dict(zip(body.inputs, node.inputs, strict=False))
         outs = [
-            None
-            if s is None
-            else tuple(replaced(s, dict(zip(body.inputs, node.inputs, strict=False))))
-            for s in body_shapes
+            None if s is None else tuple(replaced(s, at))
+            for s in infer_shape(body.outputs, body.inputs, own)
         ]
-        shape_of = dict(
-            zip(
-                [*self.fgraph.inputs, *self.fgraph.outputs],
-                [*shapes[: self.n_inputs], *outs],
-                strict=True,
-            )
-        )
-        return [
-            *outs,
-            *(sum((tuple(shape_of[v]) for v in variables), ()) for variables in self._derived()),
-        ]
+        variables = [*self.fgraph.inputs, *self.fgraph.outputs]
+        shape_of = dict(zip(variables, [*own, *outs], strict=True))
+        derived = [sum((tuple(shape_of[v]) for v in vs), ()) for vs in self._derived()]
+        return [*outs, *derived]
 
-    # -- meaning
-    # -----------------------------------------------------------------------------------------
+    # -- meaning -------------------------------------------------------------------------------------
 
     def expanded(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs as a graph without lazy derivatives."""
@@ -177,10 +165,7 @@ class Derivative(CompiledBodies):
         (step,) = steps
         return list(step(*inputs))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "expansion"}
-
-    # -- derivatives -------------------------------------------------------------------------------------
+    # -- derivatives ---------------------------------------------------------------------------------
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[is_float(x) and is_float(y) for y in node.outputs] for x in node.inputs]
@@ -190,11 +175,7 @@ class Derivative(CompiledBodies):
     ) -> list[Any]:
         """The cotangents, by a lazy product with this derivative's own Jacobian, never by a Hessian."""
         roots, wrt, outs = self._applied(inputs)
-        seeds = [
-            g if is_connected(g) else y.zeros_like()
-            for y, g in zip(outputs, cotangents, strict=True)
-        ]
-        seeds = [_seed(y, g) for y, g in zip(outs, seeds, strict=True)]
+        seeds = [_seed(y, g) for y, g in zip(outputs, cotangents, strict=True)]
         products = Pullback.of(roots, inputs, wrt, outs, seeds, self.name)[len(outs) :]
         remaining = iter(products)
         in_cotangents = [next(remaining) if is_float(x) else None for x in inputs]
@@ -204,11 +185,7 @@ class Derivative(CompiledBodies):
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
         roots, wrt, outs = self._applied(inputs)
-        seeds = [
-            x.type.filter_variable(t.astype(x.type.dtype)) if is_connected(t) else zeros_for(x)
-            for x, t in zip(inputs, tangents, strict=True)
-            if is_float(x)
-        ]
+        seeds = [_seed(x, t) for x, t in zip(inputs, tangents, strict=True) if is_float(x)]
         return Pushforward.of(roots, inputs, wrt, outs, seeds, self.name)[len(outs) :]
 
     def _applied(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -217,8 +194,11 @@ class Derivative(CompiledBodies):
         return roots, [v for v in roots if is_float(v)], self.make_node(*roots).outputs
 
 
-def _seed(y: TensorVariable, g: TensorVariable) -> Any:
-    return y.type.filter_variable(g.astype(y.type.dtype)) if is_float(y) else y.zeros_like()
+def _seed(v: TensorVariable, g: Any) -> Any:
+    """The tangent or cotangent ``g`` of ``v``; zeros where it is disconnected, or ``v`` is no float."""
+    if is_connected(g) and is_float(v):
+        return v.type.filter_variable(g.astype(v.type.dtype))
+    return zeros_for(v)
 
 
 def _cast(v: TensorVariable, declared: TensorType) -> Any:
@@ -276,19 +256,13 @@ class Grad(Derivative):
             value_slopes = full_gradient.make_node(*inputs).outputs[1:]
             total = [by_value.astype(g.type.dtype) * g for g in value_slopes]
         if any(map(is_connected, by_slopes)):
-            seeds = [
-                _seed(inputs[k], g) if is_connected(g) else zeros_for(inputs[k])
-                for k, g in zip(self.wrt, by_slopes, strict=True)
-            ]
+            seeds = [_seed(inputs[k], g) for k, g in zip(self.wrt, by_slopes, strict=True)]
             wrt = [roots[k] for k in self.wrt]
             products = Pushforward.of(roots, inputs, wrt, slopes, seeds, self.name)[len(slopes) :]
             total = [t if g is None else g + t for g, t in zip(total, products, strict=True)]
         by_position = dict(zip(floats, total, strict=True))
         in_cotangents = [by_position.get(k) for k in range(len(inputs))]
         return pytensor_cotangents(self, inputs, outputs, cotangents, in_cotangents)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "is_constant"}
 
 
 class Pullback(Derivative):

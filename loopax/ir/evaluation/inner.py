@@ -38,7 +38,11 @@ class CompiledBodies(InnerGraphOp):
             cell[0] = value
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("steps", "written")}
+        classes = type(self).__mro__
+        computed = {
+            k for c in classes for k, v in vars(c).items() if isinstance(v, cached_property)
+        }
+        return {k: v for k, v in self.__dict__.items() if k not in computed and k != "written"}
 
 
 def compiled(graph: AbstractFunctionGraph) -> Any:

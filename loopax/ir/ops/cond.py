@@ -97,9 +97,6 @@ class Cond(CompiledBodies):
         branches = (FunctionGraph(body.inputs, outs, clone=True) for outs in (then, otherwise))
         return tuple(branches)  # type: ignore[return-value]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"fgraph": self.fgraph, "name": self.name}
-
     def bind(self, condition: Variable, operands: Sequence[Variable]) -> list[Variable]:
         """Apply the Cond; return its outputs as a list."""
         return list(self.make_node(condition, *operands).outputs)

@@ -14,7 +14,7 @@ from loopax.jax_backend.callable.function import JaxFunction
 from loopax.jax_backend.callable.stages import JaxTracedFunction, hvp, jvp, transformed_by
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, PARALLEL
+from loopax.jax_backend.staging.context import CHECKS, PARALLEL
 from loopax.lowering import OPTIMIZERS, PASSES
 
 

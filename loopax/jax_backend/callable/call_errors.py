@@ -17,7 +17,7 @@ from loopax.ir.evaluation.first_failure import first_failure
 from loopax.jax_backend.callable.arguments import ARRAY
 from loopax.jax_backend.callable.variant import NOTHING
 from loopax.jax_backend.staging.checked import Failure
-from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.staging.context import Context
 
 # What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).
 _NATIVE_ERROR = re.compile(

@@ -21,8 +21,8 @@ from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.forms import NativeForm, native_form
 from loopax.jax_backend.callable.looking import Looking
+from loopax.jax_backend.staging.context import Context
 from loopax.jax_backend.staging.evaluate import run
-from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared

@@ -18,7 +18,8 @@ from loopax.base.errors import DynamicShapeError
 from loopax.base.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.variant import Variant
-from loopax.jax_backend.staging.frame import Context, DiffersByRow, NeedsStatic
+from loopax.jax_backend.staging.context import Context
+from loopax.jax_backend.staging.frame import DiffersByRow, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import is_static
 from loopax.jax_backend.values.generators import is_key

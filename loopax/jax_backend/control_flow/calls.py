@@ -20,9 +20,10 @@ from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.shared_calls import shared_call
+from loopax.jax_backend.staging.context import Plan
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
-from loopax.jax_backend.staging.frame import Frame, Plan
+from loopax.jax_backend.staging.frame import Frame
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import rule

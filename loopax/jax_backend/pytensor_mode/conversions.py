@@ -22,8 +22,9 @@ from loopax.base.errors import DynamicShapeError, describe
 from loopax.base.lock import TRACING
 from loopax.ir import Scan
 from loopax.jax_backend.pytensor_mode.known_shapes import register_rewrite
+from loopax.jax_backend.staging.context import Context, Plan
 from loopax.jax_backend.staging.evaluate import Site, convert
-from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic, Plan
+from loopax.jax_backend.staging.frame import Frame, NeedsStatic
 from loopax.jax_backend.staging.registry import converted_ops
 from loopax.jax_backend.staging.static import is_traced
 from loopax.numerics.no_number import or_no_number

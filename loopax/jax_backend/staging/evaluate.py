@@ -27,7 +27,8 @@ from loopax.base.upstream.jax import jax_config
 from loopax.ir import Scan
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.sizes.dim_expr import asked_length
-from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
+from loopax.jax_backend.staging.context import Context
+from loopax.jax_backend.staging.frame import Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_interval
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from loopax.base.errors import DynamicShapeError
 from loopax.jax_backend.staging.checked import Failure, checked
-from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.staging.context import Context
 from loopax.numerics.no_number import or_no_number
 
 

@@ -4,15 +4,14 @@
     y = f(x)  ->  [code, kind, *entry, *steps] of the first such value
 
 Both are an evaluation of the jaxpr of ``f``, equation by equation, in which each loop has one more
-state. They differ in what that state says of the values so far: a flag costs a comparison in each step;
-a report is computed once a flag is up.
+state: what a `Flag` or a `Report` says of the values so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +31,7 @@ from loopax.base.upstream.jax import (
     partial_eval,
 )
 from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes
+from loopax.kernels.native_call.finite_states import Flag, Report
 from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
 
@@ -39,58 +39,6 @@ from loopax.lowering.finiteness.places import Place, error_of_reports
 Inspected: TypeAlias = tuple[list[Any], Any]
 Loops: TypeAlias = tuple[str, ...]
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
-
-
-class Flag(NamedTuple):
-    """Whether a value was not finite."""
-
-    @property
-    def counts_steps(self) -> bool:
-        return False
-
-    def none(self) -> jax.Array:
-        return jnp.zeros((), bool)
-
-    def at(self, x: jax.Array, code: int) -> jax.Array:
-        return jnp.logical_not(jnp.isfinite(x).all())
-
-    def first(self, one: jax.Array, other: jax.Array) -> jax.Array:
-        return one | other
-
-    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> jax.Array:
-        return finding
-
-
-class Report(NamedTuple):
-    """The first value that was not finite, as numbers: of a `Finding`."""
-
-    n_axes: int
-    depth: int
-
-    @property
-    def counts_steps(self) -> bool:
-        return True
-
-    def none(self) -> jax.Array:
-        return jnp.zeros(2 + self.n_axes + self.depth, "int32")
-
-    def at(self, x: jax.Array, code: int) -> jax.Array:
-        bad = jnp.logical_not(jnp.isfinite(x)).ravel()
-        if not bad.size:
-            return self.none()
-        k = jnp.argmax(bad)
-        value = x.ravel()[k]
-        kind = jnp.where(jnp.isnan(value), 0, jnp.where(jnp.real(value) > 0, 1, 2))
-        entry = jnp.unravel_index(k, x.shape)
-        numbers = [jnp.where(bad[k], code, 0), kind, *entry]
-        vector = jnp.stack([jnp.asarray(n).astype("int32") for n in numbers])
-        return jnp.pad(vector, (0, len(self.none()) - len(numbers)))
-
-    def first(self, one: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.where(one[0] != 0, one, other)
-
-    def in_step(self, finding: jax.Array, step: jax.Array | None, depth: int) -> jax.Array:
-        return finding.at[2 + self.n_axes + depth].set(step)
 
 
 @dataclass(eq=False)

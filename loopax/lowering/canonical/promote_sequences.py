@@ -38,7 +38,7 @@ from loopax.ir import Scan
 from loopax.ir.effects import errors
 from loopax.ir.ops.checked import Checked
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, access_of, dims_of, read_of, slice_of
+from loopax.ir.sizes import Access, Clipped, DimExpr, Dims, Length, dims_of, read_of, slice_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
@@ -64,12 +64,12 @@ def _may(op: Scan) -> bool:
     return next(_reads(nodes, {*op.args.consts}), None) is not None or any(map(_may, inner))
 
 
-def _reads(nodes: Sequence[Apply], consts: set[Variable]) -> Iterator[Apply]:
+def _reads(nodes: Sequence[Apply], consts: set[Variable]) -> Iterator[tuple[Variable, Access]]:
     """The ``c[k]``, ``k`` an integer and ``c`` one of ``consts``, further indices or not."""
     for node in nodes:
         read = read_of(node)
         if read is not None and read.is_row and read.array in consts:
-            yield node
+            yield node.outputs[0], read
 
 
 class _Line(NamedTuple):
@@ -91,15 +91,12 @@ class _Promotion:
         if isinstance(steps, Clipped) and steps.largest and steps.b == DimExpr():
             self.any = steps.a
         self.consts = {c.inner: c.outer for c in self.loop.consts}
-        self.lines = self._lines()
+        # Variables of the step that count: the index, and the rows of an ``arange``.
+        line_of = {row.inner: _line(dims, row.outer) for row in self.loop.rows}
+        self.lines = {v: line for v, line in line_of.items() if line is not None}
+        self.lines[self.loop.i] = _Line(1, DimExpr())
         self.nodes = list(toposort(self.loop.outputs()))
         self.made: dict[Any, Input] = {}
-
-    def _lines(self) -> dict[Any, _Line]:
-        """Variables of the step that count: the index, and the rows of an ``arange``."""
-        line_of = {row.inner: _line(self.dims, row.outer) for row in self.loop.rows}
-        lines = {v: line for v, line in line_of.items() if line is not None}
-        return {self.loop.i: _Line(1, DimExpr()), **lines}
 
     def result(self) -> dict[Any, Any]:
         """The outputs of the node -> those of one with more sequences; empty if there are none."""
@@ -110,11 +107,10 @@ class _Promotion:
         if steps.type == loop.n_steps.type:  # the length of an arange would keep the arange
             loop.n_steps = steps
         new: dict[Any, Any] = {}
-        for read in _reads(self.nodes, {*self.consts}):
-            c, index = access_of(read)[:2]
-            row = self._row(c, self._line_of(self.inside.value(index)))
+        for entry, read in _reads(self.nodes, {*self.consts}):
+            row = self._row(read.array, self._line_of(self.inside.value(read.rows)))
             if row is not None:
-                new[read.outputs[0]] = _at(row.inner, read, new)
+                new[entry] = _at(row.inner, read, new)
         for node in self.nodes:
             if isinstance(node.op, Scan) and _may(node.op):
                 new |= self._with_rows(node, lambda v: v, lambda row: row.inner)
@@ -154,13 +150,12 @@ class _Promotion:
             return rows[row].inner
 
         nodes = list(toposort(inner.outputs()))
-        for read in _reads(nodes, {c for c, v in consts.items() if v in self.consts}):
-            c, index = access_of(read)[:2]
-            expr = self._around(inside.value(index), consts)
+        for entry, read in _reads(nodes, {c for c, v in consts.items() if v in self.consts}):
+            expr = self._around(inside.value(read.rows), consts)
             line = None if expr is None else self._line_of(expr)
-            row = self._row(consts[c], line, may_check=False)
+            row = self._row(consts[read.array], line, may_check=False)
             if row is not None:
-                new[read.outputs[0]] = _at(row_of(row), read, new)
+                new[entry] = _at(row_of(row), read, new)
         for n in nodes:
             if isinstance(n.op, Scan) and _may(n.op):
                 new |= self._with_rows(n, consts.get, row_of)
@@ -265,10 +260,9 @@ class _Promotion:
         )
 
 
-def _at(row: TensorVariable, read: Apply, new: dict[Variable, Variable]) -> Any:
+def _at(row: TensorVariable, read: Access, new: dict[Variable, Variable]) -> Any:
     """The part of its row that ``read`` takes; its other indices may be reads themselves."""
-    others = access_of(read).rest
-    return replaced([row[others]], new)[0] if others else row
+    return replaced([row[read.rest]], new)[0] if read.rest else row
 
 
 def _line(dims: Dims, x: Variable) -> _Line | None:

@@ -1,6 +1,7 @@
 """Watched values of a program: removed from it, or returned by it."""
 
 from loopax.lowering.watching.drop import drop_watches, has_watches
-from loopax.lowering.watching.expose import Exposed, expose
+from loopax.lowering.watching.expose import expose
+from loopax.lowering.watching.exposed import Exposed
 
 __all__ = ["Exposed", "drop_watches", "expose", "has_watches"]

@@ -13,36 +13,30 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 from pytensor.compile.ops import TypeCastingOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import describe
 from loopax.ir.derivatives.after_forward import unwrapped
-from loopax.ir.ops.trace import TraceType
 from loopax.numba_backend.emit import opaque
-from loopax.numba_backend.emit.expressions import Dim, Expr, literal, local
+from loopax.numba_backend.emit.constants import Constants, on_numbers
+from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.statements import Function
-from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.emit.values import (
     Array,
     EmittedValue,
     Opaque,
     Rows,
-    Small,
     Value,
     Virtual,
-    indices_of,
     shared,
 )
 
@@ -151,7 +145,7 @@ class ForeignCall(NamedTuple):
     in_step: bool  # in a loop, so that each step makes the call
 
 
-class Emitter(Storage):
+class Emitter(Constants):
     """Writer of the body of one function.
 
     Parameters
@@ -175,7 +169,6 @@ class Emitter(Storage):
         self.series: dict[str, str] = {}  # the names of scalar loops, by their text
         self.functions: list[Function] = []  # functions that the program calls
         self.foreign_calls: list[ForeignCall] = []
-        self._constants: dict[Any, Expr] = {}  # arrays by content
 
     def define(self, inner: Emitter) -> None:
         """Add the function of ``inner`` to the globals of this one, which calls it here."""
@@ -218,41 +211,6 @@ class Emitter(Storage):
     def n_lines(self) -> int:
         """The number of lines of `text`."""
         return sum(len(f.body.lines()) for f in [*self.functions, self.source])
-
-    def constant(self, v: Constant) -> Value:
-        """A constant: literals, or an array that is a global of the function."""
-        data = np.asarray(v.data)
-        if self.is_small(data.shape):
-            elements = np.empty(data.shape, dtype=object)
-            for at in indices_of(data.shape):
-                elements[at] = literal(data[at])
-            return Small(elements, str(data.dtype))
-        return self.constant_array(data)
-
-    def constant_array(self, data: np.ndarray) -> Array:
-        """Add a constant array to the globals of the function."""
-        key = (data.shape, str(data.dtype), data.tobytes())
-        if key not in self._constants:
-            self._constants[key] = local(self.bind(np.ascontiguousarray(data), "const"))
-        return Array(self._constants[key], data.shape, str(data.dtype), compact=True)
-
-    def constant_data(self, value: Value) -> np.ndarray | None:
-        """The data of the array ``value`` where it is a constant, else None."""
-        data = self.namespace.get(value.name.text) if isinstance(value, Array) else None
-        return data if isinstance(data, np.ndarray) else None
-
-    def constant_value(self, v: Constant) -> Any:
-        if on_numbers(v):
-            return self.constant(v)
-        if isinstance(v.type, TraceType) and not v.data and on_numbers(v.type.ttype()):
-            return self.no_rows(v)
-        return opaque.constant(self, v) if opaque.needs_local(v.type) else v.data
-
-    def no_rows(self, v: Variable) -> Rows:
-        """An empty trace, which a loop is about to fill."""
-        row = v.type.ttype
-        name = self.empty([0] * (row.ndim + 1), row.dtype, "rows")
-        return Rows(name, self.temp(0, "n"), row.ndim, row.dtype)
 
     def run(
         self,
@@ -326,7 +284,3 @@ class Emitter(Storage):
         declared = getattr(v.type, "shape", ())
         shape = [n if d is None else d for n, d in zip(value.shape, declared, strict=True)]
         return self.in_locals(value, shape) if self.is_small(shape) else value
-
-
-def on_numbers(v: Variable) -> bool:
-    return isinstance(v.type, DenseTensorType | ScalarType)

@@ -43,42 +43,25 @@ from loopax.numba_backend.emit.expressions import (
 )
 from loopax.numerics.vector_functions import HAS_FUSED
 
+_NAMED_AS_IN_NUMPY: tuple[type, ...] = (
+    *(ps.Sqrt, ps.Exp, ps.Exp2, ps.Expm1, ps.Log, ps.Log2, ps.Log10, ps.Log1p),
+    *(ps.Sin, ps.Cos, ps.Tan, ps.ArcSin, ps.ArcCos, ps.ArcTan),
+    *(ps.Sinh, ps.Cosh, ps.Tanh, ps.ArcSinh, ps.ArcCosh, ps.ArcTanh, ps.Floor, ps.Ceil, ps.Trunc),
+)
 # {0}, {1}, ... are the operands, in the dtype of the result; {T} converts to that dtype.
 _FLOATS: dict[type, str] = {
+    **{kind: f"np.{kind.__name__.lower()}({{0}})" for kind in _NAMED_AS_IN_NUMPY},
     ps.TrueDiv: "{0} / {1}",
     ps.Reciprocal: "{T}(1.0) / {0}",
-    ps.Sqrt: "np.sqrt({0})",
-    ps.Exp: "np.exp({0})",
-    ps.Exp2: "np.exp2({0})",
-    ps.Expm1: "np.expm1({0})",
-    ps.Log: "np.log({0})",
-    ps.Log2: "np.log2({0})",
-    ps.Log10: "np.log10({0})",
-    ps.Log1p: "np.log1p({0})",
-    ps.Sin: "np.sin({0})",
-    ps.Cos: "np.cos({0})",
-    ps.Tan: "np.tan({0})",
-    ps.ArcSin: "np.arcsin({0})",
-    ps.ArcCos: "np.arccos({0})",
-    ps.ArcTan: "np.arctan({0})",
     ps.ArcTan2: "np.arctan2({0}, {1})",
-    ps.Sinh: "np.sinh({0})",
-    ps.Cosh: "np.cosh({0})",
-    ps.Tanh: "np.tanh({0})",
-    ps.ArcSinh: "np.arcsinh({0})",
-    ps.ArcCosh: "np.arccosh({0})",
-    ps.ArcTanh: "np.arctanh({0})",
-    ps.Floor: "np.floor({0})",
-    ps.Ceil: "np.ceil({0})",
-    ps.Trunc: "np.trunc({0})",
     ps.RoundHalfToEven: "np.rint({0})",
-    ps.RoundHalfAwayFromZero: ("np.floor({0} + {T}(0.5)) if {0} > 0 else np.ceil({0} - {T}(0.5))"),
+    ps.RoundHalfAwayFromZero: "np.floor({0} + {T}(0.5)) if {0} > 0 else np.ceil({0} - {T}(0.5))",
     Sigmoid: "{T}(1.0) / ({T}(1.0) + np.exp(-{0}))",
     Softplus: (
         "np.exp({0}) if {0} < -37.0 else np.log1p(np.exp({0})) if {0} < 18.0 "
         "else {0} + np.exp(-{0}) if {0} < 33.3 else {0}"
     ),
-    Log1mexp: ("np.log1p(-np.exp({0})) if {0} < -0.6931471805599453 else np.log(-np.expm1({0}))"),
+    Log1mexp: "np.log1p(-np.exp({0})) if {0} < -0.6931471805599453 else np.log(-np.expm1({0}))",
     Erf: "math.erf({0})",
     Erfc: "math.erfc({0})",
     GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's

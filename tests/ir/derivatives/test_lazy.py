@@ -211,6 +211,16 @@ def test_a_derivative_has_the_dtype_of_its_variable():
     assert slope == 2.0 and slope.dtype == "float32"
 
 
+@pytest.mark.parametrize("kind", [Pushforward, Pullback])
+def test_the_derivative_of_a_product_beside_an_integer_output(kind):
+    t, r = pt.dvector("t"), pt.dvector("r")
+    outputs = [r**3, pt.floor(r).astype("int64")]
+    seeds = [t] if kind is Pushforward else [t, pt.ones_like(t, dtype="int64")]
+    product = kind.of([r], [x], [r], outputs, seeds)[2]
+    slope = pytensor.grad(product.sum(), x)
+    np.testing.assert_allclose(slope.eval({x: X, t: T}, mode=FAST_COMPILE), 6 * X * T)
+
+
 # -- the default ---------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ LENGTHS = {
 
 def tracings(f):
     """How many functions the calls so far have compiled."""
-    whole = f._whole
+    whole = f._execution.whole
     return len(whole._kept) + whole._without_static.has_run
 
 
@@ -119,7 +119,9 @@ def test_where_no_bound_is_known_each_value_is_compiled():
         np.testing.assert_array_equal(found[0], rows[rows > 0])
         np.testing.assert_array_equal(found[1], np.arange(k) * 2)
     # With n static, and the lengths of the mask left open; the first trace finds that out.
-    assert sum(key[1] for key in f._whole._kept) <= 3 and len(f._whole._kept) <= 4
+    assert (
+        sum(key[1] for key in f._execution.whole._kept) <= 3 and len(f._execution.whole._kept) <= 4
+    )
 
 
 def test_numbers_known_in_a_trace_of_the_callers_make_known_lengths():

@@ -26,8 +26,8 @@ import loopax
 from loopax import jaxify
 from loopax.base.errors import DynamicShapeError, LoopTypeError
 from loopax.base.upstream.pytensor import AddSparseDenseC
+from loopax.jax_backend.staging.context import Context
 from loopax.jax_backend.staging.evaluate import run
-from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.registry import converted_ops
 from loopax.jax_backend.values.sparse import OrderedBCOO, as_bcoo, bcoo_to_scipy
 from tests.programs.record import scan

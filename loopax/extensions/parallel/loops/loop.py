@@ -27,7 +27,7 @@ from loopax.extensions.parallel.loops.choice import MOST_NUMBERS, is_worth, obst
 from loopax.extensions.parallel.loops.images import Image, Known, images, state_image
 from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
 from loopax.extensions.parallel.loops.newton import newton
-from loopax.extensions.parallel.loops.part import Part
+from loopax.extensions.parallel.loops.part import Method, Part
 from loopax.extensions.parallel.loops.pointers import places_behind, row_of_pointers
 from loopax.extensions.parallel.loops.recurrence import affine_recurrence, states_before
 from loopax.extensions.parallel.loops.remarks import (
@@ -37,7 +37,7 @@ from loopax.extensions.parallel.loops.remarks import (
     remark_parallel,
 )
 from loopax.extensions.parallel.loops.semirings import InSemiring
-from loopax.extensions.parallel.loops.trajectory import Equation, Solver, trajectory
+from loopax.extensions.parallel.loops.trajectory import Equation, trajectory
 from loopax.ir import Scan
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
@@ -48,6 +48,7 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.numerics.manual_axes import scan, vary_alike, zeros_like
 
+OwnStep = Callable[..., list[Any]]  # (row, own states of a part) -> next ones
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 
 
@@ -131,10 +132,10 @@ class _Loop:
         if self.op.options.parallel is not None:
             return None
         own = [p for p in self.parts if not p.is_sum] or self.parts
-        others = [p for p in own if not ((p.is_affine or p.solver or p.places) and self._fits(p))]
+        others = [p for p in own if p.method is Method.ONE_BY_ONE]
         if len(others) == len(own) or (asked == "auto" and others):
-            said = ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
-            smooth = all(p.is_smooth and self._fits(p) for p in others)
+            said = ", ".join(f"{self._names(p)} {p.obstacle}" for p in others)
+            smooth = all(p.is_smooth and p.fits for p in others)
             return Why(said, TRY_NEWTON) if smooth else Why(said)
         if asked == "auto" and not all(is_worth(self.n, p.coordinates.size) for p in own):
             return Why("it is too short, or its states are too many numbers")
@@ -143,35 +144,11 @@ class _Loop:
     @property
     def in_words(self) -> str:
         """How each part runs, in words."""
-        return ", ".join(f"{self._names(p)} {self._form(p)}" for p in self.parts)
+        return ", ".join(f"{self._names(p)} {p.in_words}" for p in self.parts)
 
     def _names(self, part: Part) -> str:
         names = [self.op.args.states[k].name or f"state {k}" for k in part.atom.states]
         return " and ".join(names)
-
-    def _form(self, part: Part) -> str:
-        size = part.coordinates.size
-        if part.is_affine and self._fits(part):
-            kind = "a sum" if part.is_sum else f"an affine recurrence of {size} x {size}"
-            width = part.coordinates.width
-            return kind + (f" for each of {width}" if width > 1 else "")
-        if part.places:
-            return f"by maps of {part.places} places"
-        if part.solver and self._fits(part):
-            return part.solver.in_words
-        if self.op.options.parallel is not None and part.is_smooth and self._fits(part):
-            return "by Newton's method"
-        return f"one by one ({self._why_not(part)})"
-
-    def _why_not(self, part: Part) -> str:
-        if part.is_affine or not self._fits(part):
-            return "has too many numbers in its matrices"
-        if not part.has_numbers:
-            return "is not of numbers of one dtype"
-        return f"is not affine because of {part.not_affine_by}"
-
-    def _fits(self, part: Part) -> bool:
-        return part.numbers(self.n) <= MOST_NUMBERS
 
     def _part(self, atom: Atom) -> Part:
         many = len(self.rows)
@@ -184,11 +161,14 @@ class _Loop:
             for k in atom.states
         ]
         shapes = [self.start[k].shape for k in atom.states]
-        part = Part(atom, following, shapes, {self.start[k].dtype for k in atom.states})
-        by_option = self.site.context.parallel is True and self.op.options.parallel is None
-        if by_option and not part.is_affine and part.is_smooth and self._fits(part):
+        dtypes = {self.start[k].dtype for k in atom.states}
+        by_newton = self.op.options.parallel is not None
+        part = Part(atom, self.n, by_newton, following, shapes, dtypes)
+        if part.is_affine or by_newton or self.site.context.parallel is not True:
+            return part
+        if part.is_smooth and part.fits:
             part.solver = self._solver(part)
-        if by_option and not part.is_affine and len(shapes) == 1:
+        if len(shapes) == 1:
             part.places = self._places(atom.states[0])
         return part
 
@@ -216,18 +196,15 @@ class _Loop:
     def solve(self, part: Part) -> None:
         """Fill in the traces of the states of ``part``, and what they come to."""
         states = part.atom.states
-        method = self.op.options.parallel
         start = [self.start[k] for k in states]
-        if part.is_affine and self._fits(part):
-            behind = self._affine(part, start)
-        elif part.places is not None:
-            behind = self._by_maps(part, start)
-        elif part.solver is not None:
-            behind = self._by_solver(part, part.solver, start)
-        elif method is not None and part.is_smooth and self._fits(part):
-            behind = self._by_newton(part, start, method)
-        else:
-            behind = self._one_by_one(part, start)
+        solve = {
+            Method.AFFINE: self._affine,
+            Method.MAPS: self._by_maps,
+            Method.SOLVER: self._by_solver,
+            Method.NEWTON: self._by_newton,
+            Method.ONE_BY_ONE: self._one_by_one,
+        }[part.method]
+        behind = solve(part, self._step_of(part), self._rows_of(part), start)
         if behind is None:  # a sum of which only the end is read
             return
         for k, s, x in zip(states, start, behind, strict=True):
@@ -253,7 +230,7 @@ class _Loop:
         """The rows of all steps, of the states that ``part`` reads too."""
         return self.rows, [self.before[k] for k in part.atom.before]
 
-    def _step_of(self, part: Part) -> Callable[..., list[Any]]:
+    def _step_of(self, part: Part) -> OwnStep:
         """``(row, own states) -> next ones``."""
         function = self._function(part.atom.states)
 
@@ -263,8 +240,9 @@ class _Loop:
 
         return step
 
-    def _affine(self, part: Part, start: Sequence[Any]) -> list[Any] | None:
-        step, rows = self._step_of(part), self._rows_of(part)
+    def _affine(
+        self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]
+    ) -> list[Any] | None:
         at = part.coordinates
         begin = at.join(start)
         zero = at.split(zeros_like(begin))
@@ -282,28 +260,27 @@ class _Loop:
             matrices = at.matrix(lambda *s: step(first, s), zero)[None]
         return at.split(affine_recurrence(matrices, offsets, begin, self.reverse))
 
-    def _by_solver(self, part: Part, solver: Solver, start: Sequence[Any]) -> list[Any]:
-        at, rows = part.coordinates, jax.tree.leaves(self._rows_of(part))
-        begin = at.join(start)
-        row = jax.tree.map(lambda x: x[0], self._rows_of(part))
-        equation, consts = Equation.of(self._step_of(part), row, at, begin, self.reverse)
-        return at.split(trajectory(solver, equation, (consts, rows), begin)[0])
+    def _by_solver(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
+        at, solver = part.coordinates, part.solver
+        assert solver is not None
+        begin, first = at.join(start), jax.tree.map(lambda x: x[0], rows)
+        equation, consts = Equation.of(step, first, at, begin, self.reverse)
+        behind, *_ = trajectory(solver, equation, (consts, jax.tree.leaves(rows)), begin)
+        return at.split(behind)
 
-    def _by_maps(self, part: Part, start: Sequence[Any]) -> list[Any]:
+    def _by_maps(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
         """The step of each row at every place."""
-        step, rows = self._step_of(part), self._rows_of(part)
         places = jnp.arange(part.places, dtype=start[0].dtype)
         maps = jax.vmap(lambda row: jax.vmap(lambda k: step(row, [k])[0])(places))(rows)
         return [places_behind(maps, start[0], self.reverse)]
 
-    def _by_newton(self, part: Part, start: Sequence[Any], method: Any) -> list[Any]:
-        step, rows = self._step_of(part), self._rows_of(part)
-        at = part.coordinates
+    def _by_newton(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
+        at, method = part.coordinates, self.op.options.parallel
+        assert method is not None
         states = newton(self.site, method, step, rows, at, at.join(start), self.reverse)
         return at.split(states)
 
-    def _one_by_one(self, part: Part, start: Sequence[Any]) -> list[Any]:
-        step, rows = self._step_of(part), self._rows_of(part)
+    def _one_by_one(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
 
         def body(states: Any, row: Any) -> Any:
             return (tuple(step(row, states)),) * 2

@@ -1,13 +1,15 @@
-"""``Part``: states of a loop that read one another, and what their step is."""
+"""``Part``: states of a loop that read one another, what their step is, and how it is taken."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
 
+from loopax.extensions.parallel.loops.choice import MOST_NUMBERS
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.images import Image
 from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
@@ -15,15 +17,28 @@ from loopax.extensions.parallel.loops.semirings import InSemiring
 from loopax.lowering.analysis.atoms import Atom
 
 
+class Method(Enum):
+    """How the states of a part are computed."""
+
+    AFFINE = 1  # a recurrence in blocks
+    MAPS = 2  # composed maps of places
+    SOLVER = 3  # steps that compose in another form
+    NEWTON = 4
+    ONE_BY_ONE = 5
+
+
 @dataclass(eq=False)
 class Part:
-    """The states of ``atom``; ``following`` are the next ones as images of them.
+    """The states of ``atom`` in ``n_steps`` steps; ``following`` are the next ones as images of them.
 
-    ``solver`` says how they follow if not affinely, but in a form whose steps compose; ``places`` is the
-    length of the row that the one state is a place in, if it is one.
+    ``by_newton`` says that Newton's method was asked for, where it works. ``solver`` says how they follow
+    if not affinely, but in a form whose steps compose; ``places`` is the length of the row that the one
+    state is a place in, if it is one.
     """
 
     atom: Atom
+    n_steps: int
+    by_newton: bool
     following: list[Image]
     shapes: list[tuple[int, ...]]
     dtypes: set[Any]
@@ -62,7 +77,47 @@ class Part:
     def is_sum(self) -> bool:
         return len(self.following) == 1 and self.following[0].unit and self.is_affine
 
-    def numbers(self, n: int) -> int:
-        """How many numbers the matrices of ``n`` steps have."""
+    @property
+    def fits(self) -> bool:
+        """Whether the matrices of all steps fit into memory."""
         size = self.coordinates.size
-        return size * size * self.coordinates.width * (n if self.varies else 1)
+        matrices = self.n_steps if self.varies else 1
+        return size * size * self.coordinates.width * matrices <= MOST_NUMBERS
+
+    @property
+    def method(self) -> Method:
+        if self.is_affine and self.fits:
+            return Method.AFFINE
+        if self.places is not None:
+            return Method.MAPS
+        if self.solver is not None:
+            return Method.SOLVER
+        if self.by_newton and self.is_smooth and self.fits:
+            return Method.NEWTON
+        return Method.ONE_BY_ONE
+
+    @property
+    def in_words(self) -> str:
+        """The method in words."""
+        size, width = self.coordinates.size, self.coordinates.width
+        match self.method:
+            case Method.AFFINE:
+                kind = "a sum" if self.is_sum else f"an affine recurrence of {size} x {size}"
+                return kind + (f" for each of {width}" if width > 1 else "")
+            case Method.MAPS:
+                return f"by maps of {self.places} places"
+            case Method.SOLVER:
+                assert self.solver is not None
+                return self.solver.in_words
+            case Method.NEWTON:
+                return "by Newton's method"
+        return f"one by one ({self.obstacle})"
+
+    @property
+    def obstacle(self) -> str:
+        """Why its steps are taken one by one, in words that follow its name."""
+        if self.is_affine or not self.fits:
+            return "has too many numbers in its matrices"
+        if not self.has_numbers:
+            return "is not of numbers of one dtype"
+        return f"is not affine because of {self.not_affine_by}"

@@ -1,0 +1,103 @@
+"""``Context``: the options of an evaluation, and the plans and functions that its graphs share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+
+from loopax.base.upstream.pytensor import thaw
+from loopax.ir.derivatives.pullback import PullbackRule
+from loopax.jax_backend.staging.checked import Failure
+from loopax.lowering import lower
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph ready to run: its nodes in order, each with which of its outputs are read."""
+
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...] = ()
+    steps: tuple[tuple[Apply, tuple[bool, ...]], ...] = ()
+    read: frozenset[Variable] = frozenset()
+
+    @cached_property
+    def positions(self) -> dict[Variable, int]:
+        """Where each input stands. An input of the core of a Blockwise may have an owner, a cast."""
+        return {v: k for k, v in enumerate(self.inputs)}
+
+    @cached_property
+    def readers(self) -> dict[Variable, list[Apply]]:
+        """The nodes that each variable is an input of."""
+        nodes: dict[Variable, list[Apply]] = {}
+        for node, _ in self.steps:
+            for v in node.inputs:
+                nodes.setdefault(v, []).append(node)
+        return nodes
+
+
+def plan(graph: AbstractFunctionGraph) -> Plan:
+    """The nodes of ``graph`` that its outputs need."""
+    read: set[Variable] = set(graph.outputs)
+    steps = []
+    for node in reversed(list(graph.toposort())):
+        used = tuple(v in read for v in node.outputs)
+        if any(used):
+            read.update(node.inputs)
+            steps.append((node, used))
+    return Plan(tuple(graph.inputs), tuple(graph.outputs), tuple(reversed(steps)), frozenset(read))
+
+
+# What becomes of assertions about traced values. "auto": of a direct call they are flags, under a
+# transformation of the caller's they are checkify's. "nan": they raise, as does what is not finite.
+CHECKS = ("auto", "checkify", "raise", "ignore", "nan")
+
+# What ``jaxify(..., parallel=)`` may be, the default first: on a CPU it changes nothing.
+PARALLEL: tuple[Any, ...] = ("auto", True, False)
+
+
+@dataclass
+class Context:
+    """State that a whole evaluation shares: options, and the plans of the graphs seen so far.
+
+    ``functions`` are those of calls that come more than once, by what they are of, traced once each. With
+    ``open_lengths`` a length that depends on traced values makes a `PaddedArray`, where it has a bound;
+    without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
+    check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
+    `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
+    and ``errors`` the structures of what it returns. Indices that nothing proves to be in range are in
+    ``open_indices``, an op each, and checked only with ``checks_indices``.
+    """
+
+    on_missing: str = "callback"
+    checks: str = "checkify"
+    open_lengths: bool = False
+    parallel: Any = False
+    plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
+    # Not shared with a context that is made from this one: they are traced in it.
+    functions: dict[Any, Any] = field(default_factory=dict, init=False)
+    pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
+    warned: set[str] = field(default_factory=set)
+    failures: set[Failure] = field(default_factory=set)
+    flagged: set[Failure] = field(default_factory=set)
+    errors: list[Any] = field(default_factory=list)
+    checks_indices: bool = False
+    open_indices: set[str] = field(default_factory=set)
+    remarks: dict[str, None] = field(default_factory=dict)
+
+    def plan(self, graph: AbstractFunctionGraph) -> Plan:
+        if graph not in self.plans:
+            self.plans[graph] = plan(graph)
+        return self.plans[graph]
+
+    def lowered(self, rule: PullbackRule) -> FunctionGraph:
+        """The graph of an op's own pullback, behind the passes."""
+        if rule not in self.pullbacks:
+            graph = thaw(rule.graph)
+            lower(graph)
+            self.pullbacks[rule] = graph
+        return self.pullbacks[rule]
