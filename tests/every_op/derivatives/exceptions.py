@@ -40,6 +40,9 @@ OUTSIDE: dict[tuple[str, str], str] = {
         [("MinimizeOp", "a zero"), ("MinimizeOp", "ones")],
         "the minimiser stops further from the minimum than the differences step",
     ),
+    **dict.fromkeys(
+        [("Hyp2F1", "a zero"), ("Hyp2F1", "zeros")], "a pole: the third parameter is 0"
+    ),
     **{
         ("ConstructSparseFromList", arguments): "native code has no second derivative of it"
         for arguments in ("as recorded", "a zero", "rounded", "identities", *SINGULAR)

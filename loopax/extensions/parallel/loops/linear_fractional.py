@@ -53,7 +53,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearFractional:
-    """A step that is linear-fractional in a matrix ``(k, k)``, or in each of ``M``; it solves a trajectory."""
+    """A step that is linear-fractional in a matrix ``(k, k)`` or in each of ``M``; solves a trajectory."""
 
     size: int  # k
 
