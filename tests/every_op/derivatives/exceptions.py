@@ -9,7 +9,6 @@ IN_A_LOOP: dict[tuple[str, str], str] = {
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
     ("Eig", "empty"): NOTHING,
     ("Det", "empty"): NOTHING,
-    ("RootOp", "empty"): NOTHING,
     ("CSMGradC", "empty"): NOTHING,
     ("PermutationRV", "empty"): "a position among none, which is an error in Python",
     ("CSMGradC", "length 1"): "three arrays of one sparse matrix, which no longer fit each other",
