@@ -18,6 +18,8 @@ IN_A_LOOP: dict[tuple[str, str], str] = {
         "PyTensor's Scan declares the dtypes of its step",
     ),
 }
+# Arguments that are not tried, with the reason.
+NOT_TRIED = {("Grad2F1Loop", "ones"): "near z = 1, PyTensor's Python linker sums a million terms"}
 # Why a class is not compared at all.
 LEFT_OUT = {
     "Remove": "a value decides a length, and JAX cannot trace it",
