@@ -9,7 +9,6 @@ IN_A_LOOP: dict[tuple[str, str], str] = {
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
     ("Eig", "empty"): NOTHING,
     ("Det", "empty"): NOTHING,
-    ("RootOp", "empty"): NOTHING,
     ("CSMGradC", "empty"): NOTHING,
     ("PermutationRV", "empty"): "a position among none, which is an error in Python",
     ("CSMGradC", "length 1"): "three arrays of one sparse matrix, which no longer fit each other",
@@ -19,6 +18,8 @@ IN_A_LOOP: dict[tuple[str, str], str] = {
         "PyTensor's Scan declares the dtypes of its step",
     ),
 }
+# Arguments that are not tried, with the reason.
+NOT_TRIED = {("Grad2F1Loop", "ones"): "near z = 1, PyTensor's Python linker sums a million terms"}
 # Why a class is not compared at all.
 LEFT_OUT = {
     "Remove": "a value decides a length, and JAX cannot trace it",
@@ -39,6 +40,9 @@ OUTSIDE: dict[tuple[str, str], str] = {
     **dict.fromkeys(
         [("MinimizeOp", "a zero"), ("MinimizeOp", "ones")],
         "the minimiser stops further from the minimum than the differences step",
+    ),
+    **dict.fromkeys(
+        [("Hyp2F1", "a zero"), ("Hyp2F1", "zeros")], "a pole: the third parameter is 0"
     ),
     **{
         ("ConstructSparseFromList", arguments): "native code has no second derivative of it"

@@ -15,7 +15,7 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import ArcTan2, Conj, Pow, Sign
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.scalar.math import Log1mexp
+from pytensor.scalar.math import BetaInc, Hyp2F1, Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
@@ -24,12 +24,13 @@ from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
+from loopax.ir.derivatives.rules.special_functions import betainc_slopes, hyp2f1_slopes
 
-# The derivatives in each input, as functions of the inputs and the output.
-_Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
+# The derivatives in all inputs, as a function of the inputs and the output.
+_Slopes = Callable[[Sequence[Any], Any], Sequence[Any]]
 
 
-def _base_slope(inputs: Sequence[TensorVariable], y: Variable) -> Any:
+def _base_slope(inputs: Sequence[TensorVariable]) -> Any:
     """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0.
 
     Of an exponent that is differentiated itself only the base 0 is an exception: the derivative of this in
@@ -71,12 +72,11 @@ def _angle_slopes(inputs: Sequence[TensorVariable]) -> tuple[Any, Any]:
 
 
 _SLOPES: dict[type, _Slopes] = {
-    Pow: (_base_slope, _exponent_slope),
-    Log1mexp: (_log1mexp_slope,),
-    ArcTan2: (
-        lambda inputs, angle: _angle_slopes(inputs)[0],
-        lambda inputs, angle: _angle_slopes(inputs)[1],
-    ),
+    Pow: lambda inputs, y: (_base_slope(inputs), _exponent_slope(inputs, y)),
+    Log1mexp: lambda inputs, y: (_log1mexp_slope(inputs, y),),
+    ArcTan2: lambda inputs, angle: _angle_slopes(inputs),
+    BetaInc: betainc_slopes,
+    Hyp2F1: hyp2f1_slopes,
 }
 
 
@@ -103,8 +103,8 @@ def _pullback(
         return own_pullback(op, inputs, outputs, cotangents)
     (y,), (g,) = outputs, cotangents
     return [
-        disconnected_type() if not _is_float(x) else summed(g * slope(inputs, y), x)
-        for x, slope in zip(inputs, slopes, strict=True)
+        disconnected_type() if not _is_float(x) else summed(g * slope, x)
+        for x, slope in zip(inputs, slopes(inputs, y), strict=True)
     ]
 
 
@@ -152,8 +152,8 @@ def _pushforward(
         return op.pushforward(inputs, outputs, tangents)
     (y,) = outputs
     terms = [
-        slope(inputs, y) * t
-        for x, slope, t in zip(inputs, slopes, tangents, strict=True)
+        slope * t
+        for x, slope, t in zip(inputs, slopes(inputs, y), tangents, strict=True)
         if _is_float(x) and _is_connected(t)
     ]
     return [pt.add(*terms) if terms else disconnected_type()]

@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.scalar.basic import ScalarType, add, constant
+from pytensor.scalar.basic import ScalarType, Switch, add, constant, switch
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
@@ -174,8 +174,18 @@ def _pulled_back_one(node: Apply) -> Sequence[Any]:
 def _push_forward(
     graph: FunctionGraph, slopes: dict[tuple[Apply, int], Any], tangents: dict[Variable, Any]
 ) -> None:
-    """Add to ``tangents`` those of all that moves with the inputs that have one."""
+    """Add to ``tangents`` those of all that moves with the inputs that have one.
+
+    A `Switch` selects between tangents, because 0 times the one that it leaves out may be NaN.
+    """
     for node in graph.toposort():
+        if isinstance(node.op, Switch) and _is_float(node.outputs[0]):
+            condition, *choices = node.inputs
+            if any(x in tangents for x in choices):
+                dtype = node.outputs[0].type.dtype
+                moved = [tangents.get(x, constant(np.array(0, dtype))) for x in choices]
+                tangents[node.outputs[0]] = switch(condition, *moved)
+            continue
         terms = []
         for k, x in enumerate(node.inputs):
             slope = slopes.get((node, k))

@@ -1,0 +1,106 @@
+"""Derivatives of special functions of several numbers, where PyTensor's series are NaN, wrong or missing.
+
+Each function takes the inputs and the output, and returns a derivative for each input
+(`loopax.ir.derivatives.rules.elementwise`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import pytensor.scalar.basic as ps
+import pytensor.tensor as pt
+from pytensor.scalar.loop import ScalarLoop
+from pytensor.scalar.math import betainc, hyp2f1
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.variable import TensorVariable
+
+from loopax.ir.derivatives.rules.registry import own_pullback
+from loopax.ir.derivatives.rules.scalar_loops import loop_tangents
+
+_RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
+_PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
+
+
+def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivatives of ``betainc(a, b, x)``.
+
+    In a and b they are 0 where x is 0 or 1: PyTensor has the product of 0 and a logarithm that is infinite.
+    """
+    a, b, x = (pt.second(y, v) for v in inputs)
+    is_end = (pt.eq(x, 0) | pt.eq(x, 1)) & (a > 0) & (b > 0)
+    inside = pt.switch(is_end, np.array(0.5, y.type.dtype), x)
+    *parameters, _ = _own_slopes(betainc, [a, b, inside])
+    *_, by_x = _own_slopes(betainc, [a, b, x])
+    return [*(pt.switch(is_end, 0, slope).astype(y.type.dtype) for slope in parameters), by_x]
+
+
+def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivatives of ``hyp2f1(a, b, c, z)``.
+
+    In a, b and c they are derivatives of the series of `loopax.numerics.special.hypergeometric`, whose own
+    derivatives are right. PyTensor takes the terms' logarithms: its sums end at the first term that is 0,
+    and its second derivatives are 0 where z is 0.
+    """
+    a, b, c, z = (pt.second(y, x).astype(y.type.dtype) for x in inputs)
+    negative = z < 0
+    at = pt.switch(negative, z / (pt.switch(negative, z, 0) - 1), z)
+    second = pt.switch(negative, c - b, b)
+    easy = pt.le(at, _RADIUS) & pt.ge(at, 0) & ((c > 0) | pt.neq(c, pt.floor(c)))
+    for x in (a, second, c):
+        easy &= pt.le(abs(x), _PARAMETER)
+    half = np.array(0.5, y.type.dtype)
+    total, by_first, by_second, by_third = _sum(
+        *(pt.switch(easy, x, half) for x in (a, second, c, at))
+    )
+    below = pt.switch(negative & easy, z, 0)
+    power = (1 - below) ** -pt.switch(easy, a, half)
+    by_series = (
+        by_first - pt.log1p(-below) * total,
+        pt.switch(negative, -by_second, by_second),
+        pt.switch(negative, by_second + by_third, by_third),
+    )
+    # PyTensor's loop takes no steps where z is 0.
+    elsewhere = _own_slopes(hyp2f1, [a, b, c, pt.switch(easy, 0, z)])[:3]
+    return [
+        *(
+            pt.switch(easy, power * slope, other).astype(y.type.dtype)
+            for slope, other in zip(by_series, elsewhere, strict=True)
+        ),
+        a * b / c * pt.hyp2f1(a + 1, b + 1, c + 1, z),
+    ]
+
+
+def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
+    """The series of ``2F1`` for small arguments, and its derivatives in a, b and c."""
+    dtype = at.type.dtype
+    # The ratio of two terms is about (1 + (a + b - c - 1) / n) at, and tends to `at`.
+    growth = pt.maximum(abs(a) + abs(b) - c, 0)
+    lengths = (40 + 7 * growth) / -pt.log(pt.clip(at, 1e-30, _RADIUS))
+    op = _series(dtype)
+    starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 0)]
+    inputs = [lengths.astype("int32") + 40, *starts, a, b, c, at]
+    outs: Any = Elemwise(op)(*inputs, return_list=True)
+    places = range(len(starts) + 1, len(inputs) - 1)
+    return [outs[1], *(loop_tangents(op, inputs, {k: pt.ones_like(at)})[1] for k in places)]
+
+
+@cache
+def _series(dtype: str) -> ScalarLoop:
+    """The loop over the terms: no condition ends it, since a term may be 0 and its derivative not."""
+    variables: list[Any] = [ps.get_scalar_type(dtype)() for _ in range(7)]
+    term, total, n, a, b, c, at = variables
+    one = ps.constant(np.array(1, dtype))
+    following = term * ((a + n) * (b + n) / ((c + n) * (n + one)) * at)
+    update = [following, total + following, n + one]
+    return ScalarLoop([term, total, n], update, constant=[a, b, c, at], name="hyp2f1")
+
+
+def _own_slopes(op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+    """PyTensor's derivatives, with the output's shape."""
+    elementwise = Elemwise(op)
+    outs = elementwise.make_node(*inputs).outputs
+    return own_pullback(elementwise, inputs, outs, [pt.ones_like(cast(TensorVariable, outs[0]))])

@@ -1,0 +1,81 @@
+"""Derivatives of special functions in their parameters, natively: PyTensor's are NaN or wrong there."""
+
+import mpmath
+import numpy as np
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from pytensor.scalar.loop import ScalarLoop
+from pytensor.tensor.elemwise import Elemwise
+
+import loopax
+from loopax import jaxify
+from loopax.ir.derivatives.traversal import pull_back
+from tests.support.both_backends import NATIVE
+from tests.support.compare import FAST_COMPILE
+
+PARAMETERS = pt.dvectors("a", "b", "c", "z")
+# Finite sums, z below 0 and below -1, z = 0, and parameters beyond the series (then PyTensor's).
+POINTS = np.array(
+    [
+        [-1.0, 1.3, 5.3, 0.5],
+        [0.0, 2.0, 1.5, 0.4],
+        [0.7, -2.0, 1.5, -0.6],
+        [0.7, 1.2, 2.5, -4.0],
+        [1.0, 2.0, 2.0, 0.0],
+        [0.5, 1.5, 40.0, 0.3],
+    ]
+)
+
+
+def _differences(k, point):
+    """The derivative of ``2F1`` in one argument, with many digits."""
+    with mpmath.workdps(40):
+        step = mpmath.mpf(10) ** -12
+        up, down = ([mpmath.mpf(float(x)) for x in point] for _ in range(2))
+        up[k] += step
+        down[k] -= step
+        return float((mpmath.hyp2f1(*up) - mpmath.hyp2f1(*down)) / (2 * step))
+
+
+@pytest.mark.slow
+def test_hyp2f1_in_all_arguments():
+    f = jaxify(PARAMETERS, pt.hyp2f1(*PARAMETERS).sum(), backend=NATIVE)
+    gradient = loopax.grad(f, (0, 1, 2, 3))(*POINTS.T)
+    for k, slopes in enumerate(gradient):
+        expected = [_differences(k, point) for point in POINTS]
+        np.testing.assert_allclose(slopes, expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_second_derivatives_of_hyp2f1_at_zero():
+    """Along z they are b / c, a / c and -a b / c**2, and in z itself a (a + 1) b (b + 1) / (c (c + 1))."""
+    a, b, c = np.array([[1.0, 0.0], [2.0, 1.5], [2.0, 3.0]])
+    zeros = np.zeros(2)
+    f = jaxify(PARAMETERS, pt.hyp2f1(*PARAMETERS).sum(), backend=NATIVE)
+    products = loopax.hvp(f, (a, b, c, zeros), (zeros, zeros, zeros, np.ones(2)))
+    expected = [b / c, a / c, -a * b / c**2, a * (a + 1) * b * (b + 1) / (c * (c + 1))]
+    np.testing.assert_allclose(products, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_betainc_at_the_ends():
+    """The value is 0 or 1 whatever the parameters are: all derivatives in them are 0."""
+    a, b, x = pt.dvectors("a", "b", "x")
+    f = jaxify([a, b, x], pt.betainc(a, b, x).sum(), backend=NATIVE)
+    point = np.array([1.7, 2.4]), np.array([1.3, 2.5]), np.array([0.0, 1.0])
+    np.testing.assert_array_equal(loopax.grad(f, (0, 1))(*point), 0)
+
+
+def test_a_choice_in_an_elementwise_loop():
+    """The derivative of the branch that is not taken is NaN."""
+    s, c = ps.float64("s"), ps.float64("c")
+    body = ps.switch(ps.eq(c, 0), s * c, s * c * ps.log(c))
+    start, factor = pt.dvectors("start", "factor")
+    out = Elemwise(ScalarLoop([s], [body], constant=[c]))(np.int64(1), start, factor)
+    slopes = pull_back([start, factor], [out], [pt.ones_like(out)])
+    derivative = pytensor.function([start, factor], slopes, mode=FAST_COMPILE)
+    by_start, by_factor = derivative(np.array([2.0, 3.0]), np.array([0.0, np.e]))
+    np.testing.assert_allclose(by_start, [0, np.e])
+    np.testing.assert_allclose(by_factor, [2, 6])
