@@ -42,8 +42,13 @@ OUTSIDE: dict[tuple[str, str], str] = {
         "the minimiser stops further from the minimum than the differences step",
     ),
     **dict.fromkeys(
-        [("Hyp2F1", "a zero"), ("Hyp2F1", "zeros")], "a pole: the third parameter is 0"
+        [(name, zeros) for name in ("Hyp2F1", "Grad2F1Loop") for zeros in ("a zero", "zeros")],
+        "a pole: the third parameter is 0",
     ),
+    (
+        "Grad2F1Loop",
+        "rounded",
+    ): "PyTensor's derivative in a parameter is the constant 0 where z is 0",
     **{
         ("ConstructSparseFromList", arguments): "native code has no second derivative of it"
         for arguments in ("as recorded", "a zero", "rounded", "identities", *SINGULAR)
