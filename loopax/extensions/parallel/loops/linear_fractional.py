@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -118,19 +119,13 @@ class LinearFractional:
         like = jax.ShapeDtypeStruct((self.size, self.size), start.dtype)
         rtol = float(np.sqrt(np.finfo(start.dtype).eps))
         scales = (0.1, 1.0, 10.0)  # so that where a step has branches, several are tried
-        for seed, size in enumerate(scales):
-            samples = [
-                np.asarray(x)
-                if not is_traced(x)
-                else (size * sample_value(x, seed)).astype(x.dtype)
-                for x in inputs
-            ]
-            for scale in scales:
-                matrix = (scale * sample_value(like, seed + 3)).astype(start.dtype)
-                with jax.ensure_compile_time_eval():
-                    x, y = map(np.asarray, both(samples, matrix))
-                if not np.max(np.abs(x - y)) <= rtol * np.max(np.abs(y)):
-                    return False
+        for (seed, scale), matrix_scale in product(enumerate(scales), scales):
+            samples = [sample_value(x, seed, scale) if is_traced(x) else x for x in inputs]
+            matrix = sample_value(like, seed + len(scales), matrix_scale)
+            with jax.ensure_compile_time_eval(), jax.debug_nans(False):
+                x, y = map(np.asarray, both(samples, matrix))
+            if not np.max(np.abs(x - y)) <= rtol * np.max(np.abs(y)):
+                return False
         return True
 
 

@@ -13,15 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def sample_value(like: Any, seed: int = 0) -> np.ndarray:
-    """An array with the shape and dtype of ``like``; integers and bools are 0 or 1, by the ``seed``."""
+def sample_value(like: Any, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    """An array with the shape and dtype of ``like``, of about the size ``scale``.
+
+    Integers and bools are 0 or 1, by the ``seed``.
+    """
     shape, dtype = tuple(like.shape), np.dtype(like.dtype)
     if not jnp.issubdtype(dtype, jnp.inexact):
         return np.full(shape, seed % 2, dtype)
     if len(shape) > 1 and shape[-1] < shape[-2]:
-        transposed = sample_value(np.empty((*shape[:-2], *shape[:-3:-1]), dtype), seed)
+        transposed = sample_value(np.empty((*shape[:-2], *shape[:-3:-1]), dtype), seed, scale)
         return np.swapaxes(transposed, -1, -2)
     values = np.random.default_rng(seed).uniform(0.3, 0.7, shape)
     if len(shape) > 1 and shape[-1] == shape[-2]:
         values = (values + np.swapaxes(values, -1, -2)) / (2 * shape[-1]) + np.eye(shape[-1])
-    return values.astype(dtype)
+    return (scale * values).astype(dtype)

@@ -228,3 +228,11 @@ def test_single_precision():
     )
     compare(parallel, plain, np.float32(0.9), np.float32(1 + RNG.random(T)), rtol=1e-6)
     assert "linear-fractional" in parallel.remarks[0]
+
+
+@pytest.mark.slow
+def test_trial_of_a_step_does_not_stop_at_nan():
+    """The inverse of a matrix 0, at which the step is tried."""
+    parallel, plain = both(lambda c, _: (pt.linalg.inv(c) + EYE, c), EYE, [], length=5)
+    with jax.debug_nans(True), pytest.warns(UserWarning, match="takes its steps one by one"):
+        compare(parallel, plain)
