@@ -45,3 +45,16 @@ def test_nothing_is_computed_of_them(index):
     gradient = jax.grad(lambda x: (read(x) * y).sum())
     np.testing.assert_array_equal(gradient(X), added - X)
     assert not primitives(jax.make_jaxpr(gradient)(X)).keys() & {"lt", "clamp"}
+
+
+@pytest.mark.parametrize(
+    "index", [(MASK,), (slice(1, 3),), (slice(None), slice(None, None, 2))], ids=str
+)
+@pytest.mark.parametrize("rank", [0, 3], ids=["number", "array"])
+def test_an_element_that_nothing_is_added_to_keeps_the_sign_of_its_zero(index, rank):
+    x, zeros = pt.dtensor3("x"), np.full(X.shape, -0.0)
+    y = 1.0 if rank == 0 else np.ones(X[index].shape)
+    expected = zeros.copy()
+    expected[index] += 1.0
+    result = jaxify([x], x[index].inc(y), loops="xla")(zeros)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))

@@ -67,10 +67,17 @@ def write_slices(
         (a, size - a - (n - 1) * s - 1, s - 1)
         for a, n, s, size in zip(starts, lengths, strides, x.shape, strict=True)
     ]
-    padded = jax.lax.pad(y, jnp.zeros((), dtype=y.dtype), config)
+    zero = np.zeros((), y.dtype) if sets or from_zero else neutral_of_addition(y.dtype)
+    padded = jax.lax.pad(y, zero, config)
     if sets:
         return jnp.where(_positions(starts, lengths, strides, x.shape), padded, x)
     return padded if from_zero else x + padded
+
+
+def neutral_of_addition(dtype: Any) -> np.ndarray:
+    """-0.0 for floats: added to any number, it gives that number. 0.0 would change -0.0 to 0.0."""
+    zero = np.zeros((), dtype)
+    return -zero if jnp.issubdtype(zero.dtype, jnp.inexact) else zero
 
 
 def _positions(

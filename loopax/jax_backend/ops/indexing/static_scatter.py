@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.jax_backend.ops.indexing.slices import neutral_of_addition
 from loopax.jax_backend.staging.linear import Linear
 
 _DENSE = 20  # up to so many elements for each that is written: more are faster left alone
@@ -37,10 +38,11 @@ def write_at(
     if not sets and there.sum() < at.size:
         return None
     there = there.reshape(x.shape)
+    zero = np.zeros((), y.dtype) if sets or from_zero else neutral_of_addition(y.dtype)
     if y.size == 1:
-        placed = jnp.where(there, y.reshape(()), jnp.zeros((), y.dtype))
+        placed = jnp.where(there, y.reshape(()), zero)
     else:
-        place, _ = _place_and_take(at, x.shape)
+        place, _ = _place_and_take(at, x.shape, zero)
         placed = place([], [jnp.broadcast_to(y, at.shape)])[0]
     if from_zero:
         return placed
@@ -53,7 +55,8 @@ def read_at(x: jax.Array, entries: tuple[Any, ...]) -> Any:
     if at is None or len(np.unique(at)) < at.size:
         return None
     known, facts = in_range(entries, x.shape)
-    _, read = _place_and_take(at, x.shape, lambda x: x.at[known].get(**facts))
+    zero = np.zeros((), x.dtype)
+    _, read = _place_and_take(at, x.shape, zero, lambda x: x.at[known].get(**facts))
     return read([], [x])[0]
 
 
@@ -67,7 +70,10 @@ def _positions(shape: tuple[int, ...], entries: tuple[Any, ...]) -> Any:
 
 
 def _place_and_take(
-    at: np.ndarray, shape: tuple[int, ...], taken: Callable[..., Any] | None = None
+    at: np.ndarray,
+    shape: tuple[int, ...],
+    zero: np.ndarray,
+    taken: Callable[..., Any] | None = None,
 ) -> tuple[Linear, Linear]:
     """Functions that place an array at the elements ``at`` of zeros of ``shape``, and take it from there.
 
@@ -82,18 +88,18 @@ def _place_and_take(
     source, there = source.reshape(shape), there.reshape(shape)
 
     def placed(residuals: Sequence[jax.Array], ys: Sequence[jax.Array]) -> list[Any]:
-        return [_where(there, _elements(ys[0], source))]
+        return [_where(there, _elements(ys[0], source), zero)]
 
     def taken_last(residuals: Sequence[jax.Array], xs: Sequence[jax.Array]) -> list[Any]:
-        return [taken(xs[0]) if taken else _where(last, _elements(xs[0], at))]
+        return [taken(xs[0]) if taken else _where(last, _elements(xs[0], at), zero)]
 
     place = Linear(placed, lambda residuals, xs: take([], xs), placed)
     take = Linear(taken_last, lambda residuals, ys: place([], ys), taken_last)
     return place, take
 
 
-def _where(mask: np.ndarray, x: jax.Array) -> jax.Array:
-    return x if mask.all() else jnp.where(mask, x, jnp.zeros((), x.dtype))
+def _where(mask: np.ndarray, x: jax.Array, zero: np.ndarray) -> jax.Array:
+    return x if mask.all() else jnp.where(mask, x, zero)
 
 
 def _elements(x: jax.Array, at: np.ndarray) -> jax.Array:
