@@ -34,7 +34,6 @@ import numpy as np
 
 from loopax.base.upstream.jax import ClosedJaxpr, jaxpr_as_fun
 from loopax.extensions.parallel.loops.blocks import scan_in_blocks
-from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.sample_values import sample_value
 from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, tolerance
 from loopax.jax_backend.staging.static import is_traced
@@ -60,9 +59,10 @@ class LinearFractional:
 
     @classmethod
     def of(
-        cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any
+        cls, equation: Equation, consts: Sequence[Any], row: Sequence[Any], start: Any
     ) -> LinearFractional | None:
-        """The form of ``step(row, states) -> next states``; None if it is not linear-fractional."""
+        """The form of an equation's step; None if it is not linear-fractional."""
+        at = equation.at
         size = isqrt(at.size)
         mixed = [n for k, n in enumerate(at.shapes[0]) if k not in at.batch]
         is_matrix = mixed == [size, size] or at.size == 1
@@ -70,9 +70,8 @@ class LinearFractional:
         # In a `shard_map` the step cannot be tried: its operations belong to a mesh.
         if len(at.shapes) > 1 or not is_matrix or not is_real or in_shard_map():
             return None
-        solver, inputs = cls(size), jax.tree.leaves(row)
-        equation, consts = Equation.of(step, row, at, start, False)
-        return solver if solver._agrees(equation, [*consts, *inputs], len(consts), start) else None
+        solver = cls(size)
+        return solver if solver._agrees(equation, consts, row, start) else None
 
     @property
     def in_words(self) -> str:
@@ -104,7 +103,9 @@ class LinearFractional:
 
         return step
 
-    def _agrees(self, equation: Equation, inputs: Sequence[Any], n_consts: int, start: Any) -> bool:
+    def _agrees(
+        self, equation: Equation, consts: Sequence[Any], row: Sequence[Any], start: Any
+    ) -> bool:
         """Whether the step equals the map of its derivatives at random matrices.
 
         Inputs that are not known while JAX traces are random too.
@@ -112,7 +113,7 @@ class LinearFractional:
 
         @jax.jit
         def both(samples: list[Any], matrix: Any) -> Any:
-            step = self._step(equation, samples[:n_consts], samples[n_consts:])
+            step = self._step(equation, samples[: len(consts)], samples[len(consts) :])
             matrix = jnp.broadcast_to(matrix[:, :, None], (*matrix.shape, start.shape[1]))
             return step(matrix), applied(element(step, jnp.zeros_like(matrix)), matrix)
 
@@ -120,7 +121,7 @@ class LinearFractional:
         rtol = float(np.sqrt(np.finfo(start.dtype).eps))
         scales = (0.1, 1.0, 10.0)  # so that where a step has branches, several are tried
         for (seed, scale), matrix_scale in product(enumerate(scales), scales):
-            samples = [sample_value(x, seed, scale) if is_traced(x) else x for x in inputs]
+            samples = [sample_value(x, seed, scale) if is_traced(x) else x for x in (*consts, *row)]
             matrix = sample_value(like, seed + len(scales), matrix_scale)
             with jax.ensure_compile_time_eval(), jax.debug_nans(False):
                 x, y = map(np.asarray, both(samples, matrix))

@@ -174,8 +174,10 @@ class _Loop:
 
     def _solver(self, part: Part) -> InSemiring | LinearFractional | None:
         at, solver = part.coordinates, None
+        start = at.join([self.start[k] for k in part.atom.states])
         row = [x[0] for x in self.rows], [self.start[k] for k in part.atom.before]
-        step = self._step_of(part), row, at, at.join([self.start[k] for k in part.atom.states])
+        equation, consts = Equation.of(self._step_of(part), row, at, start, self.reverse)
+        step = equation, consts, jax.tree.leaves(row), start
         if at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS:  # a sum has a third axis
             solver = InSemiring.of(*step)
         return solver or LinearFractional.of(*step)

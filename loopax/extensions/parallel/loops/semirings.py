@@ -14,7 +14,7 @@ state is lost because it is improbable now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ import numpy as np
 
 from loopax.base.upstream.jax import Jaxpr
 from loopax.extensions.parallel.loops.blocks import scan_in_blocks
-from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.flat_jaxpr import bound, flattened, replacing, values_in
 from loopax.extensions.parallel.loops.forms import SEMIRINGS, ZEROS, Linear
 from loopax.extensions.parallel.loops.sample_values import sample_value
@@ -53,20 +52,18 @@ class InSemiring:
 
     @classmethod
     def of(
-        cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any
+        cls, equation: Equation, consts: Sequence[Any], row: Sequence[Any], start: Any
     ) -> InSemiring | None:
-        """The recurrence of ``step(row, states) -> next states``; None where it is linear in no state."""
-        equation, consts = Equation.of(step, row, at, start, False)
-        arrays = [*jax.tree.leaves(row), start]
-        closed = flattened(equation.jaxpr, consts, arrays)
+        """The form of an equation's step; None if it is linear in no semiring."""
+        closed = flattened(equation.jaxpr, consts, [*row, start])
         if any(map(is_traced, closed.consts)):
             return None
         known = [None if is_traced(x) else np.asarray(x) for x in (*closed.consts, *consts)]
-        known += [None] * (len(arrays) - 1)
+        known += [None] * len(row)
         for semiring in SEMIRINGS:
             linear = linear_in(semiring, closed.jaxpr, known)
             if linear is not None and _keeps_zero(linear, closed.jaxpr, known):
-                return cls(linear, closed.jaxpr, tuple(closed.consts), at.size)
+                return cls(linear, closed.jaxpr, tuple(closed.consts), equation.at.size)
         return None
 
     @property

@@ -166,6 +166,7 @@ def test_observation_without_noise():
     """Without a covariance the innovation has none: the coefficients are nan, the steps are not."""
     parallel, plain = both(of_predictions, START, [y, *MODEL], y)
     compare(parallel, plain, SEEN, *VALUES[:3], np.zeros((P, P)))
+    assert "linear-fractional" in parallel.remarks[0]
 
 
 x, v = pt.dscalar("x"), pt.dvector("v")
