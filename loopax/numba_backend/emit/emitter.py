@@ -137,6 +137,14 @@ class Site:
         return read_once(self.out, self.uses) or (value.light and few_reads(self.out, self.uses))
 
 
+def globals_of(function: Function, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The items of ``namespace`` that the text of ``function`` names."""
+    return {
+        name: namespace[name]
+        for name in sorted({*re.findall(r"\w+", str(function))} & namespace.keys())
+    }
+
+
 class ForeignCall(NamedTuple):
     """A call outside of all rules: PyTensor's native function for an op, on arrays, or Python."""
 
@@ -166,7 +174,7 @@ class Emitter(Constants):
         self.equal: dict[Expr, tuple[Expr, Expr]] = {}
         self.ready: dict[Expr, float] = {}  # local of a step -> its cycle: see schedule.py
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
-        self.series: dict[str, str] = {}  # the names of scalar loops, by their text
+        self.series: dict[Any, str] = {}  # the names of scalar loops, by their text and its globals
         self.functions: list[Function] = []  # functions that the program calls
         self.foreign_calls: list[ForeignCall] = []
 
@@ -175,9 +183,8 @@ class Emitter(Constants):
         self.functions += inner.functions
         for call in inner.foreign_calls:
             self.note_foreign_call(call.node, call.by_python, call.in_step)
-        self.define_function(
-            inner.source, {**inner.namespace, **self.namespace}, {**inner.keys, **self.keys}
-        )
+        # A name may mean one thing in ``inner`` and another here, as each counts its own from zero.
+        self.define_function(inner.source, inner.namespace, inner.keys)
 
     def define_function(
         self, function: Function, namespace: Mapping[str, Any], keys: Mapping[str, str]
@@ -185,8 +192,7 @@ class Emitter(Constants):
         """Add ``function``, with globals from ``namespace``, to the globals of this one."""
         add_safepoints(function, namespace)
         # No others, since the key of the cache on disk contains all globals.
-        used_names = {*re.findall(r"\w+", str(function))} & namespace.keys()
-        python_function = function.function({name: namespace[name] for name in used_names}, keys)
+        python_function = function.function(globals_of(function, namespace), keys)
         self.namespace[function.name] = compiled(python_function, inner=True)
         self.functions.append(function)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytensor.scalar.loop import ScalarLoop
 
-from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.emitter import Emitter, globals_of
 from loopax.numba_backend.emit.expressions import FALSE, Expr, call, expr, local, tuple_of
 from loopax.numba_backend.emit.statements import Break, Function, Return
 
@@ -44,8 +44,10 @@ def _function(emit: Emitter, op: ScalarLoop, write_graph: WriteGraph) -> str:
             with inner.when(until):
                 inner.add(Break())
     inner.add(Return(tuple_of([*values[:n_states], *[until][: int(op.is_while)]])))
-    text = str(inner.source)
-    if text not in emit.series:
-        inner.source.name = emit.series[text] = emit.source.fresh("series")
+    things = globals_of(inner.source, inner.namespace).items()
+    keys = [(name, inner.keys.get(name, id(thing))) for name, thing in things]
+    key = str(inner.source), *keys
+    if key not in emit.series:
+        inner.source.name = emit.series[key] = emit.source.fresh("series")
         emit.define(inner)
-    return emit.series[text]
+    return emit.series[key]
