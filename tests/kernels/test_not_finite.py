@@ -53,3 +53,43 @@ def test_native_code(name, bad):
     """LAPACK leaves what it returns of nan unwritten, or raises."""
     found = jaxify([M], RESULTS[name], backend=NATIVE)(np.full((3, 3), bad))
     assert np.isnan(found).all()
+
+
+OF_ONE_TRIANGLE = {
+    "eigh": lambda lower: linalg.eigh(M, lower=lower)[0],
+    "eigvalsh": lambda lower: linalg.eigvalsh(M, None, lower=lower),
+    "cholesky": lambda lower: linalg.cholesky(M, lower=lower),
+    "solve, positive": lambda lower: linalg.solve(M, V, assume_a="pos", lower=lower, b_ndim=1),
+    "solve, symmetric": lambda lower: linalg.solve(M, V, assume_a="sym", lower=lower, b_ndim=1),
+    "solve_triangular": lambda lower: linalg.solve_triangular(M, V, lower=lower, b_ndim=1),
+    "cho_solve": lambda lower: linalg.cho_solve((M, lower), V, b_ndim=1),
+}
+
+
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
+@pytest.mark.parametrize("name", OF_ONE_TRIANGLE)
+def test_the_other_triangle_is_not_read(name, lower):
+    out = OF_ONE_TRIANGLE[name](lower)
+    native = jaxify([M, V], out, backend=NATIVE)
+    xla = jaxify([M, V], out, loops="xla")
+    is_read = np.tri(3, dtype=bool) if lower else np.tri(3, dtype=bool).T
+    good = GOOD + np.diag([0.0, 1.0, 2.0])
+    for f in (native, xla):
+        np.testing.assert_allclose(
+            f(np.where(is_read, good, np.nan), np.ones(3)),
+            f(np.where(is_read, good, 9.0), np.ones(3)),
+            rtol=1e-12,
+        )
+        of_nan = f(np.where(np.eye(3) > 0, np.nan, good), np.ones(3))
+        is_empty = np.triu(np.ones((3, 3)), 1) if lower else np.tril(np.ones((3, 3)), -1)
+        zeros = np.zeros((3, 3), bool) if name != "cholesky" else is_empty > 0
+        assert (np.isnan(of_nan) | (zeros if of_nan.ndim == 2 else False)).all()
+
+
+@pytest.mark.parametrize("right_side", [[1.0, np.inf, 0.0], [np.nan, 1.0, 2.0]])
+@pytest.mark.parametrize("name", ["solve_triangular", "cho_solve"])
+def test_a_right_hand_side_that_is_not_finite(name, right_side):
+    out = OF_ONE_TRIANGLE[name](True)
+    native, xla = (jaxify([M, V], out, **o) for o in ({"backend": NATIVE}, {"loops": "xla"}))
+    np.testing.assert_array_equal(native(GOOD, right_side), xla(GOOD, right_side))
+    assert not np.isfinite(native(GOOD, right_side)).all()

@@ -15,12 +15,16 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
+from pytensor.tensor.linalg.solvers.core import SolveBase
 
 from loopax.ir.derivatives.after_forward import unwrapped
+from loopax.ir.sequences import with_items
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
-from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
-from loopax.numba_backend.emit.expressions import Expr, call, joined
+from loopax.numba_backend.emit.emitter import Site, find_rule, rule
+from loopax.numba_backend.emit.expressions import call, joined
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import has_expression
 from loopax.numba_backend.emit.values import EmittedValue, Opaque
@@ -90,12 +94,18 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
         # A copy, since the emitter may reuse the array in the next step of a loop.
         args.append(emit.temp(name.method("copy"), "a") if k in destroyed and is_array else name)
-    finite = _all_finite(emit, node, args) if _reads_finite_matrices(bare.op) else None
-    if finite is not None:
-        args = [
-            emit.temp(call("finite_or_identity", a, finite), "a") if _is_array_of_floats(v) else a
-            for a, v in zip(args, node.inputs, strict=True)
-        ]
+    if matrices := _of_one_triangle(bare):
+        options = bool(bare.op.lower), getattr(bare.op, "assume_a", None) != "sym"
+        mirrored = [emit.temp(call("mirrored", args[k], *options), "a") for k in matrices]
+        args = with_items(args, matrices, mirrored)
+    guarded = [k for k in _read_by_lapack(bare) if _is_array_of_floats(node.inputs[k])]
+    finite = None
+    if guarded:
+        finite = emit.temp(
+            joined([call("all_finite", args[k]) for k in guarded], " and "), "finite"
+        )
+        replaced = [emit.temp(call("finite_or_identity", args[k], finite), "a") for k in guarded]
+        args = with_items(args, guarded, replaced)
     out = emit.temp(call(function, *args), "out")
     many = len(node.outputs) > 1
     if finite is not None:
@@ -113,18 +123,26 @@ _FINITE_ONLY = tuple(
 )
 
 
-def _reads_finite_matrices(op: Op) -> bool:
-    """Whether LAPACK runs ``op``: it raises for nan and inf, or returns uninitialised memory."""
-    return type(op).__module__.startswith(_FINITE_ONLY)
+def _read_by_lapack(node: Apply) -> Sequence[int]:
+    """The inputs for which LAPACK raises or returns uninitialised memory if they are not finite.
+
+    A factor is read by arithmetic alone, and so is one triangle by a Cholesky factorization: a nan
+    elsewhere changes nothing. Other solves avoid nan for a pivot, and leave finite numbers beside it.
+    """
+    op = node.op
+    if not type(op).__module__.startswith(_FINITE_ONLY) or isinstance(op, Cholesky):
+        return ()
+    if isinstance(op, SolveBase):
+        return (0,) if getattr(op, "assume_a", None) in ("gen", "sym", "her") else ()
+    return range(len(node.inputs))
+
+
+def _of_one_triangle(node: Apply) -> Sequence[int]:
+    """The inputs of which LAPACK reads one triangle, among `_read_by_lapack`."""
+    if isinstance(node.op, Eigh | Eigvalsh):
+        return range(len(node.inputs))
+    return (0,) if getattr(node.op, "assume_a", None) in ("sym", "her") else ()
 
 
 def _is_array_of_floats(v: Variable) -> bool:
     return getattr(v.type, "ndim", 0) > 0 and v.type.dtype.startswith(("float", "complex"))
-
-
-def _all_finite(emit: Emitter, node: Apply, args: Sequence[Expr]) -> Any:
-    """A local that says whether all float arguments are finite; None without float arguments."""
-    arrays = [a for a, v in zip(args, node.inputs, strict=True) if _is_array_of_floats(v)]
-    if not arrays:
-        return None
-    return emit.temp(joined([call("all_finite", a) for a in arrays], " and "), "finite")

@@ -64,6 +64,17 @@ def finite_or_identity(a: np.ndarray, finite: bool) -> Any:
 
 
 @_compiled
+def mirrored(a: np.ndarray, lower: bool, hermitian: bool) -> np.ndarray:
+    """The symmetric or Hermitian matrix that one triangle of ``a`` gives."""
+    b = a.copy()
+    for i in range(a.shape[0]):
+        for j in range(i):
+            to, source = ((j, i), (i, j)) if lower else ((i, j), (j, i))
+            b[to] = np.conj(a[source]) if hermitian else a[source]
+    return b
+
+
+@_compiled
 def no_numbers_unless(finite: bool, a: np.ndarray) -> None:
     """Fill ``a`` with nan, unless the inputs of its computation are ``finite``."""
     if not finite:
@@ -269,6 +280,7 @@ FUNCTIONS = {
     for f in (
         all_finite,
         finite_or_identity,
+        mirrored,
         no_numbers_unless,
         square,
         lu_factor,

@@ -24,7 +24,16 @@ from loopax.numerics.arrays import Array
 @rule(Eigh, Eigvalsh)
 def symmetric_eigen(site: Site, a: Array, *b: Array) -> Any:
     """From one triangle, as LAPACK reads it; JAX takes the mean of both."""
-    return convert_leaf(site, mirrored(jnp.asarray(a), site.op.lower, hermitian=True), *b)
+    a = mirrored(jnp.asarray(a), site.op.lower, hermitian=True)
+    return convert_leaf(site, _nan_unless(jnp.isfinite(a), a), *b)
+
+
+def _nan_unless(is_number: jax.Array, a: jax.Array) -> jax.Array:
+    """``a`` where ``is_number`` holds for all its elements; nan otherwise.
+
+    LAPACK takes no nan for a pivot if it can help it, and leaves finite factors or eigenvalues beside it.
+    """
+    return a + jnp.where(is_number.all(), 0, jnp.nan).astype(a.dtype)
 
 
 @rule(MatrixPinv)
@@ -82,12 +91,9 @@ def triangular_sylvester(site: Site, a: Array, b: Array, c: Array) -> Any:
 
 @rule(LU)
 def lu(site: Site, a: Array) -> Any:
-    """With the order of the rows as integers, which PyTensor's conversion refuses.
-
-    LAPACK takes no nan for a pivot if it can help it, and leaves finite factors beside it.
-    """
+    """With the order of the rows as integers, which PyTensor's conversion refuses."""
     op, a = site.op, jnp.asarray(a)
-    a = a + jnp.where(jnp.isnan(a).any(), jnp.nan, 0).astype(a.dtype)
+    a = _nan_unless(~jnp.isnan(a), a)
     if op.permute_l or not op.p_indices:
         return jax.scipy.linalg.lu(a, permute_l=op.permute_l)
     order, *factors = jax.scipy.linalg.lu(a)
