@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
 import jax
@@ -47,6 +47,7 @@ __all__ = [
     "mlir",
     "part_of",
     "partial_eval",
+    "search_jaxpr",
     "set_current_trace",
     "threefry_jaxpr",
     "trace_cache",
@@ -136,6 +137,42 @@ def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:
     primitive: Any = eqn.primitive
     avals = [v.aval for v in eqn.invars]
     return jax.make_jaxpr(lambda *args: primitive.impl(*args, **eqn.params))(*avals)
+
+
+@trace_cache
+def search_jaxpr(
+    side: str, axes: tuple[int | None, ...], is_linearized: bool, *avals: Any
+) -> str | None:
+    """The text of the jaxpr of ``jnp.searchsorted`` in its own call, as in a jaxpr that contains it.
+
+    Parameters
+    ----------
+    side
+        ``"left"`` or ``"right"``.
+    axes
+        The batch axes of the array and the queries; empty for a call without a batch.
+    is_linearized
+        Whether it is the value beside a derivative: before 0.12 JAX moves equations out of its loop.
+    avals
+        The types of the array and the queries, with the batch axes.
+
+    Returns
+    -------
+    str or None
+        None where JAX refuses such arguments.
+    """
+    search: Any = partial(jax.numpy.searchsorted, side=side)
+    search = jax.vmap(search, axes) if axes else search
+
+    def value(*args: Any) -> Any:
+        return jax.linearize(search, *args)[0] if is_linearized else search(*args)
+
+    try:
+        jaxpr = without_dead_code(low_jaxpr(jax.make_jaxpr(value)(*avals)))
+    except ValueError:
+        return None
+    calls = [eqn for eqn in jaxpr.jaxpr.eqns if eqn.params.get("name") == "searchsorted"]
+    return str(calls[0].params["jaxpr"]) if len(calls) == 1 else None
 
 
 def threefry_jaxpr(

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import BIT_PRIMITIVES, inner_graph, refuse, rule
+from loopax.frontend.from_jaxpr.reading import (
+    BIT_PRIMITIVES,
+    FUNCTION_RULES,
+    inner_graph,
+    refuse,
+    rule,
+)
 
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import Jaxpr, JaxprEqn
@@ -28,6 +34,10 @@ def _call(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
         jaxpr = _Closed(jaxpr)
     if len(jaxpr.jaxpr.invars) != len(inputs):
         raise refuse(eqn, "with other arguments")
+    if eqn.params.get("name") in FUNCTION_RULES:
+        out = FUNCTION_RULES[eqn.params["name"]](eqn, *inputs)
+        if out is not None:
+            return out
     return inner_graph(jaxpr, inputs, eqn.primitive.name in BIT_PRIMITIVES)
 
 
@@ -35,6 +45,14 @@ def _call(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
 def _named(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A value that a policy of ``jax.checkpoint`` may keep, by its name."""
     return x
+
+
+@rule("check", keys=True)
+def _check(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
+    """A check that checkify has not collected is skipped, unless the host is to raise."""
+    if eqn.params["raises"]:
+        raise refuse(eqn, "errors of the host")
+    return list(inputs[:-1])
 
 
 @rule("platform_index")

@@ -30,6 +30,8 @@ RULES: dict[str, Rule] = {}
 # Primitives whose rules take random keys, which have a further axis in the IR; or `FloatBits`.
 KEY_PRIMITIVES: set[str] = set()
 BIT_PRIMITIVES: set[str] = set()
+# Functions of JAX that are read as one op, by the names of their calls.
+FUNCTION_RULES: dict[str, Rule] = {}
 _DTYPES = {"bool", "float32", "float64", "complex64", "complex128"}
 _DTYPES |= {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 
@@ -58,6 +60,19 @@ def rule(*primitives: str, keys: bool = False, bits: bool = False) -> Callable[[
         RULES.update(dict.fromkeys(primitives, function))
         KEY_PRIMITIVES.update(primitives if keys else ())
         BIT_PRIMITIVES.update(primitives if bits else ())
+        return function
+
+    return register
+
+
+def function_rule(name: str) -> Callable[[Rule], Rule]:
+    """Register a rule for calls of the function of JAX with this name.
+
+    A user's function may have that name, too: the rule compares the jaxprs, and returns None for another.
+    """
+
+    def register(function: Rule) -> Rule:
+        FUNCTION_RULES[name] = function
         return function
 
     return register

@@ -52,14 +52,19 @@ def sort_order(values: np.ndarray, order: np.ndarray, room: np.ndarray) -> None:
 @njit_inner
 def place_of(x: float, values: np.ndarray, right: bool) -> int:
     """The insertion point of ``x`` in the sorted ``values``: left or right of equal values."""
-    low, high = 0, values.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if before(values[middle], x) or (right and not before(x, values[middle])):
-            low = middle + 1
+    # The comparisons of `jnp.searchsorted`, so that both forms agree where ``values`` are not sorted. Their
+    # number does not depend on ``x``, and there is no branch to mispredict.
+    n = values.shape[0]
+    low, high, room = 0, n, n
+    while room > 0:
+        middle = low + (high - low) // 2
+        if right:
+            is_left = before(x, values[middle])
         else:
-            high = middle
-    return low
+            is_left = not before(values[middle], x)
+        low, high = (low if is_left else middle), (middle if is_left else high)
+        room //= 2
+    return high
 
 
 FUNCTIONS = {f.__name__: f for f in (insert_in_order, sort_order, place_of)}

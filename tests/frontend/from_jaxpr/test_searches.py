@@ -1,0 +1,108 @@
+"""``jnp.searchsorted`` is read as one op, where JAX computes it by a loop of comparisons."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytensor.tensor.extra_ops import SearchsortedOp
+
+from loopax.ir import Scan
+from loopax.ir.ops.inner_graph_op import nodes_within
+from tests.frontend.from_jaxpr.importing import (
+    assert_native_agrees,
+    assert_same,
+    imported,
+    in_the_ir,
+)
+
+RNG = np.random.default_rng(0)
+ROWS = np.sort(RNG.integers(-4, 5, (3, 7)), axis=1)
+QUERIES = np.array([-9, -4, 0, 1, 4, 9])
+SPECIAL = np.array([-np.inf, -1.5, -0.0, 0.0, 0.0, 2.0, np.inf, np.nan, np.nan])
+
+
+def searches(f, *args):
+    """The searches and the loops in the graph of ``f``."""
+    graph = imported(f, *args)
+    ops = [node.op for node in nodes_within(graph.inputs, graph.outputs)]
+    ops += [getattr(op, "core_op", None) for op in ops]
+    return [sum(isinstance(op, kind) for op in ops) for kind in (SearchsortedOp, Scan)]
+
+
+def assert_is_a_search(f, *args):
+    assert searches(f, *args) == [1, 0]
+    assert_same(in_the_ir(f, *args), [jax.jit(f)(*args)])
+    assert_native_agrees(f, *args)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8"])
+def test_dtypes(side, dtype):
+    rows = (ROWS[0] + 4).astype(dtype) if dtype == "uint8" else ROWS[0].astype(dtype)
+    assert_is_a_search(partial(jnp.searchsorted, side=side), rows, np.abs(QUERIES).astype(dtype))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_values_that_are_easy_to_get_wrong(side):
+    assert_is_a_search(partial(jnp.searchsorted, side=side), SPECIAL, SPECIAL[::-1].copy())
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_batches(axes, side):
+    rows = ROWS if axes[0] == 0 else ROWS[0]
+    queries = RNG.integers(-5, 6, (3, 4)) if axes[1] == 0 else QUERIES
+    assert_is_a_search(jax.vmap(partial(jnp.searchsorted, side=side), axes), rows, queries)
+
+
+def test_shapes_of_queries():
+    for shape in ((), (1,), (2, 3), (0,)):
+        assert_is_a_search(jnp.searchsorted, ROWS[0], RNG.integers(-5, 6, shape))
+    assert_is_a_search(jnp.searchsorted, ROWS[0][:1], QUERIES)
+
+
+def test_operands_of_two_dtypes():
+    assert_native_agrees(jnp.searchsorted, ROWS[0].astype("float32"), QUERIES + 0.25)
+    assert_native_agrees(jnp.searchsorted, ROWS[0] * 2**25 + 1, QUERIES.astype("float32"))
+
+
+def test_an_empty_array():
+    assert_native_agrees(jnp.searchsorted, np.zeros(0), QUERIES + 0.0)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_native_code_and_xla_agree_on_values_in_no_order(side):
+    for n in (2, 5, 16, 33):
+        values = RNG.normal(size=n)
+        values[::7] = np.nan
+        assert_native_agrees(partial(jnp.searchsorted, side=side), values, RNG.normal(size=20))
+
+
+def test_derivatives_go_through_the_other_operands():
+    def f(x):
+        places = jnp.searchsorted(jnp.cumsum(jnp.abs(x)), jnp.array([0.5, 1.5]))
+        return x[places].sum() ** 2
+
+    x = RNG.normal(size=6)
+    assert searches(jax.grad(f), x) == [1, 0]
+    assert_native_agrees(jax.grad(f), x)
+
+
+@pytest.mark.parametrize("method", ["scan_unrolled", "sort", "compare_all"])
+def test_other_methods_are_read_step_by_step(method):
+    f = partial(jnp.searchsorted, method=method)
+    assert not searches(f, ROWS[0], QUERIES)[0]
+    assert_native_agrees(f, ROWS[0], QUERIES)
+
+
+def test_a_user_s_function_of_that_name():
+    @jax.jit
+    def searchsorted(a, v):
+        return jnp.int32(a.sum() + v)
+
+    assert not searches(searchsorted, ROWS[0], QUERIES)[0]
+    assert_native_agrees(searchsorted, ROWS[0], QUERIES)
