@@ -14,7 +14,6 @@ from jax.export import is_symbolic_dim
 from jax.sharding import AxisType
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import DenseTensorType
 
@@ -114,8 +113,6 @@ class Candidate:
             obstacle = "there is no loop"
         elif self.loops != "native" and jax.default_backend() != "cpu":
             obstacle = "there is an accelerator"
-        elif any(isinstance(op, CheckAndRaise) for op in self._ops):
-            obstacle = "there are checks beside random draws"
         elif not all(map(_is_plain, args)):
             obstacle = "an argument is no plain array, or part of a mesh"
         if obstacle is not None:

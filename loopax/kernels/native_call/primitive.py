@@ -32,7 +32,18 @@ from loopax.jax_backend.staging.primitive_rules import BatchAxes
 from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.native_call.native_parts import Plan
 
-native_call_p = Checkable("loopax_native_call")
+
+class _NativeCall(Checkable):
+    """A call whose loops stay native under checkify: the errors so far are carried like other values."""
+
+    def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
+        if not subfuns:
+            return super().bind(*args, **params)
+        jaxpr = trace_jaxpr(subfuns[0].call_wrapped, tuple(map(jax.typeof, args)))
+        return bind(ClosedJaxpr(jaxpr.jaxpr, ()), [*jaxpr.consts, *args], params["plan"])
+
+
+native_call_p = _NativeCall("loopax_native_call")
 
 
 def bind(jaxpr: ClosedJaxpr, args: Sequence[Any], plan: Plan, n_tangents: int = 0) -> list[Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from jax.experimental import checkify
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.type import random_generator_type
 
@@ -237,17 +238,43 @@ def test_a_shared_generator_and_its_updates():
         np.testing.assert_allclose(*(run() for run in runs), rtol=1e-12)
 
 
-def test_a_check_beside_draws_is_kept():
+def checked_draws():
     def step(rng, _):
         rng, z = drawn("normal", 0.0, 1.0, rng=rng)
-        return rng, Assert("no draw below -9")(z, z > s)
+        return rng, Assert("no draw below s")(z, z > s)
 
-    draws = loopax.scan(step, rng, length=5)[1]
-    native, xla = in_both([rng, s], draws)
-    np.testing.assert_array_equal(native(KEY, -9.0), xla(KEY, -9.0))
-    with pytest.raises(AssertionError, match="no draw below -9"):
+    return loopax.scan(step, rng, length=5)[1]
+
+
+def test_a_check_beside_draws_raises_in_a_direct_call():
+    native, xla = in_both([rng, s], checked_draws())
+    np.testing.assert_allclose(native(KEY, -9.0), xla(KEY, -9.0), rtol=1e-12)
+    with pytest.raises(AssertionError, match="no draw below s"):
         native(KEY, 9.0)
-    assert any("checks beside random draws" in line for line in native.remarks)
+    assert is_native(native)
+
+
+@pytest.mark.filterwarnings("ignore:The assertion")
+@pytest.mark.parametrize("of_rows", [False, True], ids=["one", "rows"])
+def test_a_check_beside_draws_under_checkify(of_rows):
+    native, _ = in_both([rng, s], checked_draws())
+    f = jax.vmap(native, (0, None)) if of_rows else native
+    key = jax.random.split(KEY, 3) if of_rows else KEY
+    checked = jax.jit(checkify.checkify(f))
+    error, draws = checked(key, -9.0)
+    assert error.get() is None
+    np.testing.assert_array_equal(draws, jax.jit(f)(key, 9.0))  # without checkify it is skipped
+    error, _ = checked(key, 9.0)
+    assert "no draw below s" in error.get()
+    assert is_native(native)
+
+
+def test_draws_beside_a_check_that_calls_the_host_are_jax_s():
+    f = jaxify([rng, s], checked_draws(), loops="native", checks="raise")
+    f(KEY, -9.0)
+    with pytest.raises(AssertionError, match="no draw below s"):
+        f(KEY, 9.0)
+    assert any("errors of the host" in line for line in f.remarks)
 
 
 def test_without_a_loop_it_is_jax_s():
