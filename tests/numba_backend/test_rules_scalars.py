@@ -1,17 +1,21 @@
 """Scalar ops as expressions: NumPy's arithmetic on every dtype, compiled."""
 
+import re
+
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 import scipy.special
 from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import Erf, Erfc, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax import hessian, jaxify
 from loopax.ir import evaluate
 from loopax.numba_backend import compile_program
+from loopax.numba_backend.rules import elementwise
 from loopax.numerics.vector_functions import HAS_FUSED
 
 UNARY = "reciprocal sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh"
@@ -145,6 +149,22 @@ def test_functions_in_loops_over_elements():
         assert all(run.source.count(text) == 1 for text in ("math.erfc(", " ** "))
 
 
+@pytest.mark.parametrize("is_uniform", [True, False])
+def test_vector_code_in_a_branch_that_all_elements_take(is_uniform, monkeypatch):
+    monkeypatch.setattr(elementwise, "_BRANCH", 1)
+    x, s = pt.dvector("x"), pt.dscalar("s")
+    condition = s > 0 if is_uniform else x > s
+    out = pt.switch(condition, pt.erfinv(pt.erfinv(pt.tanh(x) / 2)), np.nan)
+    run = jaxify([x, s], out, backend="numba")
+    values = np.linspace(-1, 1, 9)
+    for number in (1.0, -1.0):
+        (wanted,) = evaluate(FunctionGraph([x, s], [out]), values, np.array(number))
+        np.testing.assert_allclose(run(values, number), wanted, rtol=1e-13)
+    if HAS_FUSED:
+        assert run.source.count("erfinv(") == (2 if is_uniform else 0)
+        assert re.search(r"^ +if ", run.source, re.M)  # one operand alone is computed
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_rewrites_to_functions_that_compare(dtype):
     """PyTensor makes softplus and log1mexp of complex numbers too, which have no order in Numba."""
@@ -163,3 +183,15 @@ def test_a_second_derivative_of_psi_is_native():
     at = np.array([0.3, 2.0, 7.5])
     second = np.diag(hessian(f)(at))
     np.testing.assert_allclose(second, scipy.special.polygamma(2, at), rtol=1e-12)
+
+
+def test_series_that_call_functions_of_equal_names():
+    """Each function of a program counts the names of its globals from zero."""
+    n, v = ps.float64("n"), pt.dvector("v")
+    loops = [Elemwise(ScalarLoop([n], [f(n)], [])) for f in (ps.math.j1, ps.math.j0)]
+    outs = [loop(3, v) for loop in loops] + [pt.j0(v)]
+    run = jaxify([v], outs, backend="numba")
+    assert run.source.count("def series") == 2
+    values = np.linspace(0, 2, 5)
+    for found, f in zip(run(values), (scipy.special.j1, scipy.special.j0), strict=False):
+        np.testing.assert_allclose(found, f(f(f(values))), rtol=1e-13)

@@ -82,8 +82,12 @@ class Axes(Writer):
 
     @property
     def is_in_elements(self) -> bool:
-        """Whether statements written now run for each element of a loop over axes."""
-        return self.scopes.innermost.index is not None
+        """Whether statements written now run for each element of a loop over axes.
+
+        LLVM moves a condition that is equal for all elements out of the loop, and vectorizes both loops.
+        """
+        scopes = reversed(self.scopes.open)
+        return next(scope.index is not None for scope in scopes if not scope.is_uniform)
 
     def loop_over_others(self, at: Sequence[Index]) -> int | None:
         """The outermost of the nested innermost loops whose indices are not in ``at``.

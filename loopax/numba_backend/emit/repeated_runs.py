@@ -14,7 +14,15 @@ import numpy as np
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr
 from loopax.numba_backend.emit.liveness import Flow
-from loopax.numba_backend.emit.statements import Block, For, Statement, blocks_in, flattened, mapped
+from loopax.numba_backend.emit.statements import (
+    Block,
+    For,
+    Statement,
+    blocks_in,
+    flattened,
+    has_loop,
+    mapped,
+)
 
 _CANDIDATES = 100  # repeated runs that are tried, the longest first
 
@@ -49,6 +57,15 @@ class Item:
         lines = mapped(statement, blank).lines()
         self.skeleton, self.n_lines = "\n".join(lines), len(lines)
         self.last = number  # the number of the last nested statement
+
+
+def _is_vector_loop(statement: Statement) -> bool:
+    """Whether LLVM may vectorize ``statement``: an innermost loop along an axis of an array.
+
+    A call in it of a function that LLVM does not inline would prevent that: normal draws for the particles
+    of a filter then took five times as long. The loop as a whole may still become a function.
+    """
+    return isinstance(statement, For) and not statement.is_steps and not has_loop(statement.body)
 
 
 def is_float(token: str) -> bool:
@@ -150,6 +167,8 @@ class Program:
             item = Item(statement, self._count, self._one_name)
             self._count += 1
             row.items.append(item)
+            if _is_vector_loop(statement):
+                continue
             for inner in blocks_in(statement):
                 own = [statement.index.text] if isinstance(statement, For) else []
                 self._add(inner, (row, len(row.items) - 1), own)

@@ -139,6 +139,11 @@ def blocks_in(statement: Statement) -> list[Block]:
     return [statement.body, statement.orelse] if isinstance(statement, If) else []
 
 
+def has_loop(block: Block) -> bool:
+    """Whether a statement of ``block`` or one inside it is a loop."""
+    return any(isinstance(s, For) or any(map(has_loop, blocks_in(s))) for s in flattened(block))
+
+
 def mapped(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
     """Apply ``change`` to the expressions of ``statement``, in the order of the text."""
 

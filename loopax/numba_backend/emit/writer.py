@@ -76,11 +76,18 @@ class Writer:
         yield
         self.scopes.open.pop()
 
-    def branches(self, condition: Expr) -> tuple[Scope, Scope]:
-        """Write an ``if``; returns the scopes of both branches."""
+    def branches(self, condition: Expr, is_uniform: bool = False) -> tuple[Scope, Scope]:
+        """Write an ``if``; returns the scopes of both branches.
+
+        ``is_uniform``: the condition is equal for all elements of the innermost loop.
+        """
         statement = If(condition)
         self.add(statement)
-        return Scope(statement.body, chosen=True), Scope(statement.orelse, chosen=True)
+        body, orelse = (
+            Scope(block, chosen=True, is_uniform=is_uniform)
+            for block in (statement.body, statement.orelse)
+        )
+        return body, orelse
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:

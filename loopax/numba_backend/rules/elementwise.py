@@ -67,10 +67,14 @@ def elemwise(site: Site, *values: Value) -> Any:
         operands = [operand(k, at) for k in range(len(inputs))]
         return emit_scalar(emit, site.op.scalar_op, operands, node)
 
+    def is_uniform() -> bool:
+        """Whether a row of a switch has one condition."""
+        return stretched[0][-1] or _is_fill(inputs[0])
+
     def chosen(at: At) -> Expr:
         """Compute the selected branch of a switch alone."""
         condition, name = operand(0, at), emit.local("t")
-        for k, scope in enumerate(emit.branches(condition), start=1):
+        for k, scope in enumerate(emit.branches(condition, is_uniform()), start=1):
             with emit.inside(scope):
                 value = cast(operand(k, at), node.inputs[k].type.dtype, site.out.type.dtype)
                 emit.set(name, value)
@@ -93,7 +97,7 @@ def elemwise(site: Site, *values: Value) -> Any:
         branches = isinstance(site.op.scalar_op, ps.Switch) and dtype in ("float32", "float64")
         lazy = branches and _is_worth_a_branch(costs[1:])
         element = chosen if lazy else lambda at: outputs(at)[0]
-        functions = not lazy and (
+        functions = (not lazy or is_uniform()) and (
             type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, inputs))
         )
         if functions:
@@ -136,6 +140,10 @@ def _is_worth_a_branch(costs: Sequence[float | None]) -> bool:
     both.
     """
     return None not in costs and sum(costs) >= _BRANCH  # type: ignore[arg-type]
+
+
+def _is_fill(v: Value) -> bool:
+    return isinstance(v, Virtual) and v.element is not None
 
 
 def _has_functions(v: Value) -> bool:

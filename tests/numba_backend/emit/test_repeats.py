@@ -231,3 +231,19 @@ def test_equal_bodies_are_rewritten_once():
     map_bodies(graph, seen.append, where=lambda body: True)
     bodies = {node.op.fgraph for node in graph.toposort() if hasattr(node.op, "fgraph")}
     assert len(seen) == len(bodies)
+
+
+def test_a_loop_that_llvm_vectorizes_has_no_calls(searched):
+    """The loop over elements is shared as a whole; one that differs in a statement is not shared."""
+
+    def elements(k, last):
+        i = local(f"i{k}")
+        part, out = segment(k, i)
+        return For(i, 9, Block([*part, Assign((local(f"y{k}"),), expr(last, out))]))
+
+    loops = [elements(k, "{} + 1.0") for k in range(3)]
+    others = [elements(k, f"{{}} * {k}") for k in range(3, 6)]
+    functions, text = sources(program(*loops, *others, Return(local("x0"))))
+    (function,) = functions
+    assert "for i0 in range(9):" in function
+    assert text.count("part0(") == 3 and text.count("for ") == 3
