@@ -313,3 +313,15 @@ def test_derivatives_of_what_is_sorted():
     expected = pytensor.function([V, SELECTED], slope, mode=FAST_COMPILE)(*given)
     found = jax.jit(jax.grad(jaxify([V, SELECTED], cost)))(*given)
     np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("function", ["sin", "log", "reciprocal", "arcsin"])
+@pytest.mark.parametrize("rows", ["selected", "raveled"])
+def test_an_empty_selection_passes_no_cotangents_on(rows, function):
+    """The derivative of a sine at -inf is nan, and -inf is what lies in the room of the selection."""
+    selected = V[V > 0]
+    selected = selected if rows == "selected" else (selected[:, None] * pt.ones(2)).ravel()
+    f = jaxify([V], getattr(pt, function)(selected).sum(), loops="xla")
+    empty = np.array([-np.inf, -2.0, -np.inf])
+    np.testing.assert_array_equal(jax.jit(jax.grad(f))(empty), np.zeros(3))
+    assert jax.jit(lambda x: jax.jvp(f, (x,), (np.ones(3),)))(empty) == (0, 0)

@@ -151,6 +151,9 @@ def _zero_rows(body: FunctionGraph, ys: Sequence[Variable]) -> list[Any]:
 
 def truncated(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """The loop in two parts, of which only the last ``truncate_gradient`` steps have a derivative."""
+    n = _static_number(args.n_steps)
+    if n is not None and n <= scan.options.truncate_gradient:
+        return expanded(scan.with_options(truncate_gradient=-1), args)
     return _joined(scan, *halves(scan, args))
 
 

@@ -143,13 +143,24 @@ class PaddedArray:
         return PaddedArray(self.data.reshape(-1)[order], count)
 
     def rows_at(self, order: jax.Array, length: Array | int) -> PaddedArray:
-        """The ``length`` rows at the positions ``order``, which has room for more."""
+        """The ``length`` rows at the positions ``order``; the last one fills the room."""
         order = order[jnp.clip(jnp.arange(order.shape[0]), 0, jnp.maximum(length - 1, 0))]
         order = jnp.clip(order, 0, max(self.bound - 1, 0))
         if not self.bound:
             shape = [len(order) if k == self.axis else n for k, n in enumerate(self.data.shape)]
             return PaddedArray(jnp.zeros(shape, self.dtype), length, self.axis)
-        return PaddedArray(jnp.take(self.data, order, axis=self.axis), length, self.axis)
+        rows = jnp.take(self.data, order, axis=self.axis)
+        return PaddedArray(rows, length, self.axis).filled_if_empty()
+
+    def filled_if_empty(self) -> PaddedArray:
+        """An array of these rows; without rows its data is a number that passes no cotangents on.
+
+        What was read for rows that are not there may be infinite, where the derivative of a sine is nan.
+        """
+        if not jnp.issubdtype(self.dtype, jnp.inexact):
+            return self
+        number = jnp.asarray(0.5, self.dtype)  # most functions have a derivative there
+        return self.with_data(jnp.where(self.length > 0, self.data, number))
 
     def cotangent(self, of_data: jax.Array) -> PaddedArray:
         """The cotangent of the rows; the cotangents of ``data`` past the end add to the last row."""

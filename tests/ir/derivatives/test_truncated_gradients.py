@@ -8,6 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.gradient import pushforward
+from pytensor.scan.utils import until
 
 from loopax import fori_loop, grad, jaxify, lag, scan
 from loopax.frontend.programs.program_transforms import transformed
@@ -94,6 +95,21 @@ def test_with_checkpoints(checkpoint):
     found = gradients(ours, 3, True, checkpoint=checkpoint)(X, 0.6, 0.7)
     for f, e in zip(found, gradients(ours, 3, True)(X, 0.6, 0.7), strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_with_checkpoints_and_rows_of_unknown_length(n):
+    """A loop of no more steps than have a derivative is not divided: its rows have one length in JAX."""
+
+    def outer(c, r):
+        rows = pytensor.scan(
+            lambda y: (y / 2, until(y < 1)), outputs_info=[r], n_steps=9, return_updates=False
+        )
+        return c + rows[-1], rows
+
+    _, rows = scan(outer, s, x, truncate_gradient=3, checkpoint="sqrt")
+    found = jaxify([s, x], rows, loops="xla")(0.5, np.full(n, 3.0))
+    np.testing.assert_array_equal(found, [[1.5, 0.75, 0.375]] * n)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -53,7 +53,7 @@ def read(site: Site, x: AnyArray, *values: AnyArray) -> AnyArray:
     legal = (at.legal | at.behind) & fits
     legal = legal.reshape(*legal.shape, *[1] * (data.ndim - legal.ndim))
     data = at.in_place(or_refused(site.context, legal, data))
-    return data if at.padded is None else PaddedArray(data, at.length, at.padded)
+    return data if at.padded is None else PaddedArray(data, at.length, at.padded).filled_if_empty()
 
 
 @trace_rule(AdvancedIncSubtensor1, AdvancedIncSubtensor)

@@ -187,9 +187,10 @@ def join(site: Site, *values: AnyArray) -> PaddedArray:
         bound = min(p.bound for p in parts)
         data = [p.fitted(bound).data for p in parts]
         equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in parts]))
-        joined = jnp.concatenate(data, axis)
-        joined = or_refused(site.context, equal, joined)
-        return PaddedArray(joined, traces[0].length, traces[0].axis)
+        joined = or_refused(site.context, equal, jnp.concatenate(data, axis))
+        # The longest, since nan in a row of length 0 would not be seen.
+        length = jnp.max(jnp.stack([jnp.asarray(p.length) for p in parts]))
+        return PaddedArray(joined, length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
     whole = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
     row, room = jnp.arange(whole.shape[axis]), 0
