@@ -20,8 +20,10 @@ import jax.numpy as jnp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.type import TensorType
 
 from loopax.facts.elementwise import is_elementwise
+from loopax.facts.scalars import is_float
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.numerics.arrays import Array
 
@@ -34,7 +36,7 @@ def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
     readers = plan.readers.get(v, ())
     return v not in plan.outputs and all(
         isinstance(node.op, DisconnectedGrad | ZeroGrad)
-        or not getattr(node.outputs[0].type, "dtype", "float").startswith(("float", "complex"))
+        or (isinstance(node.outputs[0].type, TensorType) and not is_float(node.outputs[0]))
         or (
             depth > 0
             and (is_elementwise(node) or isinstance(node.op, DimShuffle))

@@ -19,6 +19,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
 from pytensor.tensor.linalg.solvers.core import SolveBase
 
+from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.ir.sequences import with_items
 from loopax.numba_backend.cache.content import conversion_key
@@ -110,7 +111,7 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
     many = len(node.outputs) > 1
     if finite is not None:
         for k, v in enumerate(node.outputs):
-            if getattr(v.type, "dtype", "").startswith(("float", "complex")):
+            if is_float(v):
                 emit.do("no_numbers_unless", finite, out[k] if many else out)
     return tuple(
         opaque.result(emit, out[k] if many else out, v, k not in node.op.view_map)
@@ -145,4 +146,4 @@ def _of_one_triangle(node: Apply) -> Sequence[int]:
 
 
 def _is_array_of_floats(v: Variable) -> bool:
-    return getattr(v.type, "ndim", 0) > 0 and v.type.dtype.startswith(("float", "complex"))
+    return getattr(v.type, "ndim", 0) > 0 and is_float(v)
