@@ -13,12 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import dtypes
 from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.scalar.basic import ScalarConstant, ScalarType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
@@ -43,7 +45,17 @@ def convert_leaf(site: Site, *values: object) -> Any:
             function = jax_funcify(node.op, node=node)
     except NotImplementedError:
         return call_back(site, values)
-    return function(*[as_jax(x, v) for x, v in zip(values, node.inputs, strict=True)])
+    inputs = [as_jax(x, v) for x, v in zip(values, node.inputs, strict=True)]
+    return function(*[_as_precise(x, node.outputs[0]) for x in inputs])
+
+
+def _as_precise(x: Any, out: Variable) -> Any:
+    """Floats ``x`` in the precision of the output: JAX multiplies float32 and int64 in float32."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None or not is_float(out) or not jnp.issubdtype(dtype, jnp.floating):
+        return x
+    precise = dtypes.canonicalize_dtype(np.finfo(out.type.dtype).dtype)
+    return x.astype(precise) if np.dtype(dtype).itemsize < precise.itemsize else x
 
 
 def with_constants(node: Apply, values: Sequence[Any]) -> Apply:

@@ -14,14 +14,17 @@ In the literature: the log-sum-exp trick, of which ``jax.nn.logsumexp`` stops th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytensor.scalar as ps
 from pytensor.gradient import DisconnectedGrad, disconnected_grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import Max
 
+from loopax.facts.axes import raises_of_nothing
+from loopax.ir.ops.greatest import greatest
 from loopax.lowering.canonical.shift_degrees import cancels
 
 
@@ -36,7 +39,11 @@ def scaling_maxima(graph: FunctionGraph) -> None:
             tried.add(m)
             continue
         readers = [(n, k) for n, k in graph.clients[m] if not isinstance(n.op, DisconnectedGrad)]
-        constant = disconnected_grad(m)
+        # Of no elements there is nothing to scale, as in PyTensor's own softmax.
+        op, x = node.op, cast(Any, node.inputs[0])
+        is_maximum = isinstance(op, Max) and raises_of_nothing(op)
+        scale = greatest(x, op.axis, keepdims=False) if is_maximum else m
+        constant = disconnected_grad(scale)
         for reader, k in readers:
             graph.change_node_input(
                 reader, k, constant, reason="scaling_maxima", import_missing=True

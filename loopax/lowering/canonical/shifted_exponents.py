@@ -32,6 +32,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import scalar_op_of
+from loopax.ir.ops.greatest import greatest
 
 SHIFTED = "loopax_shifted"
 _DEPTH = 12  # of sums and products that are taken apart
@@ -53,7 +54,7 @@ def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
     axes = _axes(total.op.axis, x)
     if has_own_maximum(x, axes):
         return None
-    m = _finite(pt.max(x, axis=axes, keepdims=True))
+    m = _finite(greatest(x, axes))
     shifted = pt.log(pt.sum(pt.exp(x - m), axis=axes)) + pt.squeeze(m, axis=axes)
     for layout in reversed(layouts):
         shifted = layout(shifted)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Argmax
+from pytensor.tensor.math import Argmax, Max
 from pytensor.tensor.special import LogSoftmax, Softmax
 
+from loopax.ir.ops.greatest import greatest
+from loopax.ir.replace import replaced
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Expr, Index, expr, joined, literal, tuple_of
 from loopax.numba_backend.emit.statements import Assign
@@ -76,5 +80,10 @@ READS_ONCE[Argmax] = lambda node, position: True
 
 @rule(Softmax, LogSoftmax)
 def softmax(site: Site, x: Value) -> Any:
-    """Emit the op's own graph, which subtracts the largest element first."""
-    return tuple(site.emit.run(site.op.fgraph, [shared(x)]))
+    """Emit the op's own graph, which subtracts the largest element first; here there may be none."""
+    graph = site.op.fgraph
+    (largest,) = (node for node in graph.apply_nodes if isinstance(node.op, Max))
+    (row,), axis = largest.inputs, largest.op.axis
+    new = pt.squeeze(greatest(row, axis), axis=axis)
+    graph = FunctionGraph(graph.inputs, replaced(graph.outputs, {largest.outputs[0]: new}))
+    return tuple(site.emit.run(graph, [shared(x)]))

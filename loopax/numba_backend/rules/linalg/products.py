@@ -54,6 +54,9 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         with emit.loops([n]) as indices:
             for (k,) in indices:
                 p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
+                if dtype == "bool":
+                    emit.set(total, expr("{} | ({} & {})", total, p, q))
+                    continue
                 term = (p * q).astype(dtype)
                 emit.set(total, call("plus", total, term) if is_float else total + term)
         return total
