@@ -12,6 +12,7 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type_other import MakeSlice
 from pytensor.typed_list import TypedListType, make_list
 
+import loopax
 from loopax import DynamicShapeError, LoopTypeError, jaxify
 from loopax.ir import (
     BodyArgs,
@@ -27,6 +28,7 @@ from loopax.ir import (
 from loopax.jax_backend.staging.context import Context
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.values.lists import StackedList, empty
+from tests.support.both_backends import NATIVE
 from tests.support.compare import imported, primitives
 
 ROWS = [np.array([0.5, -1.0, 2.0]), np.array([1.0, 2.0, 3.0])]
@@ -319,3 +321,26 @@ def test_unstacked_rows_are_those_of_the_matrix():
     np.testing.assert_array_equal(found[1], np.stack(ROWS)[::-1])
     slope = jax.grad(jaxify([m], (rows[1] ** 2).sum()))(np.stack(ROWS))
     np.testing.assert_allclose(slope, [np.zeros(3), 2 * ROWS[1]])
+
+
+@pytest.mark.parametrize("part", [slice(1, None), slice(None, 2), slice(None, None, -1)], ids=str)
+def test_a_slice_in_a_step_and_in_a_batch(part):
+    """A slice has no hash before Python 3.12, and the body of a loop is compared by its hash."""
+    r, m = pt.dvector("r"), pt.dmatrix("m")
+
+    def first(r):
+        return typed_list.make_list([r, 2 * r, 3 * r])[part][0]
+
+    rows = np.arange(6.0).reshape(2, 3)
+    expected = rows * [1, 2, 3][part][0]
+    for options in ({"loops": "xla"}, {"backend": NATIVE}):
+        np.testing.assert_array_equal(jaxify([m], loopax.map(first, m), **options)(rows), expected)
+        batched = loopax.vmap(jaxify([r], first(r), **options))
+        np.testing.assert_array_equal(batched(rows), expected)
+
+
+def test_the_extremum_of_a_list_s_element_in_a_batch():
+    r = pt.dvector("r")
+    least = pt.min(r)
+    f = jaxify([r], typed_list.reverse(typed_list.make_list([least, 2 * least]))[0])
+    np.testing.assert_array_equal(jax.vmap(f)(np.arange(6.0).reshape(2, 3)), [0.0, 6.0])

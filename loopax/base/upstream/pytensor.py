@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor import subtensor
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
+from pytensor.tensor.type_other import make_slice
 from pytensor.tensor.variable import _tensor_py_operators as TensorOperators
 
 __all__ = [
@@ -118,6 +120,8 @@ def freeze(graph: FunctionGraph) -> FrozenFunctionGraph:
     Otherwise 3.0 has one node for all of them, and lists it once for each: whoever follows the list
     computes it as often. 3.3 has a node for each of them, and graphs that compute the same differ.
     """
+    if sys.version_info < (3, 12):
+        _without_constant_slices(graph)
     first: dict[Any, Apply] = {}
     for node in graph.toposort():
         operands = tuple(v.signature() if isinstance(v, Constant) else v for v in node.inputs)
@@ -127,6 +131,15 @@ def freeze(graph: FunctionGraph) -> FrozenFunctionGraph:
                 new.name = new.name or old.name
                 graph.replace(old, new, reason="freeze")
     return graph.freeze()
+
+
+def _without_constant_slices(graph: FunctionGraph) -> None:
+    """Replace constant slices, as those of typed lists, in place: they have no hash before Python 3.12."""
+    for node in graph.toposort():
+        for k, v in enumerate(node.inputs):
+            if isinstance(v, Constant) and isinstance(v.data, slice):
+                computed: Any = make_slice(v.data.start, v.data.stop, v.data.step)
+                graph.change_node_input(node, k, computed, import_missing=True)
 
 
 def thaw(graph: AbstractFunctionGraph, written: FunctionGraph | None = None) -> FunctionGraph:
