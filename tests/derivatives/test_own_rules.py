@@ -133,6 +133,10 @@ RULES = {
         vectorize_graph(pt.special.xlogy(NUMBER, pt.exp(V[0])), {NUMBER: W}),
         {W: np.array([0.0, 2.0, 0.0]), V: BASE},
     ),
+    "sorted rows": (
+        pt.vectorize(lambda row: pt.sort(row)[:2], signature="(n)->(m)")(M),
+        {M: SQUARE},
+    ),
     "a sparse matrix of one with zeros": (
         sparse.DenseFromSparse(structured=False)(sparse.csr_from_dense(M)),
         {M: HOLES},
