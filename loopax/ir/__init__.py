@@ -11,6 +11,7 @@ from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     foreign_loops,
     products,
     solves,
+    sorting,
     sparse_conversions,
     sparse_products,
     writes,
