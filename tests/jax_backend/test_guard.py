@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import scipy.special
 
 from loopax import jaxify
 
@@ -68,3 +69,12 @@ def test_a_product_of_matrices_ends_the_guard(loops):
     out = pt.switch(X > 0, np.array([0.7, 1.2]) * pt.sqrt(X), 0.0).sum()
     slopes = jax.grad(jaxify([X], out, loops=loops))(AT)
     np.testing.assert_allclose(slopes, [0.0, 0.3])
+
+
+@pytest.mark.filterwarnings("ignore:.*on the host")
+def test_a_function_of_the_host_ends_the_guard():
+    """JAX has no modified Bessel function of another order than 0 and 1."""
+    out = pt.switch(X > 0, pt.ive(pt.sqrt(X) + 0.5, X + 1.0), 0.0)
+    f = jax.vmap(jaxify([X], out, loops="xla"))
+    expected = np.array([0.0, scipy.special.ive(2.5, 5.0)])
+    np.testing.assert_allclose(f(np.stack([AT, AT])), [expected, expected], rtol=1e-12)

@@ -107,7 +107,10 @@ def _guard(
     if all(x is None for x in new):
         return None
     operands = [x if n is None else n for x, n in zip(values, new, strict=True)]
-    (out,) = apply_scalar(site, op, node, operands)
+    try:
+        (out,) = apply_scalar(site, op, node, operands)
+    except NotImplementedError:  # a function of the host, which the program calls once
+        return None
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
 
 
