@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.gradient import NullTypeGradError
 
 import loopax
 from loopax import jaxify
@@ -106,3 +107,26 @@ def test_kernels(name):
     for derive in (jax.hessian, jax.jacfwd, jax.grad):
         found, expected = (derive(f)(AT, COUNTS) for f in (native, xla))
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("backend", [NATIVE, "jax"])
+def test_an_op_without_a_derivative_that_no_result_depends_on(backend):
+    """PyTensor has no derivative of a Bessel function by its order: here only an unread trace needs it."""
+    n, x = pt.dscalar("n"), pt.dvector("x")
+    unread = pt.kv(pt.abs(n) + 0.5, x[0])
+    final, _ = loopax.scan(lambda c, r: (pt.tanh(c * r), unread), n, x)
+    options = {"loops": "xla"} if backend == "jax" else {}
+    f = jaxify([n, x], final**2, backend=backend, **options)
+    point, along = (0.3, np.array([0.5, 2.0])), (1.0, np.array([0.2, 0.1]))
+    value, slope = loopax.jvp(f, point, along)
+    eps = 1e-6
+    ends = [f(0.3 + s * eps, point[1] + s * eps * along[1]) for s in (1, -1)]
+    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * eps), rtol=1e-6)
+    assert np.isfinite(loopax.hvp(f, point, along)[0])
+
+
+def test_an_unknown_tangent_that_a_result_depends_on_is_an_error():
+    n, x = pt.dscalar("n"), pt.dvector("x")
+    f = jaxify([n, x], pt.tanh(pt.kv(n, x)).sum(), backend=NATIVE)
+    with pytest.raises(NullTypeGradError, match="has no derivative"):
+        loopax.jvp(f, (0.3, np.ones(2)), (1.0, np.ones(2)))

@@ -8,12 +8,13 @@ derivative makes some ops drop the others: here `_cotangents` and `_tangents` ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.null_type import NullType
 from pytensor.graph.traversal import toposort
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.sparse import sp_ones_like
@@ -82,7 +83,7 @@ def push_forward(
     Raises
     ------
     NotImplementedError, pytensor.gradient.NullTypeGradError
-        An op on the way has no derivative.
+        An op on the way to one of the outputs has no derivative.
     """
     moving = {v: t for v, t in zip(inputs, tangents, strict=True) if is_connected(t)}
     roots = set(moving)
@@ -90,9 +91,13 @@ def push_forward(
         if any(x in moving for x in node.inputs):
             out_tangents = _push_forward_node(node, [moving.get(x) for x in node.inputs])
             for y, t in zip(node.outputs, out_tangents, strict=True):
-                if is_connected(t) and is_float(y) and y not in roots:
-                    moving[y] = as_derivative_of(y, t)
-    return [moving.get(v) for v in outputs]
+                if is_float(y) and y not in roots and (is_connected(t) or is_null(t)):
+                    moving[y] = t if is_null(t) else as_derivative_of(y, t)
+    out_tangents = [moving.get(v) for v in outputs]
+    for t in out_tangents:
+        if is_null(t):
+            raise NullTypeGradError(t.type.why_null)
+    return out_tangents
 
 
 def _add(sums: dict[Any, Any], x: Variable, g: Variable) -> None:
@@ -133,13 +138,30 @@ def _pull_back_node(node: Apply, out_cotangents: Sequence[Variable | None]) -> l
 
 
 def _push_forward_node(node: Apply, tangents: Sequence[Variable | None]) -> Sequence[Any]:
+    """The tangents of a node's outputs; null where one depends on an unknown tangent."""
+    nulls = [k for k, t in enumerate(tangents) if is_null(t)]
+    known = with_items(tangents, nulls, [None] * len(nulls))
+    out_tangents: list[Any] = [None] * len(node.outputs)
+    if any(map(is_float, node.outputs)) and any(t is not None for t in known):
+        out_tangents = list(_push_forward_known(node, known))
+    return _with_unknown(node, out_tangents, {k: tangents[k] for k in nulls})
+
+
+def _push_forward_known(node: Apply, tangents: Sequence[Variable | None]) -> Sequence[Any]:
     """The tangents of a node's outputs, by its pushforward, or else by the pullback of its pullback."""
-    if not any(map(is_float, node.outputs)):
-        return [None] * len(node.outputs)
     try:
         return pushforward_of(node.op, node.inputs, node.outputs, _tangents(node, tangents))
     except _NO_PUSHFORWARD:
         return _by_two_pullbacks(node, tangents)
+
+
+def _with_unknown(node: Apply, out_tangents: list[Any], nulls: Mapping[int, Any]) -> list[Any]:
+    """``out_tangents``, null for the outputs that depend on an input of ``nulls``, by position."""
+    pattern = _pattern(node) if nulls else []
+    for k, null in nulls.items():
+        places = [j for j, depends in enumerate(pattern[k]) if depends]
+        out_tangents = with_items(out_tangents, places, [null] * len(places))
+    return out_tangents
 
 
 def _by_two_pullbacks(node: Apply, tangents: Sequence[Variable | None]) -> list[Any]:
@@ -155,16 +177,16 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Variable | None]) -> list[
     out_cotangents = with_items(nothing, positions, cotangents)
     in_cotangents = _pull_back_node(node, out_cotangents)
     moving = [k for k, t in enumerate(tangents) if t is not None]
-    for k in moving:
-        if is_null(in_cotangents[k]):
-            raise NullTypeGradError(
-                f"{node.op} has no derivative: {in_cotangents[k].type.why_null}"
-            )
+    nulls = {
+        k: NullType(f"{node.op} has no derivative: {in_cotangents[k].type.why_null}")()
+        for k in moving
+        if is_null(in_cotangents[k])
+    }
     moving = [k for k in moving if is_connected(in_cotangents[k])]
     out_tangents = pull_back(
         cotangents, [in_cotangents[k] for k in moving], [tangents[k] for k in moving]
     )
-    return with_items(nothing, positions, out_tangents)
+    return _with_unknown(node, with_items(nothing, positions, out_tangents), nulls)
 
 
 # -- missing derivatives -----------------------------------------------------------------------------
