@@ -155,7 +155,7 @@ class PaddedArray:
     def filled_if_empty(self) -> PaddedArray:
         """An array of these rows; without rows its data is a number that passes no cotangents on.
 
-        What was read for rows that are not there may be infinite, where the derivative of a sine is nan.
+        A read of rows that are not there may give infinity, at which the derivative of a sine is nan.
         """
         if not jnp.issubdtype(self.dtype, jnp.inexact):
             return self
