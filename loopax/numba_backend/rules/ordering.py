@@ -75,6 +75,10 @@ def searchsorted(site: Site, values: Value, x: Value, *sorter: Value) -> Any:
         return leaf(site, values, x, *sorter)
     inside = emit.dense(values).name
     right = site.op.side == "right"
+    if len(x.shape) == 1 and dtype == "int64" and not emit.is_small(x.shape):
+        places = emit.empty(x.shape, dtype)
+        emit.do("places_of", emit.dense(x).name, inside, right, places)
+        return Array(places, x.shape, dtype, fresh=True)
     x = emit.indexable(x)
 
     def at(index: Sequence[Index]) -> Expr:
