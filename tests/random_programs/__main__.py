@@ -10,6 +10,7 @@ MODULE:PASS ...                   passes over programs of the IR; see `tests.ran
 
 import argparse
 import itertools
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(source(program(arguments.show)))
         return 0
+    # In the background a shell lets a process ignore interrupts: then `kill` ends it, with its table.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return running.run(
         itertools.count(arguments.seed),
         minutes=arguments.minutes,
