@@ -27,7 +27,6 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Max, Min
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.ir.ops.greatest import Greatest
 from loopax.lowering.bodies import replace_nodes
 
 
@@ -133,10 +132,6 @@ class _JaxMax(_SharedAmongEqual, Max):
     pass
 
 
-class _JaxGreatest(_SharedAmongEqual, Greatest):
-    pass
-
-
 class _JaxMin(_SharedAmongEqual, Min):
     pass
 
@@ -175,7 +170,6 @@ _JAX_FORMS: dict[type, Any] = {
     Minimum: _JaxMinimum,
     Abs: _JaxAbs,
     Max: _JaxMax,
-    Greatest: _JaxGreatest,
     Min: _JaxMin,
 }
 _OWN_FORMS: dict[type, Any] = {v: k for k, v in _JAX_FORMS.items()}

@@ -58,8 +58,8 @@ def _searchsorted(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     if len(inputs) != 2 or len(dtypes) != 1 or not dtypes.isdisjoint(complex_dtypes):
         return None
     avals, text = tuple(v.aval for v in eqn.invars), str(eqn.params["jaxpr"])
-    batches = (), (0, 0), (0, None), (None, 0)
-    for side, axes, is_linearized in product(("left", "right"), batches, (False, True)):
+    batches = ((), (None, 0)) if inputs[0].type.ndim == 1 else ((0, 0), (0, None))
+    for is_linearized, axes, side in product((False, True), batches, ("left", "right")):
         if text == search_jaxpr(side, axes, is_linearized, *avals):
             break
     else:

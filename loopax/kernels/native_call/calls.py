@@ -1,8 +1,8 @@
-"""A function of arrays as a closed jaxpr without constants, and its call."""
+"""The call of a closed jaxpr without constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,22 +12,6 @@ from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Literal, inner_jaxpr
 from loopax.kernels.native_call.equations import has_loop, inputs_of, outputs_of
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind
-
-
-def traced_call(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-    """The jaxpr of ``f(*args)``, the operands for it, and the structure of its results.
-
-    Constants may be tracers of the caller: they are operands.
-    """
-    jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
-    consts = list(jaxpr.consts)
-    operands = [*consts, *args]
-    if consts:
-        n, opened = len(consts), jaxpr.jaxpr
-        jaxpr = jax.make_jaxpr(lambda *xs: jax.core.eval_jaxpr(opened, xs[:n], *xs[n:]))(
-            *map(jax.typeof, operands)
-        )
-    return jaxpr, operands, shapes
 
 
 def call(jaxpr: ClosedJaxpr, operands: Sequence[Any], plan: Plan) -> list[Any]:

@@ -13,10 +13,10 @@ from jax.typing import ArrayLike
 
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.staging.static import is_traced
-from loopax.kernels.native_call.calls import call, traced_call
+from loopax.kernels.native_call.calls import call
 from loopax.kernels.native_call.finite_values import Inspection
 from loopax.kernels.native_call.native_parts import Plan
-from loopax.kernels.native_call.primitive import trace_jaxpr
+from loopax.kernels.native_call.primitive import trace_jaxpr, traced_call
 
 
 class FiniteFunction:

@@ -13,9 +13,10 @@ from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
 from loopax.kernels.native_call import partial_evaluation  # noqa: F401  (it registers its rules)
-from loopax.kernels.native_call.calls import call, traced_call
+from loopax.kernels.native_call.calls import call
 from loopax.kernels.native_call.finite_function import FiniteFunction, argument_names
 from loopax.kernels.native_call.native_parts import Plan
+from loopax.kernels.native_call.primitive import traced_call
 
 _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 

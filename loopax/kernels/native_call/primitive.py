@@ -39,8 +39,8 @@ class _NativeCall(Checkable):
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
         if not subfuns:
             return super().bind(*args, **params)
-        jaxpr = trace_jaxpr(subfuns[0].call_wrapped, tuple(map(jax.typeof, args)))
-        return bind(ClosedJaxpr(jaxpr.jaxpr, ()), [*jaxpr.consts, *args], params["plan"])
+        jaxpr, operands, _ = traced_call(subfuns[0].call_wrapped, args)
+        return bind(jaxpr, operands, params["plan"])
 
 
 native_call_p = _NativeCall("loopax_native_call")
@@ -54,6 +54,22 @@ def bind(jaxpr: ClosedJaxpr, args: Sequence[Any], plan: Plan, n_tangents: int = 
 def trace_jaxpr(function: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> Any:
     """The closed jaxpr of ``function``, of flat lists to flat lists, for arguments of these types."""
     return jax.make_jaxpr(lambda *args: list(function(*args)))(*avals)
+
+
+def traced_call(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+    """The jaxpr of ``f(*args)``, the operands for it, and the structure of its results.
+
+    Constants may be tracers of the caller: they are operands.
+    """
+    jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    consts = list(jaxpr.consts)
+    operands = [*consts, *args]
+    if consts:
+        n, opened = len(consts), jaxpr.jaxpr
+        jaxpr = jax.make_jaxpr(lambda *xs: jax.core.eval_jaxpr(opened, xs[:n], *xs[n:]))(
+            *map(jax.typeof, operands)
+        )
+    return jaxpr, operands, shapes
 
 
 @lru_cache(maxsize=512)

@@ -17,6 +17,7 @@ from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
+from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.core import SolveBase
 
 from loopax.facts.scalars import is_float
@@ -96,7 +97,8 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         # A copy, since the emitter may reuse the array in the next step of a loop.
         args.append(emit.temp(name.method("copy"), "a") if k in destroyed and is_array else name)
     if matrices := _of_one_triangle(bare):
-        options = bool(bare.op.lower), getattr(bare.op, "assume_a", None) != "sym"
+        is_lower, is_hermitian = getattr(bare.op, "lower", True), _assumption(bare.op) != "sym"
+        options = bool(is_lower), is_hermitian
         mirrored = [emit.temp(call("mirrored", args[k], *options), "a") for k in matrices]
         args = with_items(args, matrices, mirrored)
     guarded = [k for k in _read_by_lapack(bare) if _is_array_of_floats(node.inputs[k])]
@@ -134,15 +136,24 @@ def _read_by_lapack(node: Apply) -> Sequence[int]:
     if not type(op).__module__.startswith(_FINITE_ONLY) or isinstance(op, Cholesky):
         return ()
     if isinstance(op, SolveBase):
-        return (0,) if getattr(op, "assume_a", None) in ("gen", "sym", "her") else ()
+        return (0,) if _assumption(op) in ("gen", "sym", "her") else ()
     return range(len(node.inputs))
 
 
 def _of_one_triangle(node: Apply) -> Sequence[int]:
-    """The inputs of which LAPACK reads one triangle, among `_read_by_lapack`."""
+    """The inputs of which LAPACK reads one triangle, among `_read_by_lapack`.
+
+    PyTensor 3.3.8 reads both for the pseudo-inverse of a Hermitian matrix, and NumPy the lower one.
+    """
     if isinstance(node.op, Eigh | Eigvalsh):
         return range(len(node.inputs))
-    return (0,) if getattr(node.op, "assume_a", None) in ("sym", "her") else ()
+    is_hermitian = isinstance(node.op, MatrixPinv) and node.op.hermitian
+    return (0,) if is_hermitian or _assumption(node.op) in ("sym", "her") else ()
+
+
+def _assumption(op: Op) -> str | None:
+    """The structure that a solve assumes of its matrix; None for other ops."""
+    return getattr(op, "assume_a", None)
 
 
 def _is_array_of_floats(v: Variable) -> bool:

@@ -20,9 +20,9 @@ class Scope:
     """An open block, and the facts that hold until its end.
 
     ``chosen`` marks a branch, which may not run where its surroundings do, ``is_uniform`` one that runs for
-    all elements of the loop around it or for none. For a loop, ``before`` is
-    the place in front of it; ``index`` is the index of a loop over an axis; ``checks`` is the place
-    that runs before a loop over steps if it takes one.
+    all elements of the loop around it or for none. For a loop, ``before`` is the place in front of it;
+    ``index`` is the index of a loop over an axis; ``checks`` is the place that runs before a loop over
+    steps if it takes one.
     """
 
     block: Block

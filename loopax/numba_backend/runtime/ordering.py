@@ -82,7 +82,7 @@ def belongs_behind(x: float, value: float, right: bool) -> bool:
 
 @njit_inner
 def place_among_ordered(x: float, values: np.ndarray, right: bool, low: int, high: int) -> int:
-    """`place_of` in ordered values, of which it is known to be at ``low`` or behind, up to ``high``."""
+    """`place_of` in ordered values, if it is known to lie between ``low`` and ``high``."""
     n = high - low
     if n == 0:
         return low

@@ -32,14 +32,7 @@ def _sort(
     order = pt.argsort(x, axis=axis, kind=op.kind)
     places = pt.argsort(order, axis=axis, kind=op.kind)
     axes = [int(axis.data) % n] if isinstance(axis, Constant) else range(n)
-    by_axis = [g[tuple(places if j == k else _line(x, j) for j in range(n))] for k in axes]
-    moved = by_axis[0]
-    for k, other in enumerate(by_axis[1:], start=1):
+    moved, *others = (pt.take_along_axis(g, places, axis=k) for k in axes)
+    for k, other in enumerate(others, start=1):
         moved = pt.switch(pt.eq(axis % n, k), other, moved)
     return [moved, disconnected_type()]
-
-
-def _line(x: TensorVariable, axis: int) -> Any:
-    """The positions along an axis of ``x``, which broadcast against it."""
-    line: Any = pt.arange(x.shape[axis])
-    return line.reshape([-1 if k == axis else 1 for k in range(x.type.ndim)])

@@ -186,10 +186,9 @@ def join(site: Site, *values: AnyArray) -> PaddedArray:
         parts = [as_padded(p, traces[0].axis) for p in parts]
         bound = min(p.bound for p in parts)
         data = [p.fitted(bound).data for p in parts]
-        equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in parts]))
-        joined = or_refused(site.context, equal, jnp.concatenate(data, axis))
-        # The longest, since nan in a row of length 0 would not be seen.
-        length = jnp.max(jnp.stack([jnp.asarray(p.length) for p in parts]))
+        lengths = jnp.stack([jnp.asarray(p.length) for p in parts])
+        length = lengths.max()  # a nan in rows of length 0 would not be seen
+        joined = or_refused(site.context, (lengths == length).all(), jnp.concatenate(data, axis))
         return PaddedArray(joined, length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
     whole = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)

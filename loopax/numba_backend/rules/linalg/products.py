@@ -55,10 +55,11 @@ def dot(site: Site, a: Value, b: Value) -> Any:
             for (k,) in indices:
                 p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
                 if dtype == "bool":
-                    emit.set(total, expr("{} | ({} & {})", total, p, q))
-                    continue
-                term = (p * q).astype(dtype)
-                emit.set(total, call("plus", total, term) if is_float else total + term)
+                    new = expr("{} | ({} & {})", total, p, q)
+                else:
+                    term = (p * q).astype(dtype)
+                    new = call("plus", total, term) if is_float else total + term
+                emit.set(total, new)
         return total
 
     return site.result(Virtual(shape, dtype, at, cheap=False, is_gathered=True))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv
+from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
@@ -37,22 +37,6 @@ def inverse(site: Site, a: Value) -> Any:
     with emit.when(expr("not {}", good)):
         emit.fail("np.linalg.LinAlgError", "Singular matrix")
     return solution
-
-
-@rule(MatrixPinv)
-def pseudo_inverse(site: Site, a: Value) -> Any:
-    """The pseudo-inverse; for a Hermitian matrix PyTensor 3.3.8 reads both triangles, NumPy one."""
-    emit = site.emit
-    if not site.op.hermitian:
-        return leaf(site, a)
-    a, conjugate = emit.indexable(a), "np.conj({3})" if "complex" in a.dtype else "{3}"
-
-    def at(index: Sequence[Index]) -> Expr:
-        i, j = index
-        element, mirrored = emit.read(a, [i, j]), emit.read(a, [j, i])
-        return emit.temp(expr("{0} if {1} >= {2} else " + conjugate, element, i, j, mirrored))
-
-    return leaf(site, Virtual(a.shape, a.dtype, at))
 
 
 def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, Expr]:
