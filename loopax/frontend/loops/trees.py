@@ -11,12 +11,16 @@ from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
 
 from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.fixed import Fixed
 from loopax.ir.named_axes import axis_names, with_names, without_names
+
+# Most leaves, which need no further look.
+_PLAIN_LEAVES = frozenset({bool, int, float, complex, np.ndarray})
 
 
 class Tree(NamedTuple):
@@ -136,7 +140,10 @@ def flatten(tree: object) -> tuple[list[Any], Tree]:
     leaves: list[Any] = []
     boxes: list[_Box | _Named | _Value | None] = []
     for x in tops:
-        if isinstance(x, Fixed):
+        if type(x) in _PLAIN_LEAVES:
+            leaves.append(x)
+            boxes.append(None)
+        elif isinstance(x, Fixed):
             boxes.append(_Value(x))
         elif _is_plain_dataclass(x):
             names = _names(x)
@@ -177,7 +184,7 @@ def is_sparse(x: object) -> bool:
 
 
 def _is_leaf(x: object) -> bool:
-    return isinstance(x, Variable | BCOO)
+    return isinstance(x, (Variable, BCOO))
 
 
 def _is_plain_dataclass(x: object) -> bool:

@@ -8,6 +8,7 @@ since PyTensor broadcasts by type; generators, sparse matrices and slices have t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from loopax.frontend.loops.trees import Tree, flatten, is_sparse, leaf_names
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.read import read_variables
 from loopax.ir.program import Program
+
+_NUMBERS = "biufc"  # kinds of dtypes
 
 
 class Signature(NamedTuple):
@@ -57,18 +60,25 @@ def trace(fn: Callable[..., Any], sig: Signature) -> Program:
     return program
 
 
+@lru_cache(maxsize=1024)  # a new type takes 20 times as long as to find it: 20 us a leaf and call
+def _tensor_type(dtype: Any, static_shape: tuple[int | None, ...]) -> Type:
+    return TensorType(str(dtype), static_shape)
+
+
 def _leaf_type(x: Any, k: int, tree: object) -> Type:
+    if type(x) is np.ndarray and x.dtype.kind in _NUMBERS:  # first, since most leaves are
+        return _tensor_type(x.dtype, tuple([1 if n == 1 else None for n in x.shape]))
+    if isinstance(x, bool):
+        return _tensor_type("bool", ())
+    if isinstance(x, int):
+        return _tensor_type("int64", ())
+    if isinstance(x, float):
+        return _tensor_type(config.floatX, ())
     if isinstance(x, Variable):
         raise LoopTypeError(
             f"Argument {leaf_names(tree)[k]} is a PyTensor variable: call the function with arrays, "
             "or use it on variables before it goes through jaxify."
         )
-    if isinstance(x, bool):
-        return TensorType("bool", ())
-    if isinstance(x, int):
-        return TensorType("int64", ())
-    if isinstance(x, float):
-        return TensorType(config.floatX, ())
     if isinstance(x, np.random.Generator) or str(getattr(x, "dtype", "")).startswith("key<"):
         return random_generator_type
     if isinstance(x, slice):
@@ -80,18 +90,18 @@ def _leaf_type(x: Any, k: int, tree: object) -> Type:
     if shape == () and getattr(
         x, "weak_type", False
     ):  # a Python number, under the caller's jax.jit
-        return TensorType({"i": "int64", "f": config.floatX}.get(dtype.kind, str(dtype)), ())
+        return _tensor_type({"i": "int64", "f": config.floatX}.get(dtype.kind, str(dtype)), ())
     if shape is None or dtype is None:
         x = np.asarray(x)
         shape, dtype = x.shape, x.dtype
     dtype = np.dtype(dtype) if not hasattr(dtype, "name") else dtype
-    if getattr(dtype, "kind", "O") not in "biufc":
+    if getattr(dtype, "kind", "O") not in _NUMBERS:
         raise LoopTypeError(
             f"Argument {leaf_names(tree)[k]} is {x!r} of type {type(x).__name__}, but a function "
             "traced by jaxify takes arrays, numbers, sparse matrices, generators and slices, alone or "
             "in tuples, lists and dicts."
         )
-    return TensorType(str(dtype), tuple(1 if n == 1 else None for n in shape))
+    return _tensor_type(dtype, tuple(1 if n == 1 else None for n in shape))
 
 
 def _plain(path: str) -> str:
