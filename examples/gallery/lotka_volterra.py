@@ -1,7 +1,7 @@
 """Hares and lynxes: a differential equation in a PyMC model
 
-The pelts that the Hudson's Bay Company bought each year record the populations of hares u and of
-the lynxes v that eat them:
+The numbers of pelts that the Hudson's Bay Company bought each year record the populations of hares
+u and of lynxes v, which eat the hares:
 
     du/dt = (a - b v) u,   dv/dt = (d u - c) v
 
