@@ -22,8 +22,8 @@ counts = np.stack([hares, lynxes], axis=1)
 STEPS = 10  # a year
 
 # %%
-# The state is a tuple of two numbers. Python calls the step once to record it; the compiled
-# program runs the loop.
+# The state is a tuple of two numbers. Python calls the step only to record it; the compiled program
+# runs the loop.
 
 
 def populations(rates, start, years, scan):
