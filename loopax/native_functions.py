@@ -39,8 +39,8 @@ def native(
     """Run the loops of ``f``, any JAX function, as native code on the CPU.
 
     XLA takes tens of nanoseconds for each operation of a ``jax.lax.scan`` or ``while_loop`` of small steps,
-    native code about one. The returned function computes the results of ``f`` up to rounding, and takes
-    every JAX transformation in any order: ``jit``, ``grad``, ``jvp``, ``vmap``, ``hessian``,
+    native code about one nanosecond. The returned function computes the results of ``f`` up to rounding,
+    and takes every JAX transformation in any order: ``jit``, ``grad``, ``jvp``, ``vmap``, ``hessian``,
     ``checkpoint``. Derivatives are JAX's own: JAX transforms the program before loopax compiles it
     natively.
 

@@ -107,7 +107,7 @@ def jaxify(
         which the callable takes in that structure), followed by ``outputs``. A plain Python function of
         PyTensor variables, traced on its first call for each structure, dtype and rank; in a class it
         is a method, traced again if the state of its instance has changed. A compiled
-        ``pytensor.function``, read as its mode's rewrites left it. A ``FunctionGraph``. A PyMC model,
+        ``pytensor.function``, of which the rewritten graph is read. A ``FunctionGraph``. A PyMC model,
         which gives its log-density, as by `loopax.pymc.logp`. A function that `jaxify` returned, which
         is built again with the options of this call. Without ``fn`` and ``outputs``, `jaxify` is a
         decorator: ``@jaxify(backend="numba")``.

@@ -23,10 +23,11 @@ from loopax.demo.gallery import compare_times, read
 passengers = read("air_passengers")
 log_passengers = np.log(passengers)
 w = np.diff(log_passengers[12:] - log_passengers[:-12])
-ORDER = 14  # how many components a moving average over thirteen months has
+ORDER = 14  # components of a moving average over thirteen months
 
 # %%
-# The state holds the effect of past shocks on the months ahead; each month it moves up by one.
+# The state holds the effect of past shocks on the months ahead; each month its entries move up by
+# one.
 
 theta, seasonal, log_variance = pt.dscalars(
     "theta", "seasonal", "log_variance"

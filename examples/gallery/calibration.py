@@ -1,11 +1,12 @@
 """Is the sampler right? A thousand posteriors over several processes
 
-Whoever writes a sampler has to ask. Draw parameters from the prior, simulate data with them, draw
-from the posterior given these data, and count how many draws are below the parameter that made the
-data. If the sampler is right, all counts are equally likely (Talts et al. 2018, arXiv:1804.06788).
+Simulation-based calibration answers this question. Draw parameters from the prior, simulate data
+with them, draw from the posterior given these data, and count the draws that are below the
+parameter of the data. If the sampler is right, all counts are equally likely (Talts et al. 2018,
+arXiv:1804.06788).
 
-It takes a thousand posteriors. Each is one call of a native function, and the calls are shared out
-over the cores. Here the sampler is a random-walk Metropolis sampler for the GARCH model.
+The check needs a thousand posteriors. Each is one call of a native function, and the calls are
+divided among the cores. Here the sampler is a random-walk Metropolis sampler for the GARCH model.
 """
 
 import os
@@ -26,10 +27,10 @@ STEPS = DRAWS * THIN
 CORES = os.cpu_count()
 
 # %%
-# The study of one data set is one program: a loop simulates, and a loop of Metropolis steps has
-# the likelihood's loop inside. The prior is uniform over all `alpha` and `beta` whose sum is below
-# 1, and the mean variance is 1. The chain starts at the true parameters, which are themselves a
-# draw from the posterior, so it needs no warm-up.
+# The study of one data set is one program: one loop simulates the data, and a loop of Metropolis
+# steps contains the loop of the likelihood. The prior is uniform over all `alpha` and `beta` whose
+# sum is below 1, and the mean variance is 1. The chain starts at the true parameters, which are
+# themselves a draw from the posterior, so it needs no warm-up.
 
 
 def next_variance(alpha, beta, variance, r):
@@ -55,7 +56,7 @@ def log_likelihood(alpha, beta, returns, slip):
 
 
 def study(slip=False, **options):
-    """A function of noise: how many draws of alpha and of beta are below the truth."""
+    """A function of noise: the numbers of draws of alpha and of beta that are below the truth."""
     first, shocks = pt.dvector("first"), pt.dvector("shocks")
     proposals, log_uniforms = pt.dmatrix("proposals"), pt.dvector("log u")
     total = pt.sqrt(first[0])  # the truth: uniform over the triangle
@@ -86,14 +87,14 @@ def study(slip=False, **options):
 
 
 # %%
-# A pool of processes calls it.
+# A pool of processes calls this program.
 #
-# - The function travels to the processes as its program. So this also works in a notebook, where a
+# - The processes receive the function as a program. So this also works in a notebook, where a
 #   process could not import a function that a cell defines.
-# - A process loads native code from the cache on disk, where the first call has left it, and
-#   compiles nothing. It takes seconds to import the packages, so make one pool and reuse it.
+# - A process loads native code from the cache on disk, where the first call has stored it, and
+#   compiles nothing. Importing the packages takes seconds, so make one pool and reuse it.
 # - The noise is an input, because native code that draws from a NumPy generator is not kept on disk.
-# - The function travels with each chunk of the work, so chunks are large.
+# - Each chunk of the work contains the function, so chunks are large.
 # - Processes are started with `"spawn"`, because JAX has threads, which do not survive a fork.
 #
 # Each data set has its own generator, so the result is the same for any number of processes.
@@ -116,14 +117,13 @@ def ranks(executor, study, data_sets):
 
 
 # %%
-# Native functions also run in parallel in threads, which start at once and copy nothing:
-# `ThreadPoolExecutor` takes the place of the pool. Choose processes if Python code around the calls
-# takes time, or for many machines: `dask.distributed.Client.map` and `joblib.Parallel` take the
-# same function.
+# Native functions also run in parallel in threads, which start at once and copy no data: replace the
+# pool by a `ThreadPoolExecutor`. Choose processes if Python code around the calls takes time, or for
+# many machines: `dask.distributed.Client.map` and `joblib.Parallel` take the same function.
 
 # %%
 # With the right sampler, a bar is within the grey band 99 times in 100. With a slip in the
-# likelihood, which the trace of one chain would not show, the ranks pile up at one end.
+# likelihood, which would not be visible in the trace of one chain, the ranks pile up at one end.
 
 
 def bars(ranks):

@@ -105,9 +105,9 @@ for name in ("length", "size", "noise"):
     print(f"{name:8}{draws.mean():8.2f}   90 % {low:7.2f} to {high:7.2f}")
 
 # %%
-# The process given all data needs no smoother. Its mean is the data plus the noise variance times
-# the gradient of the log-likelihood with respect to the data. Its variance follows from the
-# second derivatives in the same way.
+# The posterior of the process given all data needs no smoother. Its mean is the data plus the noise
+# variance times the gradient of the log-likelihood with respect to the data. Its variance follows
+# from the second derivatives in the same way.
 
 y, gap = pt.vectors("y", "gap")
 length, size, noise = pt.dscalars("length", "size", "noise")

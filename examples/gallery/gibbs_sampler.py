@@ -3,8 +3,8 @@
 Shared variables hold the state of a Markov chain, and their updates are one sweep of a sampler. A
 sweep draws the levels before and after a change, the precision, and the year of the change, each
 given the others (Carlin, Gelfand and Smith 1992, Applied Statistics 41, 389). The chain runs in
-three ways: as a PyTensor function, as native code, which makes exactly the same draws, and as one
-`lax.scan` over a hundred chains.
+three ways: as a PyTensor function, as native code with the same draws, and as a hundred chains in
+one `lax.scan`.
 """
 
 import jax
@@ -66,7 +66,7 @@ print(
 )
 
 # %%
-# Times of sweeps, one chain in native code and a hundred chains at once in JAX:
+# Compare the times of sweeps: one chain in native code, and a hundred chains at once in JAX.
 
 
 def chunk(call, n=50):

@@ -1,7 +1,7 @@
 """Hares and lynxes: a differential equation in a PyMC model
 
-The pelts that the Hudson's Bay Company bought each year record the populations of hares u and of
-the lynxes v that eat them:
+The numbers of pelts that the Hudson's Bay Company bought each year record the populations of hares
+u and of lynxes v, which eat the hares:
 
     du/dt = (a - b v) u,   dv/dt = (d u - c) v
 
@@ -22,8 +22,8 @@ counts = np.stack([hares, lynxes], axis=1)
 STEPS = 10  # a year
 
 # %%
-# The state is a tuple of two numbers. Python calls the step once to record it; the compiled
-# program runs the loop.
+# The state is a tuple of two numbers. Python calls the step only to record it; the compiled program
+# runs the loop.
 
 
 def populations(rates, start, years, scan):

@@ -1,12 +1,12 @@
 """Old Faithful: a mixture with its memberships summed out
 
-The geyser rests for about 55 or for about 80 minutes between eruptions. The kind is a discrete
-unknown for each of the 272 waits. Gradients need it summed out:
+The geyser rests for about 55 or for about 80 minutes between eruptions. The kind of each of the 272
+waits is a discrete unknown. To have gradients, the model sums it out:
 
     p(y) = product over i of sum over k of weight[k] N(y[i] | mean[k], sigma[k]^2)
 
-PyMC's `NormalMixture` does this. The model has no loop; loopax takes it as it is. Its maximum
-agrees with Benaglia et al. (2009, mixtools, Journal of Statistical Software 32, no. 6).
+PyMC's `NormalMixture` does this. The model has no loop, and loopax compiles it unchanged. Its
+maximum agrees with Benaglia et al. (2009, mixtools, Journal of Statistical Software 32, no. 6).
 """
 
 import jax

@@ -1,8 +1,8 @@
 """Finding a NaN: volatility, predators and hidden states
 
-Three models give NaN or minus infinity, each for another reason: a variance becomes negative, a
-differential equation blows up, a probability underflows. `loopax.diagnose` runs the program once
-and says where it happened, in which step of the loop, and what to write instead.
+Three models give NaN or minus infinity, each for a different reason: a variance becomes negative, a
+differential equation diverges, a probability underflows. `loopax.diagnose` runs the program once,
+and reports the line, the step of the loop, and what to write instead.
 """
 
 import numpy as np
@@ -18,8 +18,8 @@ returns = read("mark_pound")
 years, hares, lynxes = read("hares_and_lynxes")
 
 # %%
-# A GARCH model of the exchange rate. An optimizer without bounds tries a negative `alpha`; the
-# likelihood is NaN, and nothing says which of 1,974 days is to blame.
+# The first is a GARCH model of the exchange rate. An optimizer without bounds tries a negative
+# `alpha`, and the likelihood is NaN. Which of the 1,974 days is the reason?
 
 
 @loopax.jaxify
@@ -38,7 +38,7 @@ report = loopax.diagnose(garch, tried, returns)
 print(report)
 
 # %%
-# The report is data, too. NumPy's own loop agrees about the day.
+# The report is also data. A loop in NumPy finds the same day.
 
 first = report.first
 assert (first.kind, first.op) == ("nan", "Log")
@@ -52,8 +52,8 @@ assert first.steps == (day_of_failure,)
 np.testing.assert_allclose(first.operands[0].value, h)
 
 # %%
-# The variance itself went wrong, before its logarithm did. Bounds for a name find the first day
-# on which it leaves them, and `watched` returns the variance day by day.
+# The variance was wrong before its logarithm was NaN. With bounds for its name, `diagnose` finds the
+# first day on which the variance leaves them, and `watched` returns the variance day by day.
 
 bounded = loopax.diagnose(
     garch, tried, returns, within={"h": (0.0, np.inf)}
@@ -64,8 +64,8 @@ _, record = loopax.watched(garch)(tried, returns)
 variance = record["h"].values
 
 # %%
-# Hares and lynxes, by Euler's method. Half a year is too long a step when the populations are
-# large: they overflow, and infinity minus infinity is NaN.
+# The second model has hares and lynxes, integrated by Euler's method. Half a year is too long a step
+# when the populations are large: they overflow, and infinity minus infinity is NaN.
 
 RATES = np.array([0.545, 0.028, 0.803, 0.024])
 
@@ -98,8 +98,9 @@ _, path = loopax.watched(populations)(start, 0.5)
 assert loopax.diagnose(populations, start, 0.01).ok
 
 # %%
-# Calm days and wild days: a hidden Markov model with two volatilities. Probabilities of paths
-# shrink at every step, and after some hundred days they are zero. The report names the day.
+# The third is a hidden Markov model with two volatilities, of calm and of wild days. Probabilities
+# of paths shrink at every step, and after some hundreds of days they are zero. The report names the
+# day.
 
 STICKY = np.array([[0.98, 0.02], [0.05, 0.95]])
 SCALES = np.array([0.3, 0.9])
@@ -125,8 +126,8 @@ assert (
 _, forward = loopax.watched(likelihood)(density)
 
 # %%
-# The cure is the one that the report names: divide by the sum at every step, and add the
-# logarithms of the sums. SciPy's `logsumexp` on a plain loop gives the same number.
+# The report suggests a remedy: divide by the sum at every step, and add the logarithms of the sums.
+# A plain loop with SciPy's `logsumexp` gives the same number.
 
 
 @loopax.jaxify
@@ -149,8 +150,8 @@ np.testing.assert_allclose(log_likelihood(density), logsumexp(log_forward))
 print(f"log-likelihood {float(log_likelihood(density)):.4f}")
 
 # %%
-# A long run need not be repeated to be diagnosed: with `checks="nan"` a program raises an error
-# that names the step. Here is what that costs.
+# A long run need not be repeated to find the NaN: with `checks="nan"` a program raises an error that
+# names the step. Compare the times with and without the check:
 
 theta = np.array([0.01, 0.15, 0.8])
 plain = loopax.jaxify(garch, backend="numba")
@@ -164,7 +165,7 @@ compare_times(
 )
 
 # %%
-# In a notebook a record draws itself, with the step that fails marked. Here are the three.
+# In a notebook, a record draws itself, and marks the step that fails. The figure shows all three.
 
 figure = Figure(figsize=(7, 6.5), layout="constrained")
 above, middle, below = figure.subplots(3)

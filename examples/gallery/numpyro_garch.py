@@ -1,9 +1,9 @@
 """NumPyro: a GARCH model whose `lax.scan` becomes native
 
-The model is written for NumPyro, and stays so: the variance of a day depends on the day before, so
-that the likelihood is a `lax.scan`. The data are daily returns of the Deutschmark against the
+The model is written in NumPyro, and stays unchanged. The variance of a day depends on the day
+before, so the likelihood is a `lax.scan`. The data are daily returns of the Deutschmark against the
 British pound, 1984 to 1991, as in the [GARCH example](garch.md). NUTS calls the gradient of that
-loop some ten times for each draw, and XLA runs its small steps slowly on a CPU.
+loop about ten times for each draw, and XLA runs its small steps slowly on a CPU.
 """
 
 import time
@@ -79,7 +79,7 @@ assert loopax.explain(potential).are_native
 print(loopax.explain(potential))
 
 # %%
-# So does the posterior: the means differ by less than three Monte Carlo standard errors.
+# The posteriors agree, too: the means differ by less than three Monte Carlo standard errors.
 
 draws = 1000
 native_draws, xla_draws = (
@@ -100,8 +100,8 @@ for name in ("mu", "omega", "alpha", "beta"):
     print(f"{name:8}{means[0]:10.4f}{means[1]:10.4f}{distance:21.2f}")
 
 # %%
-# Compare the time of one value and gradient, then the time of a whole run. A run gains less: the code
-# of NUTS around the gradient, which is XLA's in both, and compilation take their time.
+# Compare the time of one value and gradient, then the time of a whole run. A run gains less, because
+# it also contains compilation and the code of NUTS around the gradient, which XLA runs in both cases.
 
 on_device = jax.device_put(start)
 print()

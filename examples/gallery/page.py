@@ -20,14 +20,14 @@ EXAMPLES = {
     "nile": "A filter inside a model, sampled in one line",
     "lotka_volterra": "A differential equation inside a model",
     "sir": "A differential equation with a rate that changes on an unknown day",
-    "hidden_markov": "The forward algorithm; its gradient smooths",
+    "hidden_markov": "The forward algorithm, whose gradient gives the smoothed states",
     "airline": "A state with fourteen components, and forecasts",
     "stochastic_volatility": "A latent path of three hundred values",
     "reinforcement_learning": "A table in the carry; all players in parallel",
     "gaussian_process": "A loop in place of a large matrix",
     "mixture": "An unchanged PyMC model without a loop",
     "gibbs_sampler": "Updates of shared variables; a hundred chains by vmap",
-    "resumed_run": "A sampler's state on disk; the draws of a run without a stop",
+    "resumed_run": "A run that resumes after a stop, with the draws of a run without a stop",
     "calibration": "One native function, called by a pool of processes",
     "nan_hunt": "Three failures, and the step, line and cause of each",
     "numpyro_garch": "A NumPyro model whose lax.scan becomes native in one line",
@@ -211,7 +211,7 @@ def notebook(name):
 
 
 OF_TIMES = (
-    "Times are medians of calls measured in turns, without compilation. "
+    "Times are medians of alternating calls, without compilation. "
     "A ratio below 1 means that loopax is faster."
 )
 
@@ -269,8 +269,8 @@ OPENING = """\
 # Gallery
 
 Models that people fit in practice, with their data. Each page compares its numbers and times with
-PyMC, PyTensor or a published result. A page is a script: download it, or a notebook, at the end of the
-page, and run it wherever loopax is installed.
+PyMC, PyTensor or a published result. Each page is a script: download it, or its notebook, at the end
+of the page, and run it wherever loopax is installed.
 
 ![Time of one call for each model, compared with PyMC or PyTensor](overview.svg)
 """

@@ -1,11 +1,10 @@
 """A particle filter: draws and resampling inside a loop
 
-A cloud of particles follows the level of the Nile. Each year every particle moves by a random
-draw and is weighted by this year's flow; then as many particles are drawn again by their weights.
-So the loop's carry holds a random generator and an array, and each step searches.
-The mean of the weights estimates the
-likelihood. For this model the Kalman filter gives the exact value; with another density, the same
-step filters models without an exact solution.
+A cloud of particles follows the level of the Nile. Each year every particle moves by a random draw
+and is weighted by the year's flow; then the particles are resampled by their weights. So the loop's
+carry holds a random generator and an array, and each step searches the cumulative weights. The mean
+of the weights estimates the likelihood. For this model the Kalman filter gives the exact value; with
+another density, the same step filters models without an exact solution.
 """
 
 import jax

@@ -1,8 +1,8 @@
 """Do earthquakes come in waves? A PyMC run that survives a stop
 
-A job on a cluster has a time limit, and a laptop goes to sleep. With `checkpoint="folder"` a run
-keeps its draws and the state of its sampler. Call it again, and it goes on: the draws equal, to the
-last bit, the draws of a run without a stop.
+A job on a cluster has a time limit, and a laptop's battery runs out. With `checkpoint="folder"` a
+run stores its draws and the state of its sampler. Repeat the call, and the run resumes: its draws
+equal, to the last bit, the draws of a run without a stop.
 
 The model is a state space model of counts (Durbin and Koopman 2012, Time Series Analysis by State
 Space Methods, 2nd ed., ch. 9). The logarithm of a year's rate follows the year before:
@@ -60,8 +60,8 @@ def sample(**options):
 
 
 # %%
-# Here a callback plays the time limit: it interrupts the third chain halfway through its draws, as
-# Ctrl-C would. After `kill -9` or a power cut the folder is as good.
+# Here a callback acts as the time limit: it interrupts the third chain halfway through its draws, as
+# Ctrl-C would. After `kill -9` or a power cut, the run resumes from the folder in the same way.
 
 CHAIN, DRAW = 2, run["draws"] // 2
 
@@ -83,8 +83,8 @@ size = sum(file.stat().st_size for file in files)
 print(f", {len(files)} files, {size / 1e6:.1f} MB")
 
 # %%
-# The same call resumes. Two chains are read, the third goes on where it stopped, and the fourth is
-# drawn. A run without a stop or a checkpoint gives the same numbers.
+# The same call resumes the run. Two chains are read, the third continues where it stopped, and the
+# fourth is drawn. A run without a stop or a checkpoint gives the same numbers.
 
 began = time.perf_counter()
 trace = sample(checkpoint=checkpoint)
@@ -103,8 +103,7 @@ for name in ("level", "phi", "sigma"):
     print(f"{name:6}{draws.mean():7.3f}   90 % {low:6.3f} to {high:6.3f}")
 
 # %%
-# What does it cost? Compare a whole run that keeps its draws, compilation included, with one that
-# does not.
+# Compare the time of a whole run, compilation included, with and without a checkpoint.
 
 runs = iter(range(1000))
 compare_times(

@@ -5,8 +5,8 @@ process of its own (Kim, Shephard and Chib 1998, Review of Economic Studies 65, 
 
     r[t] ~ N(0, exp(h[t])),   h[t+1] = mu + phi (h[t] - mu) + sigma eta[t],   eta[t] ~ N(0, 1)
 
-The sampler draws all h[t] through the innovations eta[t]: three hundred unknowns, and a loop that
-turns them into the path. The data are the last three hundred returns of the mark against the
+The sampler draws the innovations eta[t], three hundred unknowns, and a loop turns them into the
+path h[t]. The data are the last three hundred returns of the mark against the
 pound.
 """
 

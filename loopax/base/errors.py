@@ -93,7 +93,7 @@ class VerifyError(LoopaxError):
 
 
 class WrongGradientWarning(UserWarning):
-    """A program contains a gradient by PyTensor of an op whose gradient PyTensor gets wrong."""
+    """A program contains a gradient that PyTensor computes incorrectly."""
 
 
 _PYTHON = sysconfig.get_path("stdlib").replace("\\", "/")

@@ -36,7 +36,7 @@ def address_of_words() -> int:
 def time_limit(seconds: float) -> Iterator[None]:
     """Limit the time of native loops in a block, for this thread.
 
-    In nested blocks the earliest limit counts. A loop stops some hundredths of a second after the
+    In nested blocks the earliest limit counts. A loop stops a few hundredths of a second after the
     limit, and its program has no effect, as if it had not been called. Other threads continue.
 
     Parameters

@@ -24,11 +24,11 @@ from loopax.ir.program import Program, Shared
 class SharedContext(Mapping[str, Any]):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
-    ``f.init_context()`` makes one from the values that the variables hold, `of` one for several
-    functions or variables, and ``SharedContext({a: value, b: value})`` one with these values. A
-    context is an argument of every function, of any backend, that reads some of its variables. A
-    variable without a name is called ``shared``; the second of a name gets the suffix ``_1``. A
-    context shares nothing with PyTensor and never changes.
+    ``f.init_context()`` and `of`, for several functions or variables, make a context of the current
+    values; ``SharedContext({a: value, b: value})`` has other values. Pass a context to any function, of
+    any backend, that reads some of its variables. A variable without a name is called ``shared``, and a
+    second variable with the same name gets the suffix ``_1``. A context shares nothing with PyTensor
+    and never changes.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class SharedContext(Mapping[str, Any]):
         return (kinds[0] if kinds else kind).holding([*entries.values()])
 
     def to(self, backend: str) -> SharedContext:
-        """The context in the form of that backend; this context itself if it has that form.
+        """The context in the form of ``backend``; this context itself if it already has that form.
 
         A NumPy generator becomes a key derived from its state, and a key a generator seeded with it:
         the two draw different numbers.

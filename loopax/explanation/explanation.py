@@ -103,7 +103,7 @@ class Explanation:
     @property
     def summary(self) -> str:
         """The program after the last pass in one screen: its loops, its ops, estimated shares of its
-        time, right to a factor of two or so, and the choices made in the calls so far.
+        time, accurate to a factor of about two, and the choices made in the calls so far.
         """
         return summary(self.lowered, self.remarks)
 

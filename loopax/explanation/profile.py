@@ -37,8 +37,8 @@ class Profile:
     """The result of `loopax.profile`.
 
     ``seconds`` has the time of a whole call by form, ``parts`` the times of its parts. Each form fuses
-    ops across parts, so the parts may take longer together than the whole; the overhead of a call, some
-    microseconds in JAX, counts in each part.
+    ops across parts, so the parts together may take longer than the whole. The time of each part includes
+    the overhead of a call, a few microseconds in JAX.
     """
 
     name: str

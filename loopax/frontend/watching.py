@@ -28,8 +28,7 @@ def watch(value: T, name: str) -> T:
         watch :: (a, str) -> a
 
     The program must continue with the result: ``s = watch(s, "s")``. It works in loops, branches,
-    functions, and in the steps of ``pytensor.scan``. A program that nobody watches computes nothing for
-    it.
+    functions, and in the steps of ``pytensor.scan``. Without `watched`, the program does no work for it.
 
     Parameters
     ----------
@@ -78,8 +77,8 @@ def _watched(x: object, name: str) -> Any:
 def breakpoint_if(condition: object, value: object = None) -> Any:
     """End the record of `loopax.watched` at the first step in which ``condition`` holds.
 
-    The last rows of the record then lead to that step. The program itself goes on. A program that
-    nobody watches computes nothing for it.
+    The last rows of the record then lead to that step. The program itself goes on. Without `watched`,
+    it does no work for the condition.
 
     Parameters
     ----------

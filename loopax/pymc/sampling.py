@@ -76,7 +76,7 @@ def sample(
         Whether to add the log-likelihood of each observation.
     checkpoint
         A folder in which the run keeps its draws and the sampler's state as it goes. Where a process
-        ends, the same call goes on from there, with the draws of a run that was not stopped.
+        ends, the same call resumes the run, with the draws of a run that was not stopped.
     options
         More arguments of ``pm.sample``. Chains of NumPyro and BlackJAX run in parallel in one program,
         unless ``nuts={"chain_method": ...}`` says otherwise.

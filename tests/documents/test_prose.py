@@ -31,6 +31,8 @@ TURNS = {
     "of JAX": r"\b(function|program|sampler|primitive)s? of JAX\b(?! \d| arrays)",
     "by itself": r"\bby (itself|themselves)\b",
     "anew": r"\banew\b",
+    "in turns": r"\bin turns\b",
+    "some of a unit": r"\bsome (tenths|hundredths|(nano|micro|milli)?seconds|minutes)\b",
     "what is given": r"\bwhat \w+( \w+)? (is|are|was|were) (given|said|asked)\b",
 }
 FENCED = re.compile(r"^( *)(```|~~~).*?^\1\2 *$|^ {4,}[^\n]*$", re.MULTILINE | re.DOTALL)

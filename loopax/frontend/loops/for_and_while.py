@@ -133,9 +133,9 @@ def while_loop(
     body
         From a carry to a carry.
     max_steps
-        A bound on the number of steps, an integer or an integer scalar variable. A gradient
-        (``pytensor.grad``, `loopax.grad`) needs it, and costs time and memory in proportion to it, not
-        to the steps taken.
+        A bound on the number of steps, an integer or an integer scalar variable. Reverse mode needs it.
+        ``jax.grad`` and native code go back through the steps taken; in JAX's operations a gradient by
+        ``pytensor.grad`` takes time and memory in proportion to ``max_steps``.
     init, checkpoint, strict, name
         As in `scan`.
 

@@ -16,10 +16,10 @@ from loopax.numerics.arrays import Array
 
 
 class Watched(NamedTuple):
-    """A watched value: a row of ``values`` for each time that it was made, and in which step.
+    """A watched value: ``values`` has a row for each evaluation, ``steps`` the number of its step.
 
-    ``steps`` has a number for each row; in nested loops a row of numbers, the outermost loop's first, and
-    outside of all loops a row of none.
+    In nested loops each row of ``steps`` has a number for each loop, the outermost first. Outside of all
+    loops it has no number.
     """
 
     values: Any

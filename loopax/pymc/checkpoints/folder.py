@@ -40,7 +40,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class CheckpointError(LoopaxError, ValueError):
-    """A checkpoint cannot be kept, or the one in the folder is of another run, damaged or in use."""
+    """A checkpoint cannot be written, or the folder belongs to another run, is damaged or is in use."""
 
 
 class Checkpoint:
