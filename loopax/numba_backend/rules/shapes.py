@@ -241,7 +241,7 @@ def join(site: Site, *values: Any) -> Any:
                     k = emit.number(start + i[axis])
                     emit.set(name[*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
         start = start + v.shape[axis]
-        start = start if isinstance(start, int) else emit.number(call("offset", start))
+        start = start if isinstance(start, int) else emit.number(call("hidden", start))
     return Array(name, tuple(shape), dtype, fresh=True, compact=True)
 
 
