@@ -12,6 +12,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.facts.axes import raises_of_nothing
+from loopax.facts.families import normalized
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
@@ -59,7 +60,7 @@ def reduce(site: Site, x: Value) -> Any:
     if fold is None:
         return leaf(site, x)
     expression, start = fold
-    axes = set(range(len(x.shape)) if op.axis is None else op.axis)
+    axes = set(normalized(op.axis, len(x.shape)))
     remaining_axes = [k for k in range(len(x.shape)) if k not in axes]
     if raises_of_nothing(op):
         for k in axes:
