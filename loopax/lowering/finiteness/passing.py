@@ -32,18 +32,8 @@ _PRODUCT = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Pow, ps.Sqr, ps.Sqrt)
 # What passes on its only input. A logarithm is minus infinity or nan where its argument is not above 0, and
 # infinite or nan where that is not finite.
 _FIRST = (
-    *(
-        ps.TrueDiv,
-        ps.Neg,
-        ps.Sqr,
-        ps.Sqrt,
-        ps.Abs,
-        ps.Identity,
-        ps.Log,
-        ps.Log2,
-        ps.Log10,
-        ps.Log1p,
-    ),
+    *(ps.TrueDiv, ps.Neg, ps.Sqr, ps.Sqrt, ps.Abs, ps.Identity),
+    *(ps.Log, ps.Log2, ps.Log10, ps.Log1p),
     *(ps.Sin, ps.Cos, ps.Tan, ps.Sinh, ps.Cosh),
 )
 _SUMS = (ps.Add, ps.Mul)
