@@ -42,9 +42,7 @@ class _Unknown(Exception):
 class _Degree:
     kind: str  # "add" or "mul"
     d: float
-    axes: tuple[
-        int | None, ...
-    ]  # the axis for each one of the variable; None for an axis of length 1
+    axes: tuple[int | None, ...]  # for each axis of the variable; None for an axis of length 1
 
 
 def cancels(graph: FunctionGraph, m: Variable) -> bool:

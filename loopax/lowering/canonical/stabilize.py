@@ -23,7 +23,6 @@ from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter, OpToRewriterTracker, Rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -244,15 +243,14 @@ def _is_any(body: AbstractFunctionGraph) -> bool:
     return bool(body.apply_nodes)
 
 
-def _is_det_of_a_batch(node: Apply) -> bool:
-    return isinstance(getattr(node.op, "core_op", None), Det) and node.inputs[0].type.ndim > 2
-
-
 def _rewrite(graph: FunctionGraph, *without: str) -> None:
     make_casts_explicit(graph)
     # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
     graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
-    if _OF_ONE_MATRIX and any(map(_is_det_of_a_batch, graph.apply_nodes)):
+    if _OF_ONE_MATRIX and any(
+        isinstance(getattr(node.op, "core_op", None), Det) and node.inputs[0].type.ndim > 2
+        for node in graph.apply_nodes
+    ):
         without = (*without, *_OF_ONE_MATRIX)
     # Rewrites copy the user's lines; theirs cost 20 %.
     with config.change_flags(traceback__limit=0):

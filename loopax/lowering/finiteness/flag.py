@@ -79,8 +79,7 @@ def _of_loop(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
     lasting = _lasting(loop, nodes)
     covered = closure([y.inner for y in loop.ys if y.trace in seen], nodes)
     covered |= closure([s.next for s in lasting if s.final in seen], nodes)
-    read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
-    values = [v for v in values_of(loop, read) if v not in covered]
+    values = [v for v in values_of(graph, loop) if v not in covered]
     outside = []
     for s in lasting:
         reached = closure([s.next], nodes)

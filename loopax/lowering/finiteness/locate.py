@@ -97,8 +97,7 @@ def _of_loop(
     body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
     loops = (*loops, _name_of(node))
     symbols = _of_graph(body, loops, places)
-    read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
-    for v, (kind, k) in values_of(loop, read).items():
+    for v, (kind, k) in values_of(graph, loop).items():
         places.append(Place(_value_in_words(loop, v, kind, k), v.type.ndim, loops))
         symbols.append(_finding(v, len(places)))
     if not symbols:

@@ -80,9 +80,8 @@ def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     if op.stops:
         return {}
     if not op.n_states:
-        truncates = (
-            op.options.truncate_gradient >= 0
-        )  # the first rows of its traces have no derivative
+        # Of a truncated gradient the first rows of the traces have none.
+        truncates = op.options.truncate_gradient >= 0
         return {} if truncates else _without_map(node, dims, known)
     if _has_no_rows(node, dims):
         return {}

@@ -187,11 +187,11 @@ def _listed(lines: Sequence[str]) -> str:
 def _unsupported(graph: Any, inner: bool = False) -> Any:
     """Yield a line for each variable whose type does not exist in native code."""
     if not inner:
-        yield from (f"{describe(v)}" for v in graph.inputs if not is_known(v.type))
+        yield from (describe(v) for v in graph.inputs if not is_known(v.type))
     for node in graph.toposort():
         for v in [*(v for v in node.inputs if isinstance(v, Constant)), *node.outputs]:
             if not is_known(v.type) and not (v in node.inputs and _is_text(v)):
-                yield f"{describe(v)}"
+                yield describe(v)
         if isinstance(node.op, InnerGraphOp):
             yield from _unsupported(node.op.fgraph, inner=True)
 

@@ -107,11 +107,8 @@ class Site:
 
     def owned(self, position: int, value: Opaque) -> Opaque:
         """The value of an input for the node to change: a copy where other nodes read it."""
-        return (
-            value
-            if value.fresh and self._reads_alone(position)
-            else opaque.copied(self.emit, value)
-        )
+        is_own = value.fresh and self._reads_alone(position)
+        return value if is_own else opaque.copied(self.emit, value)
 
     def lent(self, position: int, value: EmittedValue) -> Any:
         """The value of an input inside of a branch of the node, which runs once: see `owned`."""

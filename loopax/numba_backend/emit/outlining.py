@@ -59,9 +59,8 @@ def outline(emit: Emitter) -> None:
 
 def is_worth_it(lines: Sequence[int]) -> bool:
     """Whether a function saves enough lines, for regions of these numbers of ``lines``."""
-    return (
-        sum(lines) - max(lines) - 1.5 * len(lines) > _LINES
-    )  # one body stays, and each call is a line
+    # One body stays, and each call is a line.
+    return sum(lines) - max(lines) - 1.5 * len(lines) > _LINES
 
 
 def _function(candidate: Candidate, name: str) -> str:

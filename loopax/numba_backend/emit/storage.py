@@ -111,9 +111,8 @@ class Storage(Axes):
         """Move the elements of ``value``, of static shape, to locals."""
         if isinstance(value, Small):
             return value
-        shape = (
-            value.shape if shape is None else shape
-        )  # the type may have more static lengths than the value
+        # The type may have more static lengths than the value.
+        shape = value.shape if shape is None else shape
         elements = np.empty(shape, dtype=object)
         for at in indices_of(shape):
             elements[at] = self.read(value, at)
