@@ -15,7 +15,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 
 from loopax.ir import Cond, Scan
 from loopax.ir.pformat import constant_as_text, op_as_text
-from loopax.lowering.record import with_body
+from loopax.lowering.bodies import with_body
 
 if TYPE_CHECKING:
     from loopax.ir.ops.inner_graph_op import InnerGraphOp

@@ -30,7 +30,7 @@ from loopax.facts.scalars import nanoseconds
 from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length
-from loopax.lowering.record import with_body
+from loopax.lowering.bodies import with_body
 
 if TYPE_CHECKING:
     from loopax.ir.sizes.dim_expr import DimVariable

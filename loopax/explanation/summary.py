@@ -18,7 +18,8 @@ from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import Scan
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
-from loopax.lowering.record import Counts, with_body
+from loopax.lowering.bodies import with_body
+from loopax.lowering.record import Counts
 
 if TYPE_CHECKING:
     from loopax.ir.sizes.dim_expr import DimVariable

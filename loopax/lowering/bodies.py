@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.base.upstream.pytensor import copy_origin
+from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
+from loopax.ir.replace import replaced
 
 Change = Callable[[FunctionGraph], None]
 Where = Callable[[AbstractFunctionGraph], bool]
 
 
+def with_body(op: Op) -> InnerGraphOp | None:
+    """The op of loopax that has a body: ``op``, or what it is a batch of. None for any other op."""
+    core = core_of(op)
+    return core if isinstance(core, InnerGraphOp) else None
+
+
 def has_bodies(graph: AbstractFunctionGraph) -> bool:
-    return any(_body_op(node.op) is not None for node in graph.apply_nodes)
+    """Whether an op of ``graph`` has an inner graph, those of PyTensor included, which stay as they are."""
+    return any(isinstance(core_of(node.op), HasInnerGraph) for node in graph.apply_nodes)
 
 
 def with_nodes(is_meant: Callable[[Apply], bool]) -> Where:
@@ -46,10 +55,13 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
         return known[-1][1]
 
     for node in graph.toposort():
-        if _body_op(node.op) is None:
+        core = with_body(node.op)
+        if core is None:
             continue
-        op = _changed(node.op, changed)
-        if op is not node.op:
+        op: Op = changed(core)
+        if op is not core:
+            if isinstance(node.op, Blockwise):
+                op = Blockwise(op, signature=node.op.signature, name=node.op.name)
             new = op.make_node(*node.inputs)
             pairs = list(zip(node.outputs, new.outputs, strict=True))
             for old, v in pairs:
@@ -85,6 +97,20 @@ def replace_nodes(
     change(graph)
 
 
+def rebranched(
+    node: Apply, branches: Sequence[FunctionGraph], outputs: Sequence[Sequence[Variable]]
+) -> list[Variable]:
+    """The results of the Cond ``node`` with other ``outputs``, which follow from its ``branches``."""
+    op: Any = node.op
+    operands = [v.type() for v in op.fgraph.inputs]
+    then, otherwise = [
+        replaced(outs, dict(zip(branch.inputs, operands, strict=True)))
+        for branch, outs in zip(branches, outputs, strict=True)
+    ]
+    cond = Cond.from_branches(operands, then, otherwise, op.name)
+    return cond.bind(node.inputs[0], node.inputs[1:])
+
+
 def _with_body_of(op: InnerGraphOp, new: InnerGraphOp) -> InnerGraphOp:
     """``op`` around the body of ``new``; ``op`` itself where that is its own."""
     if new.fgraph == op.fgraph:
@@ -105,21 +131,6 @@ def _have_equal_origins(first: FunctionGraph | None, second: FunctionGraph | Non
     )
 
 
-def _body_op(op: Op) -> Any:
-    """The op of which the body is, None where there is none."""
-    core = core_of(op)
-    return core if isinstance(core, HasInnerGraph) else None
-
-
-def _changed(op: Op, changed: Callable[[InnerGraphOp], InnerGraphOp]) -> Any:
-    if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp):
-        core = _changed(op.core_op, changed)
-        if core is op.core_op:
-            return op
-        return Blockwise(core, signature=op.signature, name=op.name)
-    return changed(op) if isinstance(op, InnerGraphOp) else op
-
-
 def _with(op: InnerGraphOp, change: Change, where: Where) -> InnerGraphOp:
     if not where(op.fgraph):
         return op
@@ -127,9 +138,8 @@ def _with(op: InnerGraphOp, change: Change, where: Where) -> InnerGraphOp:
     outputs = list(graph.outputs)
     change(graph)
     for old, v in zip(outputs, graph.outputs, strict=True):
-        if (
-            v.owner is not None
-        ):  # a rewrite of PyTensor's keeps the lines of what it replaces, and no name
+        # A rewrite of PyTensor's keeps the lines of what it replaces, and no name.
+        if v.owner is not None:
             v.name = v.name or old.name
     new = op.with_graph(graph)
     return op if new.fgraph == op.fgraph else new

@@ -33,7 +33,14 @@ from loopax.lowering.watching.drop import drop_watches, has_watches
 _WATCHES = "loopax_watches"
 
 
-class LoopaxRewriter(GraphRewriter):
+class _Rewriter(GraphRewriter):
+    """A rewriter that PyTensor's profiles name after its class."""
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+class LoopaxRewriter(_Rewriter):
     """`merge_loops`, `remove_unused`, `hoist_invariants` on a graph, `stabilize` on the bodies in it."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
@@ -45,22 +52,16 @@ class LoopaxRewriter(GraphRewriter):
         hoist_invariants(fgraph)
         without_dims(fgraph)
 
-    def __str__(self) -> str:
-        return "LoopaxRewriter"
 
-
-class WatchesRewriter(GraphRewriter):
+class WatchesRewriter(_Rewriter):
     """`drop_watches`."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         if has_watches(fgraph):
             drop_watches(fgraph)
 
-    def __str__(self) -> str:
-        return "WatchesRewriter"
 
-
-class DerivativesRewriter(GraphRewriter):
+class DerivativesRewriter(_Rewriter):
     """`take_derivatives`, with `copy_writes` in what it adds."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
@@ -69,11 +70,8 @@ class DerivativesRewriter(GraphRewriter):
             take_derivatives(fgraph)
             copy_writes(fgraph, users)
 
-    def __str__(self) -> str:
-        return "DerivativesRewriter"
 
-
-class TwinsRewriter(GraphRewriter):
+class TwinsRewriter(_Rewriter):
     """`merge_loops`, of loops whose inputs and bodies have one form by now.
 
     The function in a derivative that was not taken yet has been stabilized before, and its loop may be one
@@ -83,9 +81,6 @@ class TwinsRewriter(GraphRewriter):
     def apply(self, fgraph: FunctionGraph) -> None:
         merge_loops(fgraph)
         without_dims(fgraph)
-
-    def __str__(self) -> str:
-        return "TwinsRewriter"
 
 
 def register_with_pytensor() -> None:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.graph.op import Op
 
 from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Scan
-from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering import order
+from loopax.lowering.bodies import with_body
 
 
 class Counts(NamedTuple):
@@ -70,9 +69,3 @@ def counts(graph: AbstractFunctionGraph) -> Counts:
         else:
             outside += 1 + within.outside
     return Counts(loops, outside, inside)
-
-
-def with_body(op: Op) -> InnerGraphOp | None:
-    """The op of loopax that has a body: ``op``, or what it is a batch of. None for any other op."""
-    core = core_of(op)
-    return core if isinstance(core, InnerGraphOp) else None

@@ -9,7 +9,7 @@ import scipy.sparse
 
 from loopax.ir import evaluate
 from loopax.lowering import lower_to_loops
-from loopax.numba_backend import compile_program
+from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.interpreted import interpreted
 from tests.support.compare import imported
 

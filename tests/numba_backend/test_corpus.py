@@ -13,7 +13,7 @@ from pytensor.typed_list import TypedListType
 from loopax.frontend import read_variables
 from loopax.importer.import_graph import import_graph
 from loopax.lowering import lower_to_loops
-from loopax.numba_backend import compile_program
+from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.interpreted import interpreted
 from tests.programs import reference
 from tests.programs.catalogue import due, raising

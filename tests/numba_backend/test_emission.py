@@ -298,4 +298,4 @@ def test_parts_of_a_concatenation_are_computed_where_they_lie_in_it():
     x, y = pt.dvectors("x", "y")
     text = source([x, y], [pt.concatenate([pt.exp(x), pt.tanh(y), x[1:] * y[0]]) ** 2])
     assert text.count("empty(") == 2  # the whole, and its square
-    assert text.count("offset(") == 3
+    assert text.count("hidden(") == 3

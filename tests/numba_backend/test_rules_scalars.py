@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax import hessian, jaxify
 from loopax.ir import evaluate
-from loopax.numba_backend import compile_program
+from loopax.numba_backend.callable.program import compile_program
 from loopax.numba_backend.rules import elementwise
 from loopax.numerics.vector_functions import HAS_FUSED
 

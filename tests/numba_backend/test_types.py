@@ -28,7 +28,7 @@ from pytensor.typed_list import (
 
 import loopax
 from loopax.base.errors import UnsupportedOpError
-from loopax.numba_backend import compile_program
+from loopax.numba_backend.callable.program import compile_program
 from loopax.numba_backend.runtime.samplers import sampler
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered

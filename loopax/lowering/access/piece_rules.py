@@ -95,21 +95,17 @@ def _written(
     pieces: Pieces, base: Variable, y: Variable, count: DimExpr, many: bool
 ) -> tuple[Rows, int] | None:
     """The rows that a write of ``y`` to ``count`` rows of ``base`` leaves there."""
+    if pieces.agree(base, y, 1):
+        piece, nodes = pieces.row_in(y)
+        return joined([repeated(y, piece, count)]), nodes
     if all(n == 1 for n in y.type.shape):
-        if y.type.ndim == base.type.ndim - 1 and pieces.agree(base, y, 1):
-            piece, nodes = pieces.row_in(y)
-            return joined([repeated(y, piece, count)]), nodes
         if y.type.ndim == base.type.ndim == 1 and many and count == ONE:
             return pieces.rows_and_nodes(y)
         if y.type.ndim <= base.type.ndim - (not many):
             return joined([Fill(pieces.scalar(y), count)]), 0
         return None
-    if y.type.ndim == base.type.ndim - 1 and pieces.agree(base, y, 1):
-        piece, nodes = pieces.row_in(y)
-        return joined([repeated(y, piece, count)]), nodes
-    if many and y.type.ndim == base.type.ndim and pieces.agree(base, y, 0):
-        if pieces.dims.length(y) == count:
-            return pieces.rows_and_nodes(y)
+    if many and pieces.agree(base, y, 0) and pieces.dims.length(y) == count:
+        return pieces.rows_and_nodes(y)
     return None
 
 
@@ -118,7 +114,7 @@ def _join(op: Join, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int
     parts = joined_rows(node)
     if not parts or any(p.type.dtype != x.type.dtype for p in parts):
         return None
-    if any(p.type.ndim != x.type.ndim or not pieces.agree(parts[0], p, 0) for p in parts):
+    if any(not pieces.agree(parts[0], p, 0) for p in parts):
         return None
     asked = [pieces.rows_and_nodes(p) for p in parts]
     pieces_joined = joined([piece for rows, _ in asked for piece in rows])

@@ -33,6 +33,7 @@ from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, Length, unconditional_dims_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.if_else_to_cond import has_if_else
+from loopax.lowering.canonical.sink_readers import branches_of
 from loopax.lowering.redundancy.fold_zeros import Zeros
 
 # Cheap operations, between a value of the conditional and the cotangent, that may run again.
@@ -61,12 +62,10 @@ def _divide(graph: FunctionGraph, condition: Variable) -> None:
     for node in graph.toposort():
         if not isinstance(node.op, IfElse) or node.inputs[0] is not condition:
             continue
-        n = node.op.n_outs
-        for k, v in enumerate(node.outputs):
-            for side, x in ((True, node.inputs[1 + k]), (False, node.inputs[1 + n + k])):
-                branches[side][v] = x
-                if always(x):
-                    known[side].add(v)
+        for side, operands in zip((True, False), branches_of(node), strict=True):
+            branches[side].update(zip(node.outputs, operands, strict=True))
+            pairs = zip(node.outputs, operands, strict=True)
+            known[side].update(v for v, x in pairs if always(x))
     if not (known[True] or known[False]):
         return
     zeros = {side: Zeros(known[side].__contains__) for side in (True, False)}

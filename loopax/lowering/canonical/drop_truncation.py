@@ -25,18 +25,12 @@ from loopax.lowering.open_loop import replace_outputs
 
 def drop_truncation(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    truncated = [
-        node
-        for node in graph.toposort()
-        if isinstance(node.op, Scan) and node.op.options.truncate_gradient >= 0
-    ]
-    dims = unconditional_dims_of(graph) if truncated else None
-    for node in truncated:
+    for node in graph.toposort():
         op: Any = node.op
-        assert dims is not None
-        steps = dims.value(op.split_inputs(node.inputs).n_steps)
-        if dims.at_least(-steps + op.options.truncate_gradient):
-            plain = op.with_options(truncate_gradient=-1).bind(op.split_inputs(node.inputs))
-            outputs = dict(zip(node.outputs, plain, strict=True))
-            replace_outputs(graph, outputs, "drop_truncation")
+        if not isinstance(op, Scan) or op.options.truncate_gradient < 0:
+            continue
+        dims, args = unconditional_dims_of(graph), op.split_inputs(node.inputs)
+        if dims.at_least(-dims.value(args.n_steps) + op.options.truncate_gradient):
+            plain = op.with_options(truncate_gradient=-1).bind(args)
+            replace_outputs(graph, dict(zip(node.outputs, plain, strict=True)), "drop_truncation")
     map_bodies(graph, drop_truncation)

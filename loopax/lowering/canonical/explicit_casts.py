@@ -19,6 +19,8 @@ PyTensor's native conversions of linear algebra and convolutions want operands o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
@@ -61,14 +63,17 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
         if len(node.outputs) > 1 or declared == "bool" or declared in complex_dtypes:
             continue
         wanted = [_is_converted(node, k, declared) for k in range(len(node.inputs))]
-        if any(wanted):
-            inputs = [
-                pt.cast(v, declared) if w else v for v, w in zip(node.inputs, wanted, strict=True)
-            ]
-            # With the op itself: a cast operand may have another result, which it was declared not to have.
-            result = node.op.make_node(*inputs).outputs[0]
-            if result.type.dtype == declared:
-                graph.replace(node.outputs[0], result, import_missing=False)
+        _cast_inputs(graph, node, wanted, declared)
+
+
+def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtype: str) -> None:
+    """Cast the ``wanted`` inputs of ``node``, unless the results would have other dtypes than declared."""
+    if any(wanted):
+        inputs = [pt.cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
+        # With the op itself: a cast operand may have another result, which it was declared not to have.
+        new = node.op.make_node(*inputs).outputs
+        if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:
+            graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=False)
 
 
 _OF_MATRICES = tuple(
@@ -76,11 +81,15 @@ _OF_MATRICES = tuple(
 )
 
 
+def is_of_matrices(op: Op) -> bool:
+    """Whether ``op`` factors, inverts or solves with matrices, or reduces them to a number."""
+    return type(op).__module__.startswith(_OF_MATRICES)
+
+
 def _computes_in_floats(op: Op) -> bool:
     """Whether all operands of ``op`` are numbers that it computes with, and none is a pivot."""
-    is_of_matrices = type(op).__module__.startswith(_OF_MATRICES)
     takes_pivots = isinstance(op, PivotToPermutations) or "Tridiagonal" in type(op).__name__
-    return isinstance(op, Convolve1d) or (is_of_matrices and not takes_pivots)
+    return isinstance(op, Convolve1d) or (is_of_matrices(op) and not takes_pivots)
 
 
 def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
@@ -95,21 +104,14 @@ def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
         v.type.ndim > batch and v.type.dtype in others and v.type.dtype != declared[0]
         for v in node.inputs
     ]
-    if any(wanted):
-        inputs = [
-            pt.cast(v, declared[0]) if w else v for v, w in zip(node.inputs, wanted, strict=True)
-        ]
-        new = node.op.make_node(*inputs).outputs
-        if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:
-            graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=False)
+    _cast_inputs(graph, node, wanted, declared[0])
 
 
 def _widen_order(graph: FunctionGraph, node: Apply) -> None:
     """In float32 the zeta of a large order is 0, though the value of the polygamma is not."""
-    n, x = node.inputs
-    if not isinstance(n, Constant) and n.type.dtype not in ("int64", "uint64"):
-        result = node.op.make_node(pt.cast(n, "int64"), x).outputs[0]
-        graph.replace(node.outputs[0], result, import_missing=False)
+    n, _ = node.inputs
+    is_short = not isinstance(n, Constant) and n.type.dtype not in ("int64", "uint64")
+    _cast_inputs(graph, node, [is_short, False], "int64")
 
 
 def _is_converted(node: Apply, k: int, declared: str) -> bool:

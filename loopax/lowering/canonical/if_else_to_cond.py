@@ -34,7 +34,7 @@ from loopax.ir import Cond
 from loopax.ir.named_axes import axis_names, lower_names
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import has_bodies, map_bodies
-from loopax.lowering.canonical.sink_readers import sink_readers
+from loopax.lowering.canonical.sink_readers import branches_of, sink_readers
 
 
 def if_else_to_cond(graph: FunctionGraph) -> None:
@@ -112,8 +112,7 @@ def _are_apart(graph: FunctionGraph, a: Apply, b: Apply) -> bool:
 
 
 def _one(graph: FunctionGraph, a: Apply, b: Apply) -> Apply:
-    then = [v for node in (a, b) for v in node.inputs[1 : 1 + node.op.n_outs]]
-    otherwise = [v for node in (a, b) for v in node.inputs[1 + node.op.n_outs :]]
+    then, otherwise = [x + y for x, y in zip(branches_of(a), branches_of(b), strict=True)]
     new: Apply = IfElse(len(then), name=a.op.name).make_node(a.inputs[0], *then, *otherwise)
     pairs = list(zip([*a.outputs, *b.outputs], new.outputs, strict=True))
     graph.replace_all(pairs, reason="if_else_to_cond")
@@ -124,7 +123,7 @@ def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
     """The outputs of the Cond that takes the place of the IfElse ``node``."""
     op = node.op
     condition = node.inputs[0]
-    branches = [_branch(node, True), _branch(node, False)]
+    branches = branches_of(node)
     moved = _only_for(graph, node, True) | _only_for(graph, node, False)
     results = [v for branch in branches for v in branch]
     inside = [a for a in toposort(results) if a in moved]
@@ -132,7 +131,7 @@ def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
     read = [*results, *(v for a in inside for v in a.inputs)]
     operands = [v for v in dict.fromkeys(read) if v not in computed and not isinstance(v, Constant)]
     dummies = dict(zip(operands, (v.type() for v in operands), strict=True))
-    then, otherwise = [_rebuilt(branch, inside, dummies) for branch in branches]
+    then, otherwise = [replaced(branch, dummies) for branch in branches]
     if condition.type.dtype != "bool":
         condition = pt.neq(condition, 0)
     return Cond.from_branches(list(dummies.values()), then, otherwise, op.name).bind(
@@ -151,7 +150,7 @@ def _only_for(graph: FunctionGraph, node: Apply, then: bool) -> set[Apply]:
     ]
     nodes: set[Apply] = set()
     # Readers come first, so that one look at each node is enough.
-    for candidate in reversed(list(toposort([x for n in alike for x in _branch(n, then)]))):
+    for candidate in reversed(list(toposort([x for n in alike for x in branches_of(n)[not then]]))):
         readers = [reader for v in candidate.outputs for reader in graph.clients[v]]
         if not isinstance(candidate.op, RandomVariable) and all(
             reader in nodes or (reader in alike and k in _positions(reader, then))
@@ -164,18 +163,3 @@ def _only_for(graph: FunctionGraph, node: Apply, then: bool) -> set[Apply]:
 def _positions(node: Apply, then: bool) -> range:
     n = node.op.n_outs
     return range(1, 1 + n) if then else range(1 + n, 1 + 2 * n)
-
-
-def _branch(node: Apply, then: bool) -> list[Variable]:
-    return [node.inputs[k] for k in _positions(node, then)]
-
-
-def _rebuilt(
-    results: Sequence[Variable], nodes: Sequence[Apply], inputs: dict[Variable, Variable]
-) -> list[Variable]:
-    """``results`` computed by copies of ``nodes``, with ``inputs`` in the place of what they read."""
-    new = dict(inputs)
-    for a in nodes:
-        copy = Apply(a.op, [new.get(v, v) for v in a.inputs], [v.clone() for v in a.outputs])
-        new.update(zip(a.outputs, copy.outputs, strict=True))
-    return [new.get(v, v) for v in results]

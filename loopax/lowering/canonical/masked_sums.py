@@ -30,6 +30,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.upstream.pytensor import indices_from_subtensor
 from loopax.facts.elementwise import is_elementwise
+from loopax.facts.families import normalized
 
 
 def masked_sums(graph: FunctionGraph) -> None:
@@ -61,7 +62,7 @@ def _sum_of_all(node: Apply) -> Variable | None:
         for n, m in zip(x.type.shape[axis : axes.stop], mask.type.shape, strict=True)
     ):
         return None
-    summed = range(node.inputs[0].type.ndim) if op.axis is None else op.axis
+    summed = normalized(op.axis, node.inputs[0].type.ndim)
     if axis not in summed:
         return None
     whole = [*entries[:axis], *[slice(None)] * len(axes), *entries[axis + 1 :]]

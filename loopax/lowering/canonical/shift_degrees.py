@@ -21,12 +21,14 @@ import pytensor.scalar as ps
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.families import normalized
 from loopax.lowering.canonical.shifted_exponents import number_in
 
 _MOST = 60  # nodes that follow from a variable
@@ -40,9 +42,7 @@ class _Unknown(Exception):
 class _Degree:
     kind: str  # "add" or "mul"
     d: float
-    axes: tuple[
-        int | None, ...
-    ]  # the axis for each one of the variable; None for an axis of length 1
+    axes: tuple[int | None, ...]  # for each axis of the variable; None for an axis of length 1
 
 
 def cancels(graph: FunctionGraph, m: Variable) -> bool:
@@ -79,21 +79,8 @@ def _following(graph: FunctionGraph, m: Variable) -> list[Apply] | None:
                 stack += node.outputs
                 if len(nodes) > _MOST:
                     return None
-    return _in_order(nodes)
-
-
-def _in_order(nodes: set[Apply]) -> list[Apply]:
-    ordered: dict[Apply, None] = {}
-    stack = list(nodes)
-    while stack:
-        node = stack[-1]
-        missing = [v.owner for v in node.inputs if v.owner in nodes and v.owner not in ordered]
-        if missing:
-            stack += [u for u in missing if u is not None]
-        else:
-            ordered[node] = None
-            stack.pop()
-    return list(ordered)
+    border = [v for node in nodes for v in node.inputs if v.owner not in nodes]
+    return list(toposort([v for node in nodes for v in node.outputs], blockers=border))
 
 
 Degrees = Sequence[_Degree | None]
@@ -242,7 +229,7 @@ def _reduced(node: Apply, degrees: Degrees) -> _Degree:
     (d,) = degrees
     assert d is not None
     ndim = node.inputs[0].type.ndim
-    along = range(ndim) if op.axis is None else op.axis
+    along = normalized(op.axis, ndim)
     extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
     if not extreme and not (isinstance(op.scalar_op, ps.Add) and d.kind == "mul"):
         raise _Unknown
@@ -265,8 +252,8 @@ def _normalised(node: Apply, degrees: Degrees) -> _Degree | None:
     (d,) = degrees
     assert d is not None
     ndim = node.inputs[0].type.ndim
-    axis = range(ndim) if op.axis is None else np.atleast_1d(op.axis) % ndim
-    if d.kind != "add" or any(a in axis for a in d.axes if a is not None):
+    along = normalized(op.axis, ndim)
+    if d.kind != "add" or any(a in along for a in d.axes if a is not None):
         raise _Unknown
     return None
 

@@ -32,6 +32,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.families import normalized
 from loopax.ir.ops.greatest import greatest
 
 SHIFTED = "loopax_shifted"
@@ -51,7 +52,7 @@ def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
     if power is None or not isinstance(scalar_op_of(power.op), ps.Exp):
         return None
     x: Any = power.inputs[0]
-    axes = _axes(total.op.axis, x)
+    axes = normalized(total.op.axis, x.type.ndim)
     if has_own_maximum(x, axes):
         return None
     m = _finite(greatest(x, axes))
@@ -121,7 +122,9 @@ def has_own_maximum(x: Variable, axis: Sequence[int]) -> bool:
         if extreme is None or extreme[1] * factor >= 0:
             continue
         node = extreme[0]
-        if isinstance(node.op, CAReduce) and _axes(node.op.axis, node.inputs[0]) == _axes(axis, x):
+        if isinstance(node.op, CAReduce) and _along(node.op.axis, node.inputs[0]) == _along(
+            axis, x
+        ):
             others = {v: c for v, c in terms.items() if v is not term}
             if _agree(others, _terms(node.inputs[0]), -factor):
                 return True
@@ -179,10 +182,8 @@ def _maximum_of(v: Variable) -> tuple[Apply, int] | None:
     return None
 
 
-def _axes(axis: Sequence[int] | None, x: Variable) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(x.type.ndim))
-    return tuple(sorted(int(a) % x.type.ndim for a in np.atleast_1d(axis)))
+def _along(axis: Sequence[int] | None, x: Variable) -> set[int]:
+    return set(normalized(axis, x.type.ndim))
 
 
 def _terms(x: Variable) -> _Terms:

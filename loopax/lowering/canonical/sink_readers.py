@@ -58,7 +58,7 @@ def sink_readers(graph: FunctionGraph) -> None:
             continue
         dims = unconditional_dims_of(graph)
         # What is made of arrays of two shapes has two shapes, unless it is known to have one.
-        for v in _unequal(node, *_branches(node), dims, in_doubt=node in sunk):
+        for v in _unequal(node, *branches_of(node), dims, in_doubt=node in sunk):
             for reader in dict.fromkeys(reader for reader, _ in graph.clients[v]):
                 if not getattr(reader, "outputs", ()) or effects(reader.op) & _STAYS:
                     continue
@@ -67,7 +67,8 @@ def sink_readers(graph: FunctionGraph) -> None:
                 left -= 1
 
 
-def _branches(node: Apply) -> tuple[list[Variable], list[Variable]]:
+def branches_of(node: Apply) -> tuple[list[Variable], list[Variable]]:
+    """The operands of an IfElse where its condition is true, and where it is false."""
     n = node.op.n_outs
     return node.inputs[1 : 1 + n], node.inputs[1 + n :]
 
@@ -112,11 +113,11 @@ def _sink(graph: FunctionGraph, condition: Variable, reader: Apply) -> Apply:
     values: dict[bool, dict[Variable, Variable]] = {True: {}, False: {}}
     for node in graph.apply_nodes:
         if isinstance(node.op, IfElse) and node.inputs[0] is condition:
-            for side, branch in zip((True, False), _branches(node), strict=True):
+            for side, branch in zip((True, False), branches_of(node), strict=True):
                 values[side].update(zip(node.outputs, branch, strict=True))
     is_alike = isinstance(reader.op, IfElse) and reader.inputs[0] is condition
     # Of another conditional of this condition one branch is there on each side.
-    read = _branches(reader) if is_alike else (reader.inputs, reader.inputs)
+    read = branches_of(reader) if is_alike else (reader.inputs, reader.inputs)
     then, otherwise = [
         [_where(values[side], v) for v in part]
         for side, part in zip((True, False), read, strict=True)

@@ -16,14 +16,13 @@ In the literature: canonicalization.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import lru_cache
 from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter, OpToRewriterTracker, Rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -195,7 +194,7 @@ def stabilize(graph: FunctionGraph) -> None:
     An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
     with PyTensor's own report of it.
     """
-    _rewrite(graph, *(_SMALL_MATRICES if _are_small(graph, unknown=False) else ()))
+    _rewrite(graph, *_of_small_matrices(graph, unknown=False))
     stabilize_bodies(graph)
 
 
@@ -205,18 +204,19 @@ def stabilize_bodies(graph: FunctionGraph) -> None:
 
 
 def _stabilize_body(body: FunctionGraph) -> None:
-    _rewrite(body, *(_SMALL_MATRICES if _are_small(body, unknown=True) else ()))
+    _rewrite(body, *_of_small_matrices(body, unknown=True))
     stabilize_bodies(body)
 
 
-def _are_small(graph: FunctionGraph, unknown: bool) -> bool:
-    """Whether ``graph`` inverts matrices, and all have few rows, or an ``unknown`` number."""
+def _of_small_matrices(graph: FunctionGraph, unknown: bool) -> Sequence[str]:
+    """Names of rewrites to leave out where all matrices have few rows, or an ``unknown`` number."""
     rows = [
         node.inputs[0].type.shape[-1]
         for node in graph.apply_nodes
         if isinstance(getattr(node.op, "core_op", node.op), _OF_MATRICES)
     ]
-    return bool(rows) and all(unknown if n is None else n <= _FEW for n in rows)
+    are_small = bool(rows) and all(unknown if n is None else n <= _FEW for n in rows)
+    return _SMALL_MATRICES if are_small else ()
 
 
 def stabilize_function(body: FunctionGraph) -> None:
@@ -224,8 +224,7 @@ def stabilize_function(body: FunctionGraph) -> None:
 
     Without `specialize`, whose scalar composites have no derivative, and which looks for what is fast.
     """
-    small = _SMALL_MATRICES if _are_small(body, unknown=True) else ()
-    _rewrite(body, "specialize", *_NO_SLOPE, *small)
+    _rewrite(body, "specialize", *_NO_SLOPE, *_of_small_matrices(body, unknown=True))
     map_bodies(body, stabilize_function, where=_is_any)
 
 
@@ -244,19 +243,17 @@ def _is_any(body: AbstractFunctionGraph) -> bool:
     return bool(body.apply_nodes)
 
 
-def _is_det_of_a_batch(node: Apply) -> bool:
-    return isinstance(getattr(node.op, "core_op", None), Det) and node.inputs[0].type.ndim > 2
-
-
 def _rewrite(graph: FunctionGraph, *without: str) -> None:
     make_casts_explicit(graph)
     # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
     graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
-    if _OF_ONE_MATRIX and any(map(_is_det_of_a_batch, graph.apply_nodes)):
+    if _OF_ONE_MATRIX and any(
+        isinstance(getattr(node.op, "core_op", None), Det) and node.inputs[0].type.ndim > 2
+        for node in graph.apply_nodes
+    ):
         without = (*without, *_OF_ONE_MATRIX)
-    with config.change_flags(
-        traceback__limit=0
-    ):  # rewrites copy the user's lines; theirs cost 20 %
+    # Rewrites copy the user's lines; theirs cost 20 %.
+    with config.change_flags(traceback__limit=0):
         rewriter, trackers = _rewriter(registrations(), *without)
         rewriter.rewrite(graph)
         for tracker in trackers:

@@ -22,7 +22,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.calling_convention import FLAG_TYPE
-from loopax.ir.replace import replaced
+from loopax.lowering.bodies import rebranched
 from loopax.lowering.finiteness.looked_at import any_infinite, prepare, values_of
 from loopax.lowering.finiteness.passing import closure, may_be_infinite, passed_on
 from loopax.lowering.open_loop import OpenLoop, State, replace_outputs
@@ -79,8 +79,7 @@ def _of_loop(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
     lasting = _lasting(loop, nodes)
     covered = closure([y.inner for y in loop.ys if y.trace in seen], nodes)
     covered |= closure([s.next for s in lasting if s.final in seen], nodes)
-    read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
-    values = [v for v in values_of(loop, read) if v not in covered]
+    values = [v for v in values_of(graph, loop) if v not in covered]
     outside = []
     for s in lasting:
         reached = closure([s.next], nodes)
@@ -109,14 +108,8 @@ def _of_branches(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
     flags = [_flags(branch, _seen_in(node, branch, seen)) for branch in branches]
     if not any(flags):
         return {}, []
-    operands = [v.type() for v in op.fgraph.inputs]
-    outs = [
-        replaced([*b.outputs, _either(f)], dict(zip(b.inputs, operands, strict=True)))
-        for b, f in zip(branches, flags, strict=True)
-    ]
-    new = Cond.from_branches(operands, outs[0], outs[1], op.name).bind(
-        node.inputs[0], node.inputs[1:]
-    )
+    outs = [[*b.outputs, _either(f)] for b, f in zip(branches, flags, strict=True)]
+    new = rebranched(node, branches, outs)
     return dict(zip(node.outputs, new, strict=False)), new[-1:]
 
 

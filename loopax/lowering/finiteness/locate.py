@@ -20,10 +20,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.calling_convention import INDEX_TYPE
-from loopax.ir.replace import replaced
+from loopax.lowering.bodies import rebranched
 from loopax.lowering.finiteness.looked_at import is_infinite, prepare, values_of
 from loopax.lowering.finiteness.passing import may_be_infinite
-from loopax.lowering.finiteness.places import Finding, Place, findings
+from loopax.lowering.finiteness.places import Place
 from loopax.lowering.open_loop import OpenLoop, State
 
 
@@ -33,9 +33,6 @@ class Locations(NamedTuple):
     graph: FunctionGraph
     places: tuple[Place, ...]
     n_axes: int
-
-    def finding(self, report: np.ndarray) -> Finding | None:
-        return findings(report, self.n_axes)
 
 
 def locating(graph: FunctionGraph, names: Sequence[str]) -> Locations:
@@ -63,6 +60,12 @@ class _Symbols:
     kind: Any
     entry: list[Any] = field(default_factory=list)
     steps: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, numbers: Sequence[Any], n_axes: int) -> _Symbols:
+        """The finding that is `padded` to ``numbers``, of which ``n_axes`` are its entry."""
+        code, kind, *fields = numbers
+        return cls(code, kind, fields[:n_axes], fields[n_axes:])
 
     def padded(self, n_axes: int, depth: int) -> list[Any]:
         def full(numbers: list[Variable], length: int) -> list[Any]:
@@ -94,8 +97,7 @@ def _of_loop(
     body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
     loops = (*loops, _name_of(node))
     symbols = _of_graph(body, loops, places)
-    read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
-    for v, (kind, k) in values_of(loop, read).items():
+    for v, (kind, k) in values_of(graph, loop).items():
         places.append(Place(_value_in_words(loop, v, kind, k), v.type.ndim, loops))
         symbols.append(_finding(v, len(places)))
     if not symbols:
@@ -113,30 +115,23 @@ def _of_loop(
     ]
     loop.options = loop.options._replace(parallel=None)  # which takes no integers for states
     loop.bind()
-    code, kind, *fields = [s.new for s in loop.states[n:]]
-    entry, (step, *steps) = fields[:n_axes], fields[n_axes:]
+    first = _Symbols.of([s.new for s in loop.states[n:]], n_axes)
     if loop.options.reverse:  # the row, which is the last one in the first step
-        step = loop.n_steps - 1 - step
-    return _Symbols(code, kind, entry, [step, *steps])
+        first.steps[0] = loop.n_steps - 1 - first.steps[0]
+    return first
 
 
 def _of_branches(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
     op: Any = node.op
-    by_branch = [_of_graph(branch, loops, places) for branch in op.branches]
+    branches = op.branches
+    by_branch = [_of_graph(branch, loops, places) for branch in branches]
     if not any(by_branch):
         return None
     firsts = [_first(f) for f in by_branch]
     n_axes = max(len(f.entry) for f in firsts)
     depth = max(len(f.steps) for f in firsts)
-    operands = [v.type() for v in op.fgraph.inputs]
-    outs = [
-        replaced(f.padded(n_axes, depth), dict(zip(b.inputs, operands, strict=True)))
-        for b, f in zip(op.branches, firsts, strict=True)
-    ]
-    new = Cond.from_branches(operands, outs[0], outs[1], op.name).bind(
-        node.inputs[0], node.inputs[1:]
-    )
-    return _Symbols(new[0], new[1], new[2 : 2 + n_axes], new[2 + n_axes :])
+    new = rebranched(node, branches, [f.padded(n_axes, depth) for f in firsts])
+    return _Symbols.of(new, n_axes)
 
 
 def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
@@ -149,8 +144,7 @@ def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbo
     n_axes = len(first.entry)
     outs = first.padded(n_axes, len(first.steps))
     call = Call.from_graph(FunctionGraph(body.inputs, outs, clone=True), name=op.name)
-    new = call.make_node(*node.inputs).outputs
-    return _Symbols(new[0], new[1], new[2 : 2 + n_axes], new[2 + n_axes :])
+    return _Symbols.of(call.make_node(*node.inputs).outputs, n_axes)
 
 
 def _first(symbols: Sequence[_Symbols]) -> _Symbols:
@@ -166,7 +160,7 @@ def _first(symbols: Sequence[_Symbols]) -> _Symbols:
         numbers = [
             pt.switch(is_one, a, b) for a, b in zip(f.padded(n_axes, depth), numbers, strict=True)
         ]
-    return _Symbols(numbers[0], numbers[1], numbers[2 : 2 + n_axes], numbers[2 + n_axes :])
+    return _Symbols.of(numbers, n_axes)
 
 
 def _finding(x: Any, code: int) -> _Symbols:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.ir.derivatives.lazy import has_derivatives
 from loopax.lowering.canonical.if_else_to_cond import has_if_else, if_else_to_cond
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
@@ -26,16 +24,15 @@ def prepare(graph: FunctionGraph) -> None:
     Derivatives are graphs, branches are the ops that run one of them alone, and there is nothing that no
     output needs: it is not computed, and so not looked at.
     """
-    if has_derivatives(graph):
-        take_derivatives(graph)
+    take_derivatives(graph)
     if has_if_else(graph):
         sink_readers(graph)
         if_else_to_cond(graph)
     remove_unused(graph)
 
 
-def values_of(loop: OpenLoop, read: Sequence[bool]) -> dict[Variable, tuple[str, int]]:
-    """The values of each step of ``loop``: its states, and its rows where ``read`` says that a trace is.
+def values_of(graph: FunctionGraph, loop: OpenLoop) -> dict[Variable, tuple[str, int]]:
+    """The values of each step of ``loop``: its states, and its rows where ``graph`` reads the trace.
 
     With the kind of each and its number.
     """
@@ -44,8 +41,8 @@ def values_of(loop: OpenLoop, read: Sequence[bool]) -> dict[Variable, tuple[str,
     for k, s in enumerate(loop.states):
         if s.next not in before:  # a state of the step before, of which it was said then
             names.setdefault(s.next, ("state", k))
-    for k, (y, is_read) in enumerate(zip(loop.ys, read, strict=True)):
-        if is_read and y.inner not in before:
+    for k, y in enumerate(loop.ys):
+        if graph.clients.get(y.trace) and y.inner not in before:
             names.setdefault(y.inner, ("trace", k))
     return {v: kind for v, kind in names.items() if may_be_infinite(v)}
 

@@ -32,18 +32,8 @@ _PRODUCT = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Pow, ps.Sqr, ps.Sqrt)
 # What passes on its only input. A logarithm is minus infinity or nan where its argument is not above 0, and
 # infinite or nan where that is not finite.
 _FIRST = (
-    *(
-        ps.TrueDiv,
-        ps.Neg,
-        ps.Sqr,
-        ps.Sqrt,
-        ps.Abs,
-        ps.Identity,
-        ps.Log,
-        ps.Log2,
-        ps.Log10,
-        ps.Log1p,
-    ),
+    *(ps.TrueDiv, ps.Neg, ps.Sqr, ps.Sqrt, ps.Abs, ps.Identity),
+    *(ps.Log, ps.Log2, ps.Log10, ps.Log1p),
     *(ps.Sin, ps.Cos, ps.Tan, ps.Sinh, ps.Cosh),
 )
 _SUMS = (ps.Add, ps.Mul)
@@ -68,12 +58,9 @@ def passed_on(node: Apply) -> list[Variable]:
         kept = node.inputs if isinstance(op.scalar_op, _SUMS) else []
     else:
         kept = _by_function(scalar_op_of(op), node)
-        kept = [v for v in kept if not _is_stretched(v, node.outputs[0])]
+        (out,) = node.outputs[:1]
+        kept = [v for v in kept if v.type.broadcastable == out.type.broadcastable]
     return [v for v in kept if may_be_infinite(v) and may_be_infinite(node.outputs[0])]
-
-
-def _is_stretched(v: Variable, out: Variable) -> bool:
-    return bool(v.type.broadcastable != out.type.broadcastable)
 
 
 def closure(wanted: Iterable[Variable], nodes: Sequence[Apply]) -> set[Variable]:

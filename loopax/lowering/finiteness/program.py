@@ -33,7 +33,7 @@ def locating_program(program: Program) -> tuple[Program, Locations]:
 def output_names(program: Program, outputs: list[Variable]) -> list[str]:
     """Names for the outputs: their own, or where they are; and for the updates."""
     n = program.n_returned
-    marks = [_Mark() for _ in range(n)]
+    marks = [object() for _ in range(n)]
     try:
         paths = dict(_paths(program.build(marks), ""))
     except Exception:  # a class of the user's that can only hold arrays
@@ -43,10 +43,6 @@ def output_names(program: Program, outputs: list[Variable]) -> list[str]:
         path = paths.get(marks[k], f"[{k}]" if n > 1 else "")
         names.append(f"'{v.name}'" if v.name else path or "of the program")
     return [*names, *(f"'{program.shared_names[k]}', updated" for k in program.updates)]
-
-
-class _Mark:
-    """A leaf that is told from others."""
 
 
 def _paths(tree: object, path: str) -> Iterator[tuple[Any, str]]:

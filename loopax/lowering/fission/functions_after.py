@@ -23,7 +23,7 @@ from loopax.ir.shapes import repeated
 from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.checked_steps import checked
 from loopax.lowering.analysis.open_lengths import KnownLengths
-from loopax.lowering.fission.push_out import conditions_of, rows_outside
+from loopax.lowering.fission.push_out import conditions_of, outside_of
 from loopax.lowering.fission.row_wise_body import RowWiseBody, entries, is_function
 from loopax.lowering.fission.sums_out import added_term
 from loopax.lowering.open_loop import OpenLoop, State, Y
@@ -38,12 +38,7 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
     loop = OpenLoop.of(node)
     terms = {s: t for s in loop.states if (t := added_term(loop, s)) is not None}
     ports: dict[Any, Any] = {y: y.inner for y in loop.ys} | terms
-    args = op.args._replace(
-        i=loop.i,
-        rows=[r.inner for r in loop.rows],
-        states=[s.inner for s in loop.states],
-        consts=[c.inner for c in loop.consts],
-    )
+    args = loop.inner
     inputs = {args.i, *args.rows, *args.consts}
     leave = [port for port, row in ports.items() if any(map(is_function, toposort([row])))]
     while leave:  # ends: there are fewer at each turn
@@ -61,9 +56,7 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
     if not leave or len(leave) == len(loop.states) + len(loop.ys) or not _pays(own, cut, loop):
         return {}
     n = checked(loop.n_steps, conditions)
-    outside = rows_outside(
-        args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
-    )
+    outside = outside_of(args, node, conditions)
     loop.states = [s for s in loop.states if s not in leave]
     emitted = {y.inner: y for y in loop.ys if y not in leave}
     loop.ys = [*emitted.values(), *(Y(v) for v in cut if v not in emitted)]

@@ -80,9 +80,8 @@ def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     if op.stops:
         return {}
     if not op.n_states:
-        truncates = (
-            op.options.truncate_gradient >= 0
-        )  # the first rows of its traces have no derivative
+        # Of a truncated gradient the first rows of the traces have none.
+        truncates = op.options.truncate_gradient >= 0
         return {} if truncates else _without_map(node, dims, known)
     if _has_no_rows(node, dims):
         return {}
@@ -114,7 +113,8 @@ def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]
     leave = [k for k, y in enumerate(op.outs.ys) if y in body]
     if not leave:
         return {}
-    traces = row_traces(op, node, body, leave, outside_of(node, conditions), conditions)
+    outside = outside_of(op.args, node, conditions)
+    traces = row_traces(op, node, body, leave, outside, conditions)
     if len(leave) == op.n_ys:
         return traces
     loop = OpenLoop.of(node)
@@ -164,12 +164,8 @@ def before_the_states(
     selected = chosen(body, outputs)
     if not selected:
         return {}
-    n = checked(loop.n_steps, conditions)
-    outside = rows_outside(
-        args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
-    )
     new_rows = [v.type() for v in selected]
-    pushed = body.computed(selected, outside)
+    pushed = body.computed(selected, outside_of(args, node, conditions))
     loop.rows += [Input(r, x) for r, x in zip(new_rows, pushed, strict=True)]
     loop.set_outputs(replaced(outputs, dict(zip(selected, new_rows, strict=True))))
     loop.drop_unread()
@@ -236,24 +232,15 @@ def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Con
     return conditions if not conditions or all(map(known.covers, lengths)) else None
 
 
-def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
-    """Outer variables for the index, the rows and the constants of the body of ``node``."""
+def outside_of(args: BodyArgs, node: Apply, conditions: Conditions) -> dict[Any, Any]:
+    """Outer variables for the index, the rows and the constants among ``args``, the inputs of a step.
+
+    The step is that of ``node``, or a copy of it.
+    """
     op: Any = node.op
-    args = op.split_inputs(node.inputs)
-    n = checked(args.n_steps, conditions)
-    return rows_outside(op.args, args.sequences, args.consts, n, conditions)
-
-
-def rows_outside(
-    args: BodyArgs,
-    sequences: Sequence[Variable],
-    consts: Sequence[Variable],
-    n: Variable,
-    conditions: Conditions,
-) -> dict[Any, Any]:
-    """The rows outside for ``args``, the inputs of a body with these sequences and constants."""
-    outside = {args.i: pt.arange(n, dtype="int64")}
-    for v, x in zip(args.rows, sequences, strict=True):
+    operands = op.split_inputs(node.inputs)
+    outside = {args.i: pt.arange(checked(operands.n_steps, conditions), dtype="int64")}
+    for v, x in zip(args.rows, operands.sequences, strict=True):
         if isinstance(v.type, DenseTensorType):
             outside[v] = checked(x, conditions)
-    return outside | dict(zip(args.consts, consts, strict=True))
+    return outside | dict(zip(args.consts, operands.consts, strict=True))

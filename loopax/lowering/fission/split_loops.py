@@ -99,7 +99,7 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
     for v, y in zip(op.outs.ys, op.split_outputs(node.outputs).traces, strict=True):
         if v in read and v not in of_state:
             of_state[v] = pairs[y]
-    outside = outside_of(node, conditions) | of_state
+    outside = outside_of(op.args, node, conditions) | of_state
     return pairs | row_traces(op, node, body, gone, outside, conditions)
 
 

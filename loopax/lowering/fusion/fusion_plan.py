@@ -71,7 +71,7 @@ class Plan:
         self._dims, self._unconditional = dims_of(graph), unconditional_dims_of(graph)
         self._checks: dict[
             Any, bool
-        ] = {}  # of numbers of steps: whether something is checked there
+        ] = {}  # whether a number of steps is checked where it is computed
         self._by_key: dict[Any, list[Cluster]] = {}
         self._of_node: dict[Apply, dict[Cluster, None]] = {}  # where the parts of a loop are
         self._masks: dict[Any, tuple[int, int]] = {}

@@ -99,7 +99,7 @@ class Known:
     def add(self, node: Apply) -> None:
         """Note the intervals of the outputs of ``node``, whose inputs are known."""
         for v in node.outputs:
-            if _dtype(v) in discrete_dtypes or _dtype(v) == "bool":
+            if _dtype(v) in discrete_dtypes:
                 interval = interval_of(v, self, self._length)
                 if interval is not None:
                     self._intervals[v] = interval

@@ -125,7 +125,7 @@ class _Invariants:
         consts: Sequence[Variable],
         always: bool,
     ) -> None:
-        self.nodes, self.outputs, self.always = list(nodes), outputs, always
+        self.nodes, self.outputs = list(nodes), outputs
         self.refused: set[Variable] = set()  # whose shape is not known from outside
         self.freed: set[Variable] = set()  # what is read by what leaves
         self.own: dict[Apply, Speculation] = {}  # of each node that follows from constants

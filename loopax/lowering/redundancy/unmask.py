@@ -39,6 +39,7 @@ from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import OpenLoop, State, replace_outputs
 from loopax.lowering.redundancy.fold_zeros import Zeros
+from loopax.lowering.storage.kept_rows import shape_of
 
 
 def unmask(graph: FunctionGraph) -> None:
@@ -233,12 +234,9 @@ def _carry_out(
 
 def _shape(asked: Apply, new: dict[Any, Any], bound: TensorVariable) -> Any:
     """The shape that a trace over all steps would have."""
-    op: Any = asked.op
     x: Any = asked.inputs[0]
-    n = bound.astype("int64")
-    if isinstance(op, Shape_i):
-        return n if op.i == 0 else new[x].shape[op.i]
-    return pt.stack([n, *([new[x].shape[k] for k in range(1, x.type.ndim)] if x in new else [])])
+    trailing = [new[x].shape[k] for k in range(1, x.type.ndim)] if x in new else []
+    return shape_of(asked, bound.astype("int64"), trailing)
 
 
 def _shortened(

@@ -98,8 +98,8 @@ def _first(loop: OpenLoop, y: Y, rows: int, shape: Sequence[Variable]) -> list[S
 
 
 def _added(loop: OpenLoop, row: Variable, init: Variable, new: Variable) -> State:
-    state = State(row.type(), row.type.filter_variable(init), new)
-    state.next = state.inner.type.filter_variable(new)
+    kind = row.type
+    state = State(kind(), kind.filter_variable(init), kind.filter_variable(new))
     loop.states.append(state)
     return state
 

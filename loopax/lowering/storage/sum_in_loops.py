@@ -33,6 +33,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import joined_rows
+from loopax.facts.families import normalized
 from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.calling_convention import INDEX_TYPE
@@ -106,8 +107,7 @@ def _added_up(node: Apply, x: Variable, loop: Apply) -> Any:
     """``node``'s sum, of the rows of ``x``, of which there is one for each step of ``loop``."""
     op: Any = node.op
     out: Any = node.outputs[0].type
-    axes = range(x.type.ndim) if op.axis is None else op.axis
-    later_axes = tuple(k - 1 for k in axes if k > 0)
+    later_axes = tuple(k - 1 for k in normalized(op.axis, x.type.ndim) if k > 0)
     row: Any = TensorType(x.type.dtype, x.type.shape[1:])()
     term = op.clone(axis=later_axes)(row) if later_axes else row
     if None in term.type.shape:

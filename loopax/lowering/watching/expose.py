@@ -28,6 +28,7 @@ from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.ops.watch import Breakpoint, Watch
 from loopax.ir.replace import replaced
+from loopax.lowering.bodies import rebranched
 from loopax.lowering.finiteness.looked_at import prepare
 from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
 from loopax.lowering.watching.exposed import Exposed, read_back
@@ -141,7 +142,6 @@ def _of_branches(node: Apply, last: int | None, moving: set[Variable] | None) ->
     ]
     if not any(items):
         return {}, []
-    operands = [v.type() for v in op.fgraph.inputs]
     all_of_them = [(k, item.with_present()) for k in (0, 1) for item in items[k]]
     outs = []
     for k, branch in enumerate(branches):
@@ -150,10 +150,8 @@ def _of_branches(node: Apply, last: int | None, moving: set[Variable] | None) ->
             new += (
                 item.flat() if of == k else [_zeros(x, branches[of], branch) for x in item.flat()]
             )
-        outs.append(replaced(new, dict(zip(branch.inputs, operands, strict=True))))
-    bound = Cond.from_branches(operands, outs[0], outs[1], op.name).bind(
-        node.inputs[0], node.inputs[1:]
-    )
+        outs.append(new)
+    bound = rebranched(node, branches, outs)
     exposed = read_back((item for _, item in all_of_them), bound[op.n_outs :])
     return dict(zip(node.outputs, bound, strict=False)), exposed
 

@@ -16,12 +16,8 @@ from pytensor.link.numba.dispatch.basic import (
 from loopax.cache.environment import NotKnown, environment, native_environment
 from loopax.cache.graph_key import Content
 
-_UNWRITTEN = {
-    "__name__",
-    "__builtins__",
-    "__source__",
-    "__file__",
-}  # globals that the code does not depend on
+# Globals that the code does not depend on.
+_UNWRITTEN = {"__name__", "__builtins__", "__source__", "__file__"}
 _REGISTRIES = (numba_funcify, numba_funcify_and_cache_key, numba_funcify_default_op_cache_key)
 _CONVERSIONS_OF = ("pytensor", "loopax")
 

@@ -89,15 +89,12 @@ class NumbaFunction(ProgramFunction):
     def _prepare(self) -> None:
         program = import_uninterrupted("loopax.numba_backend.callable.program")  # and Numba
         arguments = self._arguments = Arguments(self.program, TARGET)
-        self._entry_of_all: Any = None
         self._compiled: Any = None
         with TRACING:
             part = self._part = early_part(self.program)
             graph = self.program.graph if part is None else part.rest
             self._native = program.compile_program(graph, on_missing=self.on_missing)
-        if part is None:
-            self._entry_of_all = self._native.entry([*arguments.labels, *arguments.shared_labels])
-        else:
+        if part is not None:
             self._early = MemoizedValues(part.early, _in_order)
             self._residual = self._native.entry(self._labels(part))
         self.__call__ = self._refuse if self.program.updates else self._direct()
@@ -223,6 +220,10 @@ class NumbaFunction(ProgramFunction):
             options = backend.options(True, self.on_missing, **requested)
             return backend.function(program, **options)
 
+    @property
+    def _all_labels(self) -> list[str]:
+        return [*self._arguments.labels, *self._arguments.shared_labels]
+
     def _labels(self, part: EarlyPart) -> list[str]:
         """Labels of the inputs of the residual program, which excludes the early part."""
         shared_labels = self._arguments.shared_labels
@@ -236,8 +237,8 @@ class NumbaFunction(ProgramFunction):
         if program.has_flag:
             options["flagged"] = self._not_finite
         if part is None:
-            labels = [*self._arguments.labels, *self._arguments.shared_labels]
-            return self._native.entry(labels, cells=[s.storage for s in program.shared], **options)
+            cells = [s.storage for s in program.shared]
+            return self._native.entry(self._all_labels, cells=cells, **options)
 
         def whole(*args: object) -> Any:
             outs = self._whole(*args, *(s.value for s in program.shared))
@@ -262,15 +263,20 @@ class NumbaFunction(ProgramFunction):
         return self._early(arrays) if all(isinstance(x, np.ndarray) for x in arrays) else None
 
     def _whole(self, *values: object) -> Any:
-        """Run the program of all inputs, which is written at the first use."""
+        """Run the program of all inputs."""
+        with TRACING:
+            run = self._entry_of_all
+        return run(*values)
+
+    @cached_property
+    def _entry_of_all(self) -> Any:
+        """The program of all inputs as a function of Python values, written at its first use."""
         from loopax.numba_backend.callable.program import compile_program
 
-        with TRACING:
-            if self._entry_of_all is None:
-                program = compile_program(self.program.graph, on_missing=self.on_missing)
-                labels = [*self._arguments.labels, *self._arguments.shared_labels]
-                self._entry_of_all = program.entry(labels)
-        return self._entry_of_all(*values)
+        program = self._native
+        if self._part is not None:
+            program = compile_program(self.program.graph, on_missing=self.on_missing)
+        return program.entry(self._all_labels)
 
     def _not_finite(self, args: Sequence[Any]) -> Exception:
         """The error of a call whose flag is up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
@@ -54,7 +55,6 @@ class NativeProgram:
         self.variants = variants
         self.by_python = self.variants.by_python  # ops without a native form
         self._graph = graph
-        self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
     def entry(self, labels: Sequence[str], **options: Any) -> Any:
         """Wrap the program as a function of Python values, which ``labels`` name in errors."""
@@ -82,7 +82,11 @@ class NativeProgram:
     def __call__(self, *values: object) -> list[Any]:
         if len(values) != len(self.inputs):
             raise TypeError(f"The program takes {len(self.inputs)} inputs, got {len(values)}.")
-        return self.call(*values)
+        return self._call(*values)
+
+    @cached_property
+    def _call(self) -> Any:
+        return self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
 
 def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
@@ -183,11 +187,11 @@ def _listed(lines: Sequence[str]) -> str:
 def _unsupported(graph: Any, inner: bool = False) -> Any:
     """Yield a line for each variable whose type does not exist in native code."""
     if not inner:
-        yield from (f"{describe(v)}" for v in graph.inputs if not is_known(v.type))
+        yield from (describe(v) for v in graph.inputs if not is_known(v.type))
     for node in graph.toposort():
         for v in [*(v for v in node.inputs if isinstance(v, Constant)), *node.outputs]:
             if not is_known(v.type) and not (v in node.inputs and _is_text(v)):
-                yield f"{describe(v)}"
+                yield describe(v)
         if isinstance(node.op, InnerGraphOp):
             yield from _unsupported(node.op.fgraph, inner=True)
 
@@ -282,6 +286,3 @@ def _unshared(emit: Emitter, out: Opaque, v: Variable, returned: list[Expr]) -> 
     if isinstance(v.type, NoneTypeT):
         return out.name
     return changeable(emit, out, returned).name
-
-
-__all__ = ["NativeProgram", "compile_program"]

@@ -37,6 +37,7 @@ from loopax.numba_backend.emit.values import (
     Rows,
     Value,
     Virtual,
+    as_tuple,
     shared,
 )
 
@@ -106,11 +107,8 @@ class Site:
 
     def owned(self, position: int, value: Opaque) -> Opaque:
         """The value of an input for the node to change: a copy where other nodes read it."""
-        return (
-            value
-            if value.fresh and self._reads_alone(position)
-            else opaque.copied(self.emit, value)
-        )
+        is_own = value.fresh and self._reads_alone(position)
+        return value if is_own else opaque.copied(self.emit, value)
 
     def lent(self, position: int, value: EmittedValue) -> Any:
         """The value of an input inside of a branch of the node, which runs once: see `owned`."""
@@ -268,8 +266,7 @@ class Emitter(Constants):
         depths: dict[Variable, int] = {}  # virtual value -> length of the chain below it
         for node in [*order, *writes]:
             site = Site(self, node, uses, node in writes, node in snapshots)
-            outs = find_rule(node.op)(site, *[read(v) for v in node.inputs])
-            outs = outs if isinstance(outs, tuple) else (outs,)
+            outs = as_tuple(find_rule(node.op)(site, *[read(v) for v in node.inputs]))
             level = 1 + max((depths.get(v, 0) for v in node.inputs), default=0)
             for v, out in zip(node.outputs, outs, strict=True):
                 value = out if node in writes else self.localized(out, v)

@@ -23,6 +23,7 @@ from pytensor.tensor.linalg.solvers.core import SolveBase
 from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.ir.sequences import with_items
+from loopax.lowering.canonical.explicit_casts import is_of_matrices
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, find_rule, rule
@@ -121,11 +122,6 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
     )
 
 
-_FINITE_ONLY = tuple(
-    f"pytensor.tensor.linalg.{part}" for part in ("decomposition", "inverse", "solvers", "summary")
-)
-
-
 def _read_by_lapack(node: Apply) -> Sequence[int]:
     """The inputs for which LAPACK raises or returns uninitialised memory if they are not finite.
 
@@ -133,7 +129,7 @@ def _read_by_lapack(node: Apply) -> Sequence[int]:
     elsewhere changes nothing. Other solves avoid nan for a pivot, and leave finite numbers beside it.
     """
     op = node.op
-    if not type(op).__module__.startswith(_FINITE_ONLY) or isinstance(op, Cholesky):
+    if not is_of_matrices(op) or isinstance(op, Cholesky):
         return ()
     if isinstance(op, SolveBase):
         return (0,) if _assumption(op) in ("gen", "sym", "her") else ()

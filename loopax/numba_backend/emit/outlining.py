@@ -18,7 +18,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import call, local, tuple_of
 from loopax.numba_backend.emit.scopes import Scope
 from loopax.numba_backend.emit.statements import Assign, Function, Region, Return
-from loopax.numba_backend.emit.values import Small
+from loopax.numba_backend.emit.values import Small, as_tuple
 
 Rule = Callable[..., Any]
 _LINES = 14  # lines that a function has to save
@@ -41,7 +41,7 @@ def outlined(site: Site, rule: Rule, hint: str, *values: Small) -> Any:
     emit.add(region)
     with emit.inside(Scope(region.body)):
         outputs = rule(site, *values)
-        results = tuple(map(emit.in_locals, outputs if isinstance(outputs, tuple) else (outputs,)))
+        results = tuple(map(emit.in_locals, as_tuple(outputs)))
     key = (hint, rule, site.op, *((v.shape, v.dtype) for v in values))
     candidate = Candidate(region, site, rule, values, results)
     emit.candidates.setdefault(key, []).append(candidate)
@@ -59,9 +59,8 @@ def outline(emit: Emitter) -> None:
 
 def is_worth_it(lines: Sequence[int]) -> bool:
     """Whether a function saves enough lines, for regions of these numbers of ``lines``."""
-    return (
-        sum(lines) - max(lines) - 1.5 * len(lines) > _LINES
-    )  # one body stays, and each call is a line
+    # One body stays, and each call is a line.
+    return sum(lines) - max(lines) - 1.5 * len(lines) > _LINES
 
 
 def _function(candidate: Candidate, name: str) -> str:
@@ -75,7 +74,7 @@ def _function(candidate: Candidate, name: str) -> str:
         for part, v in zip(parts, candidate.values, strict=True)
     ]
     outputs = candidate.rule(Site(inner, candidate.site.node, candidate.site.uses), *operands)
-    outs = map(inner.in_locals, outputs if isinstance(outputs, tuple) else (outputs,))
+    outs = map(inner.in_locals, as_tuple(outputs))
     outputs = [x for v in outs for x in v.elements.flat]
     inner.add(Return(tuple_of(outputs) if len(outputs) > 1 else outputs[0]))
     emit.define(inner)

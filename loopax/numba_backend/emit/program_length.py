@@ -27,6 +27,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.facts import Structure, facts_of
+from loopax.facts.families import normalized
 from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Dims, Length
@@ -106,8 +107,8 @@ class _Count:
         """The number of elements of each input that ``own`` unrolled elements of the output read."""
         op: Any = node.op
         if isinstance(op, CAReduce):
-            axes = range(len(ins[0])) if op.axis is None else op.axis
-            return [self.width(out) * self.width([ins[0][k] for k in axes])]
+            along = normalized(op.axis, len(ins[0]))
+            return [self.width(out) * self.width([ins[0][k] for k in along])]
         is_elementwise = facts_of(op).structure is Structure.ELEMENTWISE
         if not (is_elementwise or isinstance(op, DimShuffle | SpecifyShape)):
             return [self.width(s) for s in ins]

@@ -38,14 +38,14 @@ def emit_scalar(emit: Emitter, op: ScalarOp, operands: Sequence[Expr], node: App
     if isinstance(op, ScalarLoop):
         inner = [operands[0]]  # the number of steps, then what the graph reads
         for x, d, v in zip(operands[1:], dtypes[1:], op.inputs, strict=True):
-            inner.append(_cast(emit, x, d, v.type.dtype))
+            inner.append(converted(emit, x, d, v.type.dtype))
         return scalar_loop(emit, op, inner, _graph)
     if isinstance(op, ps.Identity) or (isinstance(op, ps.Cast) and dtypes == outs):
         return [operands[0]]
     if isinstance(op, ps.Second):
-        return [_cast(emit, operands[1], dtypes[1], outs[0])]
+        return [converted(emit, operands[1], dtypes[1], outs[0])]
     if isinstance(op, ps.Cast) and {*dtypes, *outs} <= PLAIN:
-        return [_cast(emit, operands[0], dtypes[0], outs[0])]
+        return [converted(emit, operands[0], dtypes[0], outs[0])]
     if type(op) in FOLDS and len(operands) > 2 and outs[0] in REAL:
         typed = [cast(x, d, outs[0]) for x, d in zip(operands, dtypes, strict=True)]
         value: Expr | None = folded(emit, typed, FOLDS[type(op)])
@@ -75,7 +75,8 @@ def has_expression(op: ScalarOp, node: Apply) -> bool:
     return len(node.outputs) == 1 and expression_of(op, operands, dtypes, out) is not None
 
 
-def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
+def converted(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
+    """``x`` from the dtype ``source`` to the dtype ``target``, in a local unless it is the same."""
     return x if source == target else emit.temp(cast(x, source, target))
 
 

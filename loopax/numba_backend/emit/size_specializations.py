@@ -39,7 +39,6 @@ class SizeSpecializations:
     def __init__(self, write: Callable[[Sizes, bool], Emitter], inner: bool = False) -> None:
         self._write = write
         self._inner = inner
-        self._lock = TRACING
         self._functions: dict[tuple[Any, ...], Any] = {}  # by small lengths, None for long ones
         self.by_lengths: dict[tuple[int, ...], Any] = {}  # by the lengths of all axes
         self._keeps_shapes = True
@@ -67,7 +66,7 @@ class SizeSpecializations:
 
     def find(self, lengths: tuple[int, ...]) -> Any:
         """The function for arguments whose `axes` have ``lengths``, stored in `by_lengths`."""
-        with self._lock:
+        with TRACING:
             key = tuple(n if n <= LONGEST else None for n in lengths)
             if key not in self._functions and len(self._functions) >= _MOST:
                 key = (None,) * len(key)
@@ -86,7 +85,7 @@ class SizeSpecializations:
 
     def changing(self) -> None:
         """Rewrite the program for states that change their shapes."""
-        with self._lock:
+        with TRACING:
             if self._keeps_shapes:
                 self._keeps_shapes = False
                 self._general = self._emitted({})

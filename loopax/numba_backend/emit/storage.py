@@ -30,7 +30,9 @@ from loopax.numba_backend.emit.values import (
     Value,
     View,
     Virtual,
+    has_functions,
     indices_of,
+    is_cheap,
     is_static,
 )
 
@@ -109,9 +111,8 @@ class Storage(Axes):
         """Move the elements of ``value``, of static shape, to locals."""
         if isinstance(value, Small):
             return value
-        shape = (
-            value.shape if shape is None else shape
-        )  # the type may have more static lengths than the value
+        # The type may have more static lengths than the value.
+        shape = value.shape if shape is None else shape
         elements = np.empty(shape, dtype=object)
         for at in indices_of(shape):
             elements[at] = self.read(value, at)
@@ -225,6 +226,10 @@ class Storage(Axes):
         """Move ``value`` to memory if dynamic indices need it."""
         return self.dense(value) if isinstance(value, Small) and value.elements.size != 1 else value
 
+    def for_many_reads(self, value: Value) -> Value:
+        """Prepare ``value`` for a rule that reads an element several times, at any index."""
+        return self.indexable(value if is_cheap(value) else self.dense(value))
+
     def for_scalar_code(self, value: Value) -> Value:
         """Prepare ``value`` for a loop of scalar code: functions in it get a loop of their own.
 
@@ -235,8 +240,7 @@ class Storage(Axes):
 
     def apart(self, value: Array | Small | Virtual) -> Any:
         """Move ``value`` to memory if it contains functions, which then have a loop of their own."""
-        slow = isinstance(value, Virtual) and value.has_functions
-        return self.dense(value) if slow else value
+        return self.dense(value) if has_functions(value) else value
 
     def array(self, name: Expr, variable: Variable, fresh: bool = False) -> Array:
         """The `Array` in a local, with the static lengths of the type of ``variable``."""

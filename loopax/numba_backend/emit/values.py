@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, TypedDict, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -142,23 +142,27 @@ Value = Small | Array | Virtual
 EmittedValue = Value | Rows | Opaque  # of a variable of any type
 
 
-class Traits(TypedDict):
-    """Fields of a `Virtual`."""
-
-    cheap: bool
-    has_functions: bool
-    is_gathered: bool
+def is_cheap(value: Value) -> bool:
+    """Whether a second read of an element of ``value`` is nearly free."""
+    return not isinstance(value, Virtual) or value.cheap
 
 
-def traits(value: Value) -> Traits:
-    """Properties for a `Virtual` that reads the elements of ``value`` at other indices."""
-    if not isinstance(value, Virtual):
-        return {"cheap": True, "has_functions": False, "is_gathered": False}
-    return {
-        "cheap": value.cheap,
-        "has_functions": value.has_functions,
-        "is_gathered": value.is_gathered,
+def has_functions(value: Value) -> bool:
+    return isinstance(value, Virtual) and value.has_functions
+
+
+def is_gathered(value: Value) -> bool:
+    return isinstance(value, Virtual) and value.is_gathered
+
+
+def reindexed(x: Value, shape: Sequence[Dim], at: Callable[[Any], Expr], **fields: Any) -> Virtual:
+    """A `Virtual` that reads the elements of ``x`` at other indices; its other ``fields`` are its own."""
+    shared_fields = {
+        "cheap": is_cheap(x),
+        "has_functions": has_functions(x),
+        "is_gathered": is_gathered(x),
     }
+    return Virtual(tuple(shape), x.dtype, at, **(shared_fields | fields))
 
 
 def small(elements: Any, dtype: str) -> Small:
@@ -171,6 +175,21 @@ def small(elements: Any, dtype: str) -> Small:
 def shared(value: EmittedValue) -> Any:
     """Mark ``value`` as shared, for an inner graph that runs many times or beside other readers."""
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
+
+
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
+    """The outputs that a rule returns, of which a single one may be no tuple."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def index_before(at: Sequence[Index], stretched: Sequence[bool]) -> list[Index]:
+    """The index into an array, from that into the array that it is ``stretched`` to, axis by axis."""
+    return [0 if is_stretched else i for i, is_stretched in zip(at, stretched, strict=True)]
+
+
+def shape_before(shape: Sequence[Dim], stretched: Sequence[bool]) -> list[Dim]:
+    """The lengths of an array, from those of the array that it is ``stretched`` to."""
+    return [1 if is_stretched else n for n, is_stretched in zip(shape, stretched, strict=True)]
 
 
 def is_static(shape: Sequence[Dim | None]) -> TypeGuard[Sequence[int]]:

@@ -11,6 +11,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Max
 from pytensor.tensor.special import LogSoftmax, Softmax
 
+from loopax.facts.families import normalized
 from loopax.ir.ops.greatest import greatest
 from loopax.ir.replace import replaced
 from loopax.numba_backend.emit.emitter import Site, rule
@@ -47,7 +48,7 @@ def argmax(site: Site, x: Value) -> Any:
     """The first position of the largest element, or of the first nan."""
     emit = site.emit
     ndim = len(x.shape)
-    axes = list(range(ndim)) if site.op.axis is None else sorted(a % ndim for a in site.op.axis)
+    axes = sorted(normalized(site.op.axis, ndim))
     remaining_axes = [k for k in range(ndim) if k not in axes]
     lengths = [x.shape[k] for k in axes]
     emit.check("not_empty", emit.product(lengths))

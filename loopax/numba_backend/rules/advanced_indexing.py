@@ -89,8 +89,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         elements = np.asarray(x.elements[static], dtype=object)
         if emit.is_small(elements.shape):
             return Small(elements, x.dtype)
-    # An element may be read many times.
-    x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
+    x = emit.for_many_reads(x)
     selection = _selection(site, x, index)
     declared = site.out.type.shape
     shape = tuple(n if d is None else d for n, d in zip(selection.shape, declared, strict=True))

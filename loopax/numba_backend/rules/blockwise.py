@@ -26,7 +26,15 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
 from loopax.numba_backend.emit.expressions import FALSE, TRUE, Dim, Expr, Index, expr
 from loopax.numba_backend.emit.storage import new_array
 from loopax.numba_backend.emit.uses import uses_of_node
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, shared
+from loopax.numba_backend.emit.values import (
+    Array,
+    Small,
+    Value,
+    Virtual,
+    as_tuple,
+    is_cheap,
+    shared,
+)
 
 
 @rule(Blockwise)
@@ -107,7 +115,8 @@ def repeated(
     emit = site.emit
     n_batch = len(values[0].shape) - ranks[0]
     if not n_batch:
-        return _once(emit, node, values)
+        results = _emitted(emit, node, list(map(shared, values)))  # other nodes may read them
+        return tuple(v if is_cheap(v) else emit.dense(v) for v in results)
     batch: list[Dim] = []
     for k in range(n_batch):
         own = [
@@ -129,28 +138,17 @@ def repeated(
             _element(emit, v, at, declared.type.broadcastable if stretches else ())
             for v, declared in zip(operands, site.node.inputs, strict=True)
         ]
-        results = find_rule(node.op)(Site(emit, node, uses_of_node(node)), *cores)
-        for place, value in zip(
-            places, results if isinstance(results, tuple) else (results,), strict=True
-        ):
+        for place, value in zip(places, _emitted(emit, node, cores), strict=True):
             place.write(at, value)
     return tuple(place.array(shape) for place, shape in zip(places, without_rows, strict=True))
 
 
-def _once(emit: Emitter, node: Apply, values: Sequence[Value]) -> tuple[Value, ...]:
-    """Emit ``node`` itself, where there are no rows to repeat it for."""
-    results = find_rule(node.op)(
-        Site(emit, node, uses_of_node(node)),
-        *map(shared, values),  # other nodes may read them
-    )
-    results = results if isinstance(results, tuple) else (results,)
-    return tuple(emit.dense(v) if isinstance(v, Virtual) and not v.cheap else v for v in results)
+def _emitted(emit: Emitter, node: Apply, values: Sequence[Value]) -> tuple[Value, ...]:
+    return as_tuple(find_rule(node.op)(Site(emit, node, uses_of_node(node)), *values))
 
 
 def _indexed_at_no_cost(v: Value) -> bool:
-    if isinstance(v, Small):
-        return v.elements.size == 1
-    return isinstance(v, Array) or v.cheap
+    return v.elements.size == 1 if isinstance(v, Small) else is_cheap(v)
 
 
 def _element(emit: Emitter, v: Value, at: Sequence[Index], stretched: Sequence[bool]) -> Value:

@@ -13,7 +13,7 @@ from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_e
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Small, Value, Virtual
+from loopax.numba_backend.emit.values import Small, Value, Virtual, is_cheap
 
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}
 
@@ -94,7 +94,7 @@ def extract_diagonal(site: Site, x: Value) -> Any:
         return emit.read(x, where)
 
     shape = (*(x.shape[k] for k in batch_axes), declared)
-    return site.result(Virtual(shape, x.dtype, at, not isinstance(x, Virtual) or x.cheap))
+    return site.result(Virtual(shape, x.dtype, at, is_cheap(x)))
 
 
 READS_ONCE[ExtractDiag] = lambda node, position: True
@@ -118,7 +118,7 @@ def fill_diagonal(site: Site, x: Value, value: Value, *offset: Value) -> Any:
 @rule(Repeat)
 def repeat(site: Site, x: Value, counts: Value) -> Any:
     emit, axis = site.emit, site.op.axis
-    x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
+    x = emit.for_many_reads(x)
     places = emit.temp(call("repeated", emit.dense(counts).name, x.shape[axis]), "places")
     n = emit.temp(places.length(0), "n")
     declared = site.out.type.shape[axis]

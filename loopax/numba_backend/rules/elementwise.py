@@ -27,7 +27,11 @@ from loopax.numba_backend.emit.values import (
     Small,
     Value,
     Virtual,
+    has_functions,
+    index_before,
     indices_of,
+    is_gathered,
+    shape_before,
     small,
 )
 
@@ -58,9 +62,7 @@ def elemwise(site: Site, *values: Value) -> Any:
         if isinstance(at, Position):
             at = [0] * len(shape) if all(stretched[k]) else at
         else:
-            at = [
-                0 if is_stretched else i for i, is_stretched in zip(at, stretched[k], strict=True)
-            ]
+            at = index_before(at, stretched[k])
         return emit.read(inputs[k], at)
 
     def outputs(at: At) -> list[Expr]:
@@ -82,7 +84,7 @@ def elemwise(site: Site, *values: Value) -> Any:
 
     if emit.is_small(shape):
         inputs: Any = [
-            emit.in_locals(v, [1 if element else n for n, element in zip(shape, s, strict=True)])
+            emit.in_locals(v, shape_before(shape, s))
             for v, s in zip(values, stretched, strict=True)
         ]
         arrays_of_locals = [np.empty(shape, dtype=object) for _ in node.outputs]
@@ -98,10 +100,10 @@ def elemwise(site: Site, *values: Value) -> Any:
         lazy = branches and _is_worth_a_branch(costs[1:])
         element = chosen if lazy else lambda at: outputs(at)[0]
         functions = (not lazy or is_uniform()) and (
-            type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, inputs))
+            type(site.op.scalar_op) in VECTORIZED or any(map(has_functions, inputs))
         )
         if functions:
-            inputs[:] = [emit.dense(v) if _is_gathered(v) else v for v in inputs]
+            inputs[:] = [emit.dense(v) if is_gathered(v) else v for v in inputs]
         known = [c for c in costs if c is not None]
         cost = _cycles(site.op.scalar_op, dtype) + sum(known) if len(known) == len(costs) else None
         reads_at_positions = all(
@@ -117,7 +119,7 @@ def elemwise(site: Site, *values: Value) -> Any:
                 cost=cost,
                 reads_at_positions=reads_at_positions,
                 has_functions=functions,
-                is_gathered=any(map(_is_gathered, inputs)),
+                is_gathered=any(map(is_gathered, inputs)),
             )
         )
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
@@ -146,14 +148,6 @@ def _is_fill(v: Value) -> bool:
     return isinstance(v, Virtual) and v.element is not None
 
 
-def _has_functions(v: Value) -> bool:
-    return isinstance(v, Virtual) and v.has_functions
-
-
-def _is_gathered(v: Value) -> bool:
-    return isinstance(v, Virtual) and v.is_gathered
-
-
 def _cycles(op: Op, dtype: str) -> float:
     """Cycles of one element; a function that LLVM vectorizes takes a quarter of its time."""
     return cycles(op) / (4 if dtype in ("float32", "float64") and type(op) in VECTORIZED else 1)
@@ -171,13 +165,11 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
     emit, dtype = site.emit, site.out.type.dtype
 
     def converted(at: Sequence[Index]) -> Expr:
-        term = emit.read(value, [0 if s else i for i, s in zip(at, stretched, strict=True)])
+        term = emit.read(value, index_before(at, stretched))
         return emit_scalar(emit, site.op.scalar_op, [term, term], site.node)[0]
 
     if emit.is_small(shape):
-        value = emit.in_locals(
-            value, [1 if s else n for n, s in zip(shape, stretched, strict=True)]
-        )
+        value = emit.in_locals(value, shape_before(shape, stretched))
         elements = np.empty(shape, dtype=object)
         for at in indices_of(shape):
             elements[at] = converted(at)

@@ -22,9 +22,11 @@ from loopax.numba_backend.emit.values import (
     Small,
     Value,
     Virtual,
+    index_before,
     indices_of,
+    is_cheap,
     is_static,
-    traits,
+    reindexed,
 )
 from loopax.numba_backend.rules.index_entries import Entry, entries_of, positions_at, static_index
 
@@ -53,7 +55,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     if source is not None and start is not None:
         first: Any = source.start + start if source.start != 0 else start
         run = Run(source.name, first if isinstance(first, int) else emit.number(first))
-    value = Virtual(result_shape, x.dtype, at, run=run, **traits(x))
+    value = reindexed(x, result_shape, at, run=run)
     if not site.snapshot:
         return site.result(value)
     is_small = not result_shape or emit.is_small(result_shape)
@@ -99,7 +101,7 @@ def written(site: Site, x: Value, y: Value, places: Places) -> Array:
     """Write or add ``y`` to ``x`` at ``places``."""
     emit, shape, skipped = site.emit, places.shape, len(places.shape) - len(y.shape)
     spread = _is_spread(site, y, shape[skipped:])
-    if isinstance(y, Virtual) and not y.cheap and any(spread):
+    if any(spread) and not is_cheap(y):
         y = emit.dense(y)
     target = (_filled(site, x) if places.are_constant else None) or _target(site, x)
     is_copy = site.op.set_instead_of_inc and y.shape == tuple(shape) and y.dtype == x.dtype
@@ -109,9 +111,7 @@ def written(site: Site, x: Value, y: Value, places: Places) -> Array:
     operator = "=" if site.op.set_instead_of_inc else "+="
     with emit.loops(shape) as indices:
         for index in indices:
-            own = [
-                0 if is_spread else i for i, is_spread in zip(index[skipped:], spread, strict=True)
-            ]
+            own = index_before(index[skipped:], spread)
             term = cast(emit.read(y, own), y.dtype, x.dtype)
             emit.set(target.name[places.position(index)], term, operator)
     return target

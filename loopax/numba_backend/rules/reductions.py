@@ -12,10 +12,12 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.facts.axes import raises_of_nothing
+from loopax.facts.families import normalized
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalar_expressions import FOLDS, cast
+from loopax.numba_backend.emit.scalars import converted
 from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of, is_static
@@ -59,7 +61,7 @@ def reduce(site: Site, x: Value) -> Any:
     if fold is None:
         return leaf(site, x)
     expression, start = fold
-    axes = set(range(len(x.shape)) if op.axis is None else op.axis)
+    axes = set(normalized(op.axis, len(x.shape)))
     remaining_axes = [k for k in range(len(x.shape)) if k not in axes]
     if raises_of_nothing(op):
         for k in axes:
@@ -73,12 +75,14 @@ def reduce(site: Site, x: Value) -> Any:
     def total(at: list[Index]) -> Expr:
         """One element of the result, by loops over the reduced axes."""
         if constant is not None:
-            return _cast(emit, _times(emit, constant, [x.shape[k] for k in axes], acc), acc, out)
+            return converted(
+                emit, _times(emit, constant, [x.shape[k] for k in axes], acc), acc, out
+            )
         partial = emit.temp(start, "sum")
         with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
             for inner in indices:
                 add(partial, emit.read(x, _woven(at, remaining_axes, inner)))
-        return _cast(emit, partial, acc, out)
+        return converted(emit, partial, acc, out)
 
     shape = tuple(x.shape[k] for k in remaining_axes)
     if not emit.is_small(shape):
@@ -95,7 +99,7 @@ def reduce(site: Site, x: Value) -> Any:
         sums = Array(partial, shape, acc, fresh=True, compact=True)
         if acc == out:
             return sums
-        return Virtual(shape, out, lambda at: _cast(emit, emit.read(sums, at), acc, out))
+        return Virtual(shape, out, lambda at: converted(emit, emit.read(sums, at), acc, out))
     elements = np.empty(shape, dtype=object)
     if constant is not None:
         elements[...] = total([])
@@ -111,14 +115,14 @@ def reduce(site: Site, x: Value) -> Any:
             when = max((ready(emit, t) for t in terms), default=-1)
             if when >= 0:
                 emit.ready[whole] = when + 4 * len(terms).bit_length()
-            elements[at] = _cast(emit, whole, acc, out)
+            elements[at] = converted(emit, whole, acc, out)
         return Small(elements, out)
     for at in indices_of(shape):
         elements[at] = emit.temp(start, "sum")
     if not remaining_axes and emit.is_worth_coalescing(x):
         with emit.loop_over_positions(x.shape) as position:
             add(elements.item(), emit.read(x, position))
-        elements[()] = _cast(emit, elements.item(), acc, out)
+        elements[()] = converted(emit, elements.item(), acc, out)
         return Small(elements, out)
     # One pass over x for all sums.
     with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
@@ -126,7 +130,7 @@ def reduce(site: Site, x: Value) -> Any:
             for at in indices_of(shape):
                 add(elements[at], emit.read(x, _woven(at, remaining_axes, inner)))
     for at in indices_of(shape):
-        elements[at] = _cast(emit, elements[at], acc, out)
+        elements[at] = converted(emit, elements[at], acc, out)
     return Small(elements, out)
 
 
@@ -175,10 +179,6 @@ def _times(emit: Emitter, term: Expr, lengths: list[Dim], dtype: str) -> Expr:
     if not isinstance(n, int) or n <= 0:
         total = expr("{} if {} > 0 else {}", total, n, literal(0, dtype))
     return emit.temp(total, "sum")
-
-
-def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
-    return x if source == target else emit.temp(x.astype(target))
 
 
 def _woven(

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
-from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 
 from loopax.facts.elementwise import is_elementwise
+from loopax.facts.shapes import entries_of
 from loopax.ir.sizes import asked_length
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr, tuple_of
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
+from loopax.numba_backend.emit.values import Array, Small, Value, is_cheap, is_static, reindexed
 
 
 @rule(Reshape)
@@ -33,16 +33,11 @@ def reshape(site: Site, x: Value, dims: Value) -> Any:
     declared = site.out.type.shape
     lengths = [w if d is None else d for w, d in zip(lengths, declared, strict=True)]
     total = emit.product(x.shape)
-    if not is_static(lengths) and all(map(_is_length, _entries(site.node.inputs[1]))):
+    shape = site.node.inputs[1]
+    if not is_static(lengths) and all(map(_is_length, entries_of(shape) or [shape])):
         emit.check("same_size", total, emit.product(lengths))
         return _reshaped(site, x, lengths)
     return _reshaped(site, x, _completed(emit, lengths, total))
-
-
-def _entries(dims: Variable) -> Sequence[Any]:
-    """The entries of the vector ``dims`` if it is a `MakeVector`, else itself."""
-    is_vector = dims.owner is not None and isinstance(dims.owner.op, MakeVector)
-    return dims.owner.inputs if is_vector else [dims]
 
 
 def _is_length(v: Variable) -> bool:
@@ -116,10 +111,8 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
         position = _raveled(emit, middle, new)
         return emit.read(x, [*before, *_unraveled(emit, position, old), *after])
 
-    properties = traits(x)
-    properties["cheap"] &= sum(n != 1 for n in old) <= 1
-    run = emit.run_of(x)
-    return site.result(Virtual(tuple(shape), x.dtype, at, run=run, **properties))
+    cheap = is_cheap(x) and sum(n != 1 for n in old) <= 1
+    return site.result(reindexed(x, shape, at, run=emit.run_of(x), cheap=cheap))
 
 
 READS_ONCE[Reshape] = lambda node, position: position == 0

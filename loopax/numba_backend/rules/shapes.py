@@ -40,10 +40,13 @@ from loopax.numba_backend.emit.values import (
     Small,
     Value,
     Virtual,
+    index_before,
+    is_gathered,
     is_static,
+    reindexed,
+    shape_before,
     shared,
     small,
-    traits,
 )
 
 
@@ -96,7 +99,7 @@ def specify_shape(site: Site, x: Value | Opaque, *dims: Value | None) -> Any:
         return x
     if isinstance(x, Array):
         return site.returns(x, lengths)
-    return site.result(Virtual(tuple(lengths), x.dtype, x.at, **traits(x)))
+    return site.result(reindexed(x, lengths, x.at))
 
 
 @rule(CheckAndRaise)
@@ -147,10 +150,9 @@ def dimshuffle(site: Site, x: Value) -> Any:
     if kept_axes != sorted(kept_axes):
         flat = run = None
     cost = x.cost if isinstance(x, Virtual) else None
-    properties = traits(x)
-    properties["is_gathered"] = properties["is_gathered"] or strided
+    gathered = strided or is_gathered(x)
     return site.result(
-        Virtual(shape, x.dtype, at, view=view, flat=flat, run=run, cost=cost, **properties)
+        reindexed(x, shape, at, view=view, flat=flat, run=run, cost=cost, is_gathered=gathered)
     )
 
 
@@ -175,22 +177,12 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
         if not is_stretched:
             emit.agree(n, m)
     if emit.is_small(shape):
-        own = [
-            1 if is_stretched else n
-            for n, is_stretched in zip(shape[skipped:], stretched, strict=True)
-        ]
+        own = shape_before(shape[skipped:], stretched)
         return Small(np.broadcast_to(emit.in_locals(x, own).elements, shape), x.dtype)
-    # Elements are read several times, so none may be computed at the read.
-    x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
+    x = emit.for_many_reads(x)
 
     def at(index: Sequence[Index]) -> Expr:
-        return emit.read(
-            x,
-            [
-                0 if is_stretched else i
-                for i, is_stretched in zip(index[skipped:], stretched, strict=True)
-            ],
-        )
+        return emit.read(x, index_before(index[skipped:], stretched))
 
     element = emit.scalar(x) if isinstance(x, Small) and x.elements.size == 1 else None
     return Virtual(shape, x.dtype, at, element=element)
@@ -241,7 +233,7 @@ def join(site: Site, *values: Any) -> Any:
                     k = emit.number(start + i[axis])
                     emit.set(name[*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
         start = start + v.shape[axis]
-        start = start if isinstance(start, int) else emit.number(call("offset", start))
+        start = start if isinstance(start, int) else emit.number(call("hidden", start))
     return Array(name, tuple(shape), dtype, fresh=True, compact=True)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import lower_builtin, type_callable
+from numba.extending import lower_builtin
 
 from loopax.base.upstream.numba import (
     CPUContext,
@@ -23,6 +23,7 @@ from loopax.base.upstream.numba import (
     ir,
     make_array,
 )
+from loopax.numba_backend.runtime.instructions import result_type
 
 _MOST = 2**31 - 1  # BLAS counts in C's int
 
@@ -39,20 +40,14 @@ def matmul_by_blas(
     out[...] = (a.T if a_is_transposed else a) @ (b.T if b_is_transposed else b)
 
 
-@type_callable(matvec_by_blas)
-def _type_of_matvec(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(a, x, out, is_transposed):  # type: ignore[no-untyped-def]
-        return types.none if _fits(a, x, out) else None
-
-    return result
+@result_type(matvec_by_blas)
+def _type_of_matvec(a, x, out, is_transposed):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.none if _fits(a, x, out) else None
 
 
-@type_callable(matmul_by_blas)
-def _type_of_matmul(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(a, b, out, a_is_transposed, b_is_transposed):  # type: ignore[no-untyped-def]
-        return types.none if _fits(a, b, out) else None
-
-    return result
+@result_type(matmul_by_blas)
+def _type_of_matmul(a, b, out, a_is_transposed, b_is_transposed):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.none if _fits(a, b, out) else None
 
 
 def _fits(*arrays: types.Array) -> bool:

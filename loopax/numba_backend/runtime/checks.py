@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import lower_builtin, overload, type_callable
+from numba.extending import overload
 
 from loopax.base.compiling.pipeline import njit_inner
-from loopax.base.upstream.numba import CPUContext, Signature, ir
 from loopax.numba_backend.runtime import (
     blas,
     ciphers,
     division,
+    instructions,
     linalg,
     memory,
     ordering,
@@ -83,32 +82,6 @@ def agree(n: int, m: int) -> int:
     if n != m:
         raise ValueError("Input dimension mismatch: the lengths of two axes differ")
     return n
-
-
-def offset(k: int) -> int:
-    """Hide the computation of ``k`` from LLVM.
-
-    A part of a concatenation starts at the sum of the lengths before it, each a minimum and a maximum
-    for a slice. LLVM's strength reduction tries all forms of such a sum, in each loop that writes a
-    part: 100 parts compiled in 16.8 s, and with this in 2.0.
-    """
-    return k
-
-
-@type_callable(offset)
-def _type_of_offset(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(k):  # type: ignore[no-untyped-def]
-        return types.int64 if isinstance(k, types.Integer) else None
-
-    return result
-
-
-@lower_builtin(offset, types.Integer)
-def _lower_offset(
-    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-) -> Any:
-    k = context.cast(builder, args[0], signature.args[0], types.int64)
-    return builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)
 
 
 @njit_inner
@@ -248,6 +221,7 @@ FUNCTIONS = (
     | linalg.FUNCTIONS
     | memory.FUNCTIONS
     | division.FUNCTIONS
+    | instructions.FUNCTIONS
     | ordering.FUNCTIONS
     | poly_gamma.FUNCTIONS
     | products.FUNCTIONS
@@ -272,7 +246,6 @@ FUNCTIONS = (
             length_of,
             range_length,
             repeated,
-            offset,
             specified,
             keeps,
             size,

@@ -10,35 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic, overload
 
 from loopax.base.compiling.pipeline import njit_inner
-from loopax.base.upstream.numba import ir
+from loopax.numba_backend.runtime.instructions import hidden
 
 _compiled = njit_inner(error_model="numpy")  # a division by zero does not raise
-
-
-def unknown(n: int) -> int:
-    """Hide the length ``n`` from the compiler.
-
-    It would unroll these loops for a matrix of known size, at a second for each function.
-    """
-    return n
-
-
-@intrinsic
-def _through_assembly(context, n):  # type: ignore[no-untyped-def]  # Numba's own signature
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        word = ir.IntType(64)
-        return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", args, False)
-
-    return types.int64(types.int64), codegen
-
-
-@overload(unknown)
-def _unknown(n):  # type: ignore[no-untyped-def]  # Numba compares the two signatures
-    return lambda n: _through_assembly(n)
 
 
 @_compiled
@@ -90,7 +66,7 @@ def square(n: int, m: int) -> None:
 @_compiled
 def lu_factor(a: np.ndarray, pivots: np.ndarray) -> bool:
     """Factor ``a`` with exchanges of row ``k`` and ``pivots[k]``; whether all pivots are nonzero."""
-    n = unknown(a.shape[0])
+    n = hidden(a.shape[0])
     regular = True
     for k in range(n):
         p = k
@@ -115,7 +91,7 @@ def lu_factor(a: np.ndarray, pivots: np.ndarray) -> bool:
 @_compiled
 def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> bool:
     """Solve in ``b``; returns whether all elements of the diagonal are nonzero."""
-    n, m = unknown(b.shape[0]), unknown(b.shape[1])
+    n, m = hidden(b.shape[0]), hidden(b.shape[1])
     regular = True
     for step in range(n):
         i = step if lower else n - 1 - step
@@ -135,7 +111,7 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> b
 @_compiled
 def transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool) -> None:
     """Solve in ``b`` with the transpose of the triangular ``a``."""
-    n, m = unknown(b.shape[0]), unknown(b.shape[1])
+    n, m = hidden(b.shape[0]), hidden(b.shape[1])
     for step in range(n):
         i = n - 1 - step if lower else step
         for j in range(m):
@@ -150,7 +126,7 @@ def transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool) -> None:
 @_compiled
 def cholesky(a: np.ndarray, lower: bool) -> bool:
     """Factor ``a`` from one triangle; returns whether it is positive definite."""
-    n = unknown(a.shape[0])
+    n = hidden(a.shape[0])
     if not lower:
         for i in range(n):
             for j in range(i):
@@ -183,7 +159,7 @@ def solve(w: np.ndarray, n: int) -> bool:
     Gaussian elimination on both at once, with row exchanges; returns whether all pivots are nonzero.
     One nest of loops compiles in a fourth of the time of a factorization and two solves.
     """
-    n, m = unknown(n), unknown(w.shape[1])
+    n, m = hidden(n), hidden(w.shape[1])
     regular = True
     for k in range(n):
         p = k
@@ -211,7 +187,7 @@ def solve(w: np.ndarray, n: int) -> bool:
 @_compiled
 def inverse(w: np.ndarray, n: int) -> None:
     """Invert the first ``n`` columns of ``w`` into the last ``n``."""
-    n = unknown(n)
+    n = hidden(n)
     for i in range(n):
         for j in range(n):
             w[i, n + j] = i == j
@@ -225,7 +201,7 @@ def determinant(a: np.ndarray, pivots: np.ndarray) -> Any:
     total = a.dtype.type(1.0)
     if not lu_factor(a, pivots):
         return a.dtype.type(0.0)
-    for k in range(unknown(a.shape[0])):
+    for k in range(hidden(a.shape[0])):
         total *= a[k, k] if pivots[k] == k else -a[k, k]
     return total
 
@@ -236,7 +212,7 @@ def log_determinant(a: np.ndarray, pivots: np.ndarray) -> Any:
     sign, total = a.dtype.type(1.0), a.dtype.type(0.0)
     if not lu_factor(a, pivots):
         return a.dtype.type(0.0), a.dtype.type(-np.inf)
-    for k in range(unknown(a.shape[0])):
+    for k in range(hidden(a.shape[0])):
         if (a[k, k] < 0) != (pivots[k] != k):
             sign = -sign
         total += np.log(abs(a[k, k]))
@@ -246,7 +222,7 @@ def log_determinant(a: np.ndarray, pivots: np.ndarray) -> Any:
 @_compiled
 def mirror(a: np.ndarray, n: int, lower: bool) -> None:
     """Copy one triangle of the first ``n`` columns of ``a`` into the other."""
-    for i in range(unknown(n)):
+    for i in range(hidden(n)):
         for j in range(i):
             if lower:
                 a[j, i] = a[i, j]
@@ -257,7 +233,7 @@ def mirror(a: np.ndarray, n: int, lower: bool) -> None:
 @_compiled
 def permutation(pivots: np.ndarray, order: np.ndarray) -> None:
     """The order of the rows after the exchanges ``pivots``."""
-    n = unknown(order.shape[0])
+    n = hidden(order.shape[0])
     for k in range(n):
         order[k] = k
     for k in range(n):
@@ -271,7 +247,7 @@ def permutation(pivots: np.ndarray, order: np.ndarray) -> None:
 
 @_compiled
 def invert_order(order: np.ndarray, out: np.ndarray) -> None:
-    for k in range(unknown(order.shape[0])):
+    for k in range(hidden(order.shape[0])):
         out[order[k]] = k
 
 

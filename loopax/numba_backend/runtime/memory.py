@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import lower_builtin, type_callable
+from numba.extending import lower_builtin
 
 from loopax.base.upstream.numba import (
     CPUContext,
@@ -17,8 +17,7 @@ from loopax.base.upstream.numba import (
     make_array,
     populate_array,
 )
-
-_LARGEST = np.iinfo(np.intp).max
+from loopax.numba_backend.runtime.instructions import result_type
 
 
 def empty(shape: Sequence[int], dtype: type) -> Any:
@@ -30,16 +29,13 @@ def empty(shape: Sequence[int], dtype: type) -> Any:
     return np.empty(shape, dtype)
 
 
-@type_callable(empty)
-def _of_empty(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(shape, dtype):  # type: ignore[no-untyped-def]
-        lengths_are_int = isinstance(shape, types.BaseTuple) and all(
-            isinstance(n, types.Integer) for n in shape.types
-        )
-        known = isinstance(dtype, types.NumberClass) and lengths_are_int
-        return types.Array(dtype.dtype, len(shape.types), "C") if known else None
-
-    return result
+@result_type(empty)
+def _of_empty(shape, dtype):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    lengths_are_int = isinstance(shape, types.BaseTuple) and all(
+        isinstance(n, types.Integer) for n in shape.types
+    )
+    known = isinstance(dtype, types.NumberClass) and lengths_are_int
+    return types.Array(dtype.dtype, len(shape.types), "C") if known else None
 
 
 @lower_builtin(empty, types.BaseTuple, types.NumberClass)
@@ -102,14 +98,11 @@ def copy_run(
     target.reshape(-1)[start : start + count] = elements
 
 
-@type_callable(copy_run)
-def _of_copy_run(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(target, start, source, source_start, count):  # type: ignore[no-untyped-def]
-        arrays = isinstance(target, types.Array) and isinstance(source, types.Array)
-        fits = arrays and target.layout == source.layout == "C" and target.dtype == source.dtype
-        return types.none if fits else None
-
-    return result
+@result_type(copy_run)
+def _of_copy_run(target, start, source, source_start, count):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    arrays = isinstance(target, types.Array) and isinstance(source, types.Array)
+    fits = arrays and target.layout == source.layout == "C" and target.dtype == source.dtype
+    return types.none if fits else None
 
 
 @lower_builtin(copy_run, types.Array, types.Integer, types.Array, types.Integer, types.Integer)
@@ -133,12 +126,9 @@ def fill(a: np.ndarray, element: complex) -> None:
     a[...] = element
 
 
-@type_callable(fill)
-def _of_fill(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(a, element):  # type: ignore[no-untyped-def]
-        return types.none if isinstance(a, types.Array) and a.layout == "C" else None
-
-    return result
+@result_type(fill)
+def _of_fill(a, element):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.none if isinstance(a, types.Array) and a.layout == "C" else None
 
 
 @lower_builtin(fill, types.Array, types.Any)

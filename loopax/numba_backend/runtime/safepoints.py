@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba import types
-from numba.extending import lower_builtin, type_callable
+from numba.extending import lower_builtin
 
 from loopax.base.time_limits import (
     ASKED,
@@ -31,6 +31,7 @@ from loopax.base.time_limits import (
     address_of_words,
 )
 from loopax.base.upstream.numba import CPUContext, Signature, cgutils, ir, llvm
+from loopax.numba_backend.runtime.instructions import result_type
 
 SYMBOL = "loopax_safepoint_words"  # the symbol of `WORDS` in native code, from the disk too
 
@@ -50,12 +51,9 @@ def safepoint(i: int, period: int) -> None:
     """
 
 
-@type_callable(safepoint)
-def _type_of_safepoint(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(i, period):  # type: ignore[no-untyped-def]
-        return types.none if isinstance(i, types.Integer) else None
-
-    return result
+@result_type(safepoint)
+def _type_of_safepoint(i, period):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.none if isinstance(i, types.Integer) else None
 
 
 @lower_builtin(safepoint, types.Integer, types.Integer)

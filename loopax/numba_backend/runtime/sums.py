@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import lower_builtin, type_callable
+from numba.extending import lower_builtin
 
 from loopax.base.upstream.numba import CPUContext, Signature, ir
+from loopax.numba_backend.runtime.instructions import result_type
 
 
 def plus(total: complex, term: complex) -> Any:
@@ -44,12 +45,9 @@ def minimum(smallest: float, term: float) -> Any:
 def _compile_to(instruction: Callable[[Any, Any], Any], function: Callable) -> None:
     """Compile ``function`` to ``instruction``, from an LLVM builder and two arguments."""
 
-    @type_callable(function)
-    def result_type(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-        def result(total, term):  # type: ignore[no-untyped-def]
-            return total if isinstance(total, types.Float) and total == term else None
-
-        return result
+    @result_type(function)
+    def of_terms(total, term):  # type: ignore[no-untyped-def]  # Numba reads the signature
+        return total if isinstance(total, types.Float) and total == term else None
 
     @lower_builtin(function, types.Float, types.Float)
     def generate(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import lower_builtin, type_callable
+from numba.extending import lower_builtin
 
 from loopax.base.upstream.numba import (
     CPUContext,
@@ -18,6 +18,7 @@ from loopax.base.upstream.numba import (
     make_array,
     populate_array,
 )
+from loopax.numba_backend.runtime.instructions import result_type
 
 
 def in_line(a: np.ndarray) -> Any:
@@ -29,12 +30,9 @@ def in_line(a: np.ndarray) -> Any:
     return a.reshape(-1)
 
 
-@type_callable(in_line)
-def _type_of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(a):  # type: ignore[no-untyped-def]
-        return a.copy(ndim=1) if isinstance(a, types.Array) and a.layout == "C" else None
-
-    return result
+@result_type(in_line)
+def _type_of_in_line(a):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return a.copy(ndim=1) if isinstance(a, types.Array) and a.layout == "C" else None
 
 
 @lower_builtin(in_line, types.Array)
@@ -50,13 +48,10 @@ def view_of_run(a: np.ndarray, start: int, shape: Sequence[int]) -> Any:
     return a.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
 
 
-@type_callable(view_of_run)
-def _type_of_view_of_run(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
-    def result(a, start, shape):  # type: ignore[no-untyped-def]
-        is_in_order = isinstance(a, types.Array) and a.layout == "C"
-        return a.copy(ndim=len(shape)) if is_in_order else None
-
-    return result
+@result_type(view_of_run)
+def _type_of_view_of_run(a, start, shape):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    is_in_order = isinstance(a, types.Array) and a.layout == "C"
+    return a.copy(ndim=len(shape)) if is_in_order else None
 
 
 @lower_builtin(view_of_run, types.Array, types.Integer, types.BaseTuple)

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.numerics.arrays import Shape
 from loopax.numerics.samplers.circular import von_mises
 from loopax.numerics.samplers.inverse_gaussian import inverse_gaussian
 
 
 def uniform(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, low: jax.Array, high: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, low: jax.Array, high: jax.Array
 ) -> jax.Array:
     # jax.random.uniform's own bounds give half a derivative where it can return low alone.
     return low + (high - low) * jax.random.uniform(key, shape, low.dtype)
@@ -19,7 +20,7 @@ def uniform(
 
 def triangular(
     key: jax.Array,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     left: jax.Array,
     mode: jax.Array,
@@ -39,12 +40,7 @@ def _root(x: jax.Array) -> jax.Array:
 
 
 def truncated_exponential(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    b: jax.Array,
-    loc: jax.Array,
-    scale: jax.Array,
+    key: jax.Array, shape: Shape, dtype: np.dtype, b: jax.Array, loc: jax.Array, scale: jax.Array
 ) -> jax.Array:
     """Invert ``(1 - exp(-x)) / (1 - exp(-b))``, for draws on ``[loc, loc + b scale]``."""
     u = jax.random.uniform(key, shape, b.dtype)
@@ -52,7 +48,7 @@ def truncated_exponential(
 
 
 def wrapped_around(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, mu: jax.Array, kappa: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, mu: jax.Array, kappa: jax.Array
 ) -> jax.Array:
     """Draw angles in ``[-pi, pi]``, for any ``mu``."""
     angle = mu + von_mises(key, jnp.broadcast_to(kappa, shape))
@@ -60,6 +56,6 @@ def wrapped_around(
 
 
 def wald(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, mean: jax.Array, scale: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, mean: jax.Array, scale: jax.Array
 ) -> jax.Array:
     return inverse_gaussian(key, jnp.broadcast_to(mean, shape), jnp.broadcast_to(scale, shape))

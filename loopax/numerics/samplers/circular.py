@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.numerics.arrays import Arrays
 from loopax.numerics.samplers.rejection import by_rejection, split
 
 
@@ -48,9 +49,7 @@ def _angle(kappa: jax.Array, key: jax.Array) -> jax.Array:
 
 
 @_angle.defjvp
-def _angle_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _angle_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     kappa, key = primals
     x = _angle(kappa, key)
     points, shares = np.polynomial.legendre.leggauss(40)

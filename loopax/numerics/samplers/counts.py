@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.numerics.arrays import Shape, widest_float
 from loopax.numerics.no_number import no_number
 from loopax.numerics.samplers.domains import LARGEST_MEAN
 from loopax.numerics.samplers.gammas import beta_draw, gamma_draw
 from loopax.numerics.samplers.log_concave import draw_count
 from loopax.numerics.samplers.log_masses import log_binomial, log_hypergeometric, log_poisson
-from loopax.numerics.samplers.rejection import split, widest_float
+from loopax.numerics.samplers.rejection import split
 
 
 def as_count(x: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -92,36 +93,31 @@ def hypergeometric_draw(
     return jnp.where(drawn < sample, good - count, count)
 
 
-def bernoulli(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Array) -> jax.Array:
+def bernoulli(key: jax.Array, shape: Shape, dtype: np.dtype, p: jax.Array) -> jax.Array:
     return jax.random.uniform(key, shape, p.dtype) < p
 
 
 def integers(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, low: jax.Array, high: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, low: jax.Array, high: jax.Array
 ) -> jax.Array:
     """Draw from ``[low, high)`` as int64, then converted, as in PyTensor."""
     wide = jax.dtypes.canonicalize_dtype("int64")
     return jax.random.randint(key, shape, low.astype(wide), high.astype(wide), wide)
 
 
-def poisson(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, mean: jax.Array) -> jax.Array:
+def poisson(key: jax.Array, shape: Shape, dtype: np.dtype, mean: jax.Array) -> jax.Array:
     return as_count(poisson_draw(key, jnp.broadcast_to(mean, shape)), dtype)
 
 
 def binomial(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, n: jax.Array, p: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, n: jax.Array, p: jax.Array
 ) -> jax.Array:
     n, p = jnp.broadcast_to(jnp.floor(n), shape), jnp.broadcast_to(p, shape)
     return as_count(binomial_draw(key, n, p), dtype)
 
 
 def beta_binomial(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    n: jax.Array,
-    a: jax.Array,
-    b: jax.Array,
+    key: jax.Array, shape: Shape, dtype: np.dtype, n: jax.Array, a: jax.Array, b: jax.Array
 ) -> jax.Array:
     first, second = split(key)
     return as_count(
@@ -130,7 +126,7 @@ def beta_binomial(
 
 
 def negative_binomial(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, n: jax.Array, p: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, n: jax.Array, p: jax.Array
 ) -> jax.Array:
     """Draw failures before the ``n``-th success: Poisson with a gamma distributed mean."""
     first, second = split(key)
@@ -138,7 +134,7 @@ def negative_binomial(
     return as_count(poisson_draw(second, jnp.minimum(mean, LARGEST_MEAN)), dtype)
 
 
-def geometric(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Array) -> jax.Array:
+def geometric(key: jax.Array, shape: Shape, dtype: np.dtype, p: jax.Array) -> jax.Array:
     """Draw trials up to and with the first success, at least 1: exponential, rounded up."""
     e = jax.random.exponential(key, shape, widest_float())
     return as_count(jnp.maximum(jnp.ceil(e / -jnp.log1p(-p)), 1), dtype)
@@ -146,7 +142,7 @@ def geometric(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Ar
 
 def hypergeometric(
     key: jax.Array,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     good: jax.Array,
     bad: jax.Array,

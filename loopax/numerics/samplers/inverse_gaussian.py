@@ -21,6 +21,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from loopax.numerics.arrays import Arrays
 from loopax.numerics.samplers.rejection import split
 
 
@@ -39,9 +40,7 @@ def _draw(mu: jax.Array, lam: jax.Array, key: jax.Array) -> jax.Array:
 
 
 @_draw.defjvp
-def _draw_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _draw_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     mu, lam, key = primals
     x = _draw(mu, lam, key)
     b = jnp.sqrt(lam / x) * (x / mu + 1)

@@ -6,26 +6,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.numerics.arrays import Shape
+
 
 def half_normal(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, loc: jax.Array, scale: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, loc: jax.Array, scale: jax.Array
 ) -> jax.Array:
     return loc + scale * abs(jax.random.normal(key, shape, loc.dtype))
 
 
 def half_cauchy(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, loc: jax.Array, scale: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, loc: jax.Array, scale: jax.Array
 ) -> jax.Array:
     return loc + scale * abs(jax.random.cauchy(key, shape, loc.dtype))
 
 
 def log_normal(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, mean: jax.Array, sigma: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, mean: jax.Array, sigma: jax.Array
 ) -> jax.Array:
     return jnp.exp(mean + sigma * jax.random.normal(key, shape, mean.dtype))
 
 
-def weibull(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, a: jax.Array) -> jax.Array:
+def weibull(key: jax.Array, shape: Shape, dtype: np.dtype, a: jax.Array) -> jax.Array:
     """Draw ``E^(1 / a)`` for an exponential ``E``; 0 for the shape 0, as in NumPy."""
     # E = 0 has the power 0 but, through its logarithm, the derivative NaN.
     e = jnp.maximum(jax.random.exponential(key, shape, a.dtype), jnp.finfo(a.dtype).tiny)

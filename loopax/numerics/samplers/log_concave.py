@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Arrays
 from loopax.numerics.samplers.rejection import by_rejection, split, uniform
 
 SMALL = 10
@@ -73,7 +74,7 @@ def _search(
     def goes_on(remainder: jax.Array, mass: jax.Array, k: jax.Array) -> jax.Array:
         return active & (remainder > mass) & ((mass > least) | (k < mean))
 
-    def step(carry: Any) -> tuple[jax.Array, ...]:
+    def step(carry: Any) -> Arrays:
         k, result, remainder, mass, open_ = carry
         remainder, k = remainder - mass, k + 1
         mass = mass * ratio(k)

@@ -10,14 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Arrays, Shape
 
 
-def widest_float() -> np.dtype:
-    """float64, or float32 in JAX's 32-bit mode."""
-    return jnp.result_type(float)
-
-
-def uniform(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+def uniform(key: jax.Array, shape: Shape, dtype: np.dtype) -> jax.Array:
     """Draw uniform numbers on (0, 1], with finite logarithms."""
     return 1 - jax.random.uniform(key, shape, dtype)
 
@@ -36,7 +32,7 @@ def by_rejection(
     ``propose`` maps two uniform numbers to a proposal and whether it is accepted.
     """
 
-    def step(carry: Any) -> tuple[jax.Array, ...]:
+    def step(carry: Any) -> Arrays:
         draws, open_, key, rounds = carry
         key, pair = split(key)
         x, accepted = propose(*uniform(pair, (2, *active.shape), dtype))

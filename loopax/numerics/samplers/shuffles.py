@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Shape, widest_float
 from loopax.numerics.no_number import or_no_number
-from loopax.numerics.samplers.rejection import widest_float
 
 
-def _rows(shape: tuple[int, ...], x: Array, core_ndim: int) -> jax.Array:
+def _rows(shape: Shape, x: Array, core_ndim: int) -> jax.Array:
     """Broadcast the batch dimensions of ``x`` to ``shape``, and flatten them."""
     core = x.shape[x.ndim - core_ndim :]
     return jnp.broadcast_to(x, (*shape, *core)).reshape(-1, *core)
@@ -19,7 +18,7 @@ def _rows(shape: tuple[int, ...], x: Array, core_ndim: int) -> jax.Array:
 
 def permutation(
     key: jax.Array,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     x: Array,
     *,
@@ -50,7 +49,7 @@ def permutation(
 
 def choice(
     key: jax.Array,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     a: Array,
     *p_and_shape: Array,

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.numerics import manual_axes
+from loopax.numerics.arrays import Shape
 from loopax.numerics.samplers.counts import as_count, binomial_draw
 from loopax.numerics.samplers.rejection import uniform
 
 
-def categorical(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.Array) -> jax.Array:
+def categorical(key: jax.Array, shape: Shape, dtype: np.dtype, p: jax.Array) -> jax.Array:
     """Draw the position of a uniform number among the cumulated probabilities.
 
     An outcome of probability 0 does not occur: the number is above 0, and no larger than the sum.
@@ -24,7 +25,7 @@ def categorical(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, p: jax.
 
 
 def multinomial(
-    key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, n: jax.Array, p: jax.Array
+    key: jax.Array, shape: Shape, dtype: np.dtype, n: jax.Array, p: jax.Array
 ) -> jax.Array:
     """Draw outcome by outcome, each binomial among the remaining trials.
 
@@ -53,13 +54,7 @@ def multinomial(
 
 
 def multivariate_normal(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    mean: jax.Array,
-    cov: jax.Array,
-    *,
-    method: str,
+    key: jax.Array, shape: Shape, dtype: np.dtype, mean: jax.Array, cov: jax.Array, *, method: str
 ) -> jax.Array:
     """Draw by a factor of the covariance; ``method`` is "cholesky", "svd" or "eigh".
 

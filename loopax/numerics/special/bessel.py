@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, widest_float
 
 _FAR = 25.0
 _SINES = np.sin((np.arange(64) + 0.5) * np.pi / 64)
@@ -41,7 +41,7 @@ def _over(out: Array, x: Array) -> jax.Array:
 def _bessel(order: int, x: Array) -> jax.Array:
     """The Bessel function of ``order`` at the absolute value of ``x``."""
     dtype = x.dtype
-    x = jnp.abs(x.astype(jax.dtypes.canonicalize_dtype(jnp.float64)))
+    x = jnp.abs(x.astype(widest_float()))
     far = x > _FAR
     phases = jnp.where(far, 0, x)[..., None] * _SINES
     terms = jnp.cos(phases) if order == 0 else jnp.sin(phases) * _SINES

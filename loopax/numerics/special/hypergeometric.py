@@ -16,7 +16,7 @@ import numpy as np
 import scipy.special
 
 from loopax.numerics import manual_axes
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Arrays
 from loopax.numerics.special.forward_mode import slope, with_slopes
 
 _RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
@@ -63,7 +63,7 @@ def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
     lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(at, 1e-30, _RADIUS))
     length = jnp.max(jax.lax.stop_gradient(lengths), initial=0).astype(jnp.int32) + 40
 
-    def add(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def add(state: Arrays) -> Arrays:
         n, term, total, size = state
         k = n.astype(term.dtype)
         term = term * ((first + k) * (second + k) / ((third + k) * (k + 1)) * at)

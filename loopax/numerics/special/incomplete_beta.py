@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlog1py, xlogy
 
 from loopax.numerics import manual_axes
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Arrays
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gammaln
 
@@ -67,7 +67,7 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     def away_from_zero(y: Array) -> jax.Array:
         return jnp.where(jnp.abs(y) < tiny, tiny, y)
 
-    def two_terms(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def two_terms(state: Arrays) -> Arrays:
         m, c, d, fraction, _, more = state
         even = m * (q - m) * z / ((p + 2 * m - 1) * (p + 2 * m))
         odd = -(p + m) * (p + q + m) * z / ((p + 2 * m) * (p + 2 * m + 1))

@@ -18,7 +18,7 @@ from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 
 from loopax.numerics import manual_axes
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Arrays, widest_float
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gamma, gammaln
 
@@ -99,7 +99,7 @@ def _excess(mu: Array) -> jax.Array:
 
 def _by_expansion(k: Array, x: Array, upper: bool) -> jax.Array:
     dtype = k.dtype
-    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    wide = widest_float()
     k, x = k.astype(wide), x.astype(wide)
     mu = jnp.clip((x - k) / k, -1 + 1e-12, 1e8)  # beyond, the result is 0 or 1, as at the bounds
     eta = mu * jnp.sqrt(2 * _excess(mu))
@@ -136,7 +136,7 @@ def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
     eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
     ones = jnp.ones_like(x)
 
-    def add(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def add(state: Arrays) -> Arrays:
         n, term, total = state
         term = term * near / (k + n)
         return n + 1, term, total + term
@@ -147,7 +147,7 @@ def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
         (jnp.ones((), x.dtype), ones, ones),
     )
 
-    def another(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def another(state: Arrays) -> Arrays:
         n, c, d, fraction, more = state
         term, b = -n * (n - k), far + 1 - k + 2 * n
         d = 1 / _away_from(tiny, term * d + b)
@@ -187,7 +187,7 @@ def _small_shape_series(k: Array, x: Array, upper: bool) -> jax.Array:
 def density(k: Array, x: Array) -> jax.Array:
     """The derivative with respect to ``x``."""
     large = (k > _large(k.dtype)) & (x > 0)
-    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    wide = widest_float()
     shape = jnp.where(large, k, _LARGE).astype(wide)
     at = jnp.where(large, x, _LARGE).astype(wide)
     # By Stirling's formula: the terms of the logarithm below would be large, and cancel.

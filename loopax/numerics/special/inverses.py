@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.numerics import manual_axes
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Arrays, widest_float
 from loopax.numerics.special import incomplete_beta
 from loopax.numerics.special.forward_mode import slope
 from loopax.numerics.special.incomplete_gammas import density, gammainc, gammaincc
@@ -32,7 +32,7 @@ def _solved(
     eps = jnp.finfo(start.dtype).eps
     goal = jnp.where(by_lower, lower, upper)
 
-    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def step(state: Arrays) -> Arrays:
         i, t, left, right, _ = state
         below, above, height = tails(t)
         at = jnp.where(by_lower, below, above)
@@ -58,7 +58,7 @@ def _solved(
 
 def _inverse_gamma(k: Array, p: Array, upper: bool) -> jax.Array:
     dtype = k.dtype
-    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    wide = widest_float()
     k, p = k.astype(wide), p.astype(wide)
     inside = (k > 0) & jnp.isfinite(k) & (p > 0) & (p < 1)
     shape, mass = jnp.where(inside, k, 1), jnp.where(inside, p, 0.5)
@@ -71,9 +71,8 @@ def _inverse_gamma(k: Array, p: Array, upper: bool) -> jax.Array:
     deviate = _normal(low, high)
     start = psi(shape) + deviate * jnp.sqrt(tri_gamma(shape))
     x = jnp.exp(_solved(low, high, tails, start))
-    x = jnp.where(
-        x <= (1 + 1e-6) * jnp.finfo(wide).tiny, 0, x
-    )  # the least number of XLA on the CPU
+    # Numbers up to the least one of XLA on the CPU.
+    x = jnp.where(x <= (1 + 1e-6) * jnp.finfo(wide).tiny, 0, x)
     undefined = ~(k >= 0) | jnp.isinf(k) | ~((p >= 0) & (p <= 1))
     at_zero = (p == 0) if upper else (p == 1)  # for shape 0 all of the mass is at 0
     ends = jnp.where(at_zero, jnp.inf, 0.0)
@@ -96,9 +95,7 @@ def _gamma_inverse(upper: bool) -> Callable[..., Any]:
         return _inverse_gamma(k, p, upper)
 
     @function.defjvp
-    def _jvp(
-        primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-    ) -> tuple[jax.Array, jax.Array]:
+    def _jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
         k, p = primals
         x = function(k, p)
         height = density(k, x)
@@ -130,7 +127,7 @@ def betaincinv(a: Array, b: Array, p: Array) -> jax.Array:
 @jax.custom_jvp
 def _beta(a: Array, b: Array, p: Array) -> jax.Array:
     dtype = a.dtype
-    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    wide = widest_float()
     a, b, p = (x.astype(wide) for x in (a, b, p))
     inside = (a > 0) & (b > 0) & jnp.isfinite(a) & jnp.isfinite(b) & (p > 0) & (p < 1)
     first, second, mass = (jnp.where(inside, x, o) for x, o in ((a, 1), (b, 1), (p, 0.5)))
@@ -153,9 +150,7 @@ def _beta(a: Array, b: Array, p: Array) -> jax.Array:
 
 
 @_beta.defjvp
-def _beta_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _beta_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     a, b, p = primals
     x = _beta(a, b, p)
     height = incomplete_beta.density(a, b, x)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Arrays, widest_float
 
 _ROOT_2 = float(np.sqrt(2))
 _ROOT_2_PI = float(np.sqrt(2 * np.pi))
@@ -22,7 +22,7 @@ _STEPS = 5  # Newton steps, from a start within a tenth
 def ndtri_exp(x: Array) -> jax.Array:
     """The inverse of ``log_ndtr``: nan above 0."""
     dtype = x.dtype
-    x = x.astype(jax.dtypes.canonicalize_dtype(jnp.float64))
+    x = x.astype(widest_float())
     far = x < -2
     near = x > -0.01
     middle = jax.scipy.special.ndtri(jnp.exp(jnp.where(far | near, -1, x)))
@@ -34,9 +34,7 @@ def ndtri_exp(x: Array) -> jax.Array:
 
 
 @ndtri_exp.defjvp
-def _ndtri_exp_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _ndtri_exp_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     out = ndtri_exp(*primals)
     return out, tangents[0] * _ratio(out)
 
@@ -60,9 +58,7 @@ def erfcx(x: Array) -> jax.Array:
 
 
 @erfcx.defjvp
-def _erfcx_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _erfcx_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     (x,) = primals
     out = erfcx(x)
     # Far out the two terms cancel, and the difference is the remainder of the series.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from loopax.numerics.arrays import Array
+from loopax.numerics.arrays import Array, Arrays, widest_float
 
 _MAX_ORDER = 10_000  # beyond, the factorial is infinite, and only the parity of the order matters
 
@@ -39,7 +39,7 @@ def polygamma(n: Array | int, x: Array) -> jax.Array:
     n = _small_order(n)
     odd = n % 2 == 1
     # The factorial is large where the sum is small: float32 holds the product, not the factors.
-    wide = jnp.asarray(x).astype(jax.dtypes.canonicalize_dtype(jnp.float64))
+    wide = jnp.asarray(x).astype(widest_float())
     order = jnp.maximum(n, 1)  # a valid order for the branch not taken
     total = _hurwitz_zeta(order + 1, odd, wide)
     size = jnp.exp(jax.lax.lgamma(order.astype(wide.dtype) + 1) + jnp.log(jnp.abs(total)))
@@ -97,9 +97,7 @@ psi.defjvps(lambda t, out, x: t * tri_gamma(x))
 
 
 @polygamma.defjvp
-def _polygamma_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _polygamma_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     n, x = primals
     n = _small_order(n)
     return polygamma(n, x), tangents[1] * polygamma(n + 1, x)

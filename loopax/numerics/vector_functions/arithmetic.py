@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba import types
@@ -27,61 +27,41 @@ SHIFT = 1.5 * 2.0**52
 SIGN_BIT = -(2**63)
 
 
+def _code(write: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
+    """The code of an intrinsic, which ``write`` makes of an LLVM builder and of the operands."""
+    return lambda context, builder, signature, args: write(builder, *args)
+
+
 @intrinsic
 def bits(typing_context: object, x: object) -> Any:
-    def write(
-        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-    ) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return types.int64(types.float64), write
+    return types.int64(types.float64), _code(lambda builder, x: builder.bitcast(x, ir.IntType(64)))
 
 
 @intrinsic
 def from_bits(typing_context: object, n: object) -> Any:
-    def write(
-        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-    ) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), write
+    return types.float64(types.int64), _code(lambda builder, n: builder.bitcast(n, ir.DoubleType()))
 
 
 @intrinsic
 def fused(typing_context: object, a: object, b: object, c: object) -> Any:
     """``a * b + c``, rounded once."""
-
-    def write(
-        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-    ) -> Any:
-        return builder.fma(*args)
-
-    return types.float64(types.float64, types.float64, types.float64), write
+    return types.float64(types.float64, types.float64, types.float64), _code(ir.IRBuilder.fma)
 
 
 @intrinsic
 def where(typing_context: object, condition: object, x: object, y: object) -> Any:
     """``x if condition else y`` without branches, which take five times as long to compile."""
-
-    def write(
-        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-    ) -> Any:
-        return builder.select(*args)
-
-    return types.float64(types.boolean, types.float64, types.float64), write
+    return types.float64(types.boolean, types.float64, types.float64), _code(ir.IRBuilder.select)
 
 
 @intrinsic
 def nearest_integer(typing_context: object, x: object) -> Any:
     """`numpy.rint`, without the third of a second that Numba takes to resolve it."""
 
-    def write(
-        context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        rint = builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()])
-        return builder.call(rint, args)
+    def write(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+        return builder.call(builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()]), [x])
 
-    return types.float64(types.float64), write
+    return types.float64(types.float64), _code(write)
 
 
 def polynomial(*coefficients: float) -> Any:
@@ -90,25 +70,21 @@ def polynomial(*coefficients: float) -> Any:
     In Horner's scheme each product waits for the sum before.
     """
 
+    def write(builder: ir.IRBuilder, power: ir.Value) -> ir.Value:
+        terms = [ir.Constant(ir.DoubleType(), float(c)) for c in coefficients]
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            joined = [
+                builder.fadd(a, _product(builder, b, power), flags=("contract",)) for a, b in pairs
+            ]
+            terms = joined + terms[2 * len(joined) :]
+            if len(terms) > 1:
+                power = _product(builder, power, power)
+        return terms[0]
+
     @intrinsic
     def value(typing_context: object, x: object) -> Any:
-        def write(
-            context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-        ) -> ir.Value:
-            power = args[0]
-            terms = [ir.Constant(ir.DoubleType(), float(c)) for c in coefficients]
-            while len(terms) > 1:
-                pairs = zip(terms[::2], terms[1::2], strict=False)
-                joined = [
-                    builder.fadd(a, _product(builder, b, power), flags=("contract",))
-                    for a, b in pairs
-                ]
-                terms = joined + terms[2 * len(joined) :]
-                if len(terms) > 1:
-                    power = _product(builder, power, power)
-            return terms[0]
-
-        return types.float64(types.float64), write
+        return types.float64(types.float64), _code(write)
 
     return value
 
@@ -120,20 +96,18 @@ def _product(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
 def table(name: str, numbers: Sequence[float]) -> Any:
     """A function for ``numbers[n]``, which LLVM vectorizes to gathers."""
 
+    def write(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
+        kind = ir.ArrayType(ir.DoubleType(), len(numbers))
+        array = builder.module.globals.get(name)
+        if array is None:
+            array = ir.GlobalVariable(builder.module, kind, name)
+            array.global_constant, array.linkage = True, "internal"
+            array.initializer = ir.Constant(kind, list(numbers))
+        return builder.load(builder.gep(array, [ir.IntType(64)(0), n], inbounds=True))
+
     @intrinsic
     def entry(typing_context: object, n: object) -> Any:
-        def write(
-            context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-        ) -> Any:
-            kind = ir.ArrayType(ir.DoubleType(), len(numbers))
-            array = builder.module.globals.get(name)
-            if array is None:
-                array = ir.GlobalVariable(builder.module, kind, name)
-                array.global_constant, array.linkage = True, "internal"
-                array.initializer = ir.Constant(kind, list(numbers))
-            return builder.load(builder.gep(array, [ir.IntType(64)(0), args[0]], inbounds=True))
-
-        return types.float64(types.int64), write
+        return types.float64(types.int64), _code(write)
 
     return entry
 

@@ -26,10 +26,8 @@ from loopax.numerics.vector_functions.arithmetic import (
 )
 
 _LOG2_E = 1.4426950408889634
-LN2_HIGH, LN2_LOW = (
-    6.93147180369123816490e-01,
-    1.90821492927058770002e-10,
-)  # 33 bits, and the remainder
+# 33 bits, and the remainder.
+LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _LARGEST, _SMALLEST = 709.782712893384, -745.1332191019412  # beyond these bounds exp is inf or 0
 
 _TAYLOR = polynomial(*(1 / math.factorial(k) for k in range(2, 14)))  # of (exp(r) - 1 - r) / r^2

@@ -71,9 +71,8 @@ def _half_turns(x: float, offset: float) -> tuple[int, float]:
     """``n``, in the low bits, and ``r`` with ``x = (n + offset) pi + r``; ``x`` from ``2^24`` on."""
     row = ((bits(x) >> 52) - (1023 + 52)) >> 3
     row = row if row > 0 else 0
-    x *= from_bits(
-        (1023 - _ROW_BITS * row) << 52
-    )  # an integer below 2^60, where digits are left out
+    # An integer below 2^60, where digits are left out.
+    x *= from_bits((1023 - _ROW_BITS * row) << 52)
     at = 3 * row
     high, fraction = exact_product(x, _DIGITS(at))
     middle, last = exact_product(x, _DIGITS(at + 1))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import loopax
 from benchmarks.programs import ar2_graph, garch_graph, kalman_graph
 from loopax.ir import BodyArgs, BodyOuts, Cond, FitRows, KeepRows, Scan, ScanArgs, ScanOptions
-from loopax.numba_backend import compile_program
+from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import lowered
 from tests.programs import models, reference, scan_bodies, scans, zero_steps

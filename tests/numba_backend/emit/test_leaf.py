@@ -16,7 +16,7 @@ from pytensor.typed_list import TypedListType
 
 import loopax
 from loopax.base.errors import UnsupportedOpError
-from loopax.numba_backend import compile_program
+from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.agreement import assert_agrees
 from tests.support.ops import SameType
 

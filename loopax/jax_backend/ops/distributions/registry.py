@@ -14,8 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch.random import jax_sample_fn
 from pytensor.tensor.random.op import RandomVariable
 
-from loopax.numerics.arrays import Array
-from loopax.numerics.samplers.rejection import widest_float
+from loopax.numerics.arrays import Array, widest_float
 
 Draw = Callable[..., Any]
 # What parameters must satisfy: a condition in words -> its truth, elementwise. Each condition uses as

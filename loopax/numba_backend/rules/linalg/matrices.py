@@ -15,7 +15,7 @@ from loopax.numba_backend.emit.expressions import Dim, Expr, expr
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.scalar_expressions import cast
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, small
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, as_tuple, small
 
 _REAL = ("float32", "float64")
 
@@ -80,17 +80,13 @@ def by_size(function: Callable[..., Any]) -> Any:
         n = operands[0].shape[0]
         if_small, if_large = emit.branches(expr("{} <= {}", n, _LARGEST))
         with emit.inside(if_small):
-            places = [_place(emit, v) for v in _as_tuple(function(site, *operands))]
+            places = [_place(emit, v) for v in as_tuple(function(site, *operands))]
         with emit.inside(if_large):
-            for place, v in zip(places, _as_tuple(leaf(site, *operands)), strict=True):
+            for place, v in zip(places, as_tuple(leaf(site, *operands)), strict=True):
                 _place(emit, v, place)
         return tuple(places)
 
     return chosen
-
-
-def _as_tuple(results: Value | Sequence[Value]) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def _place(emit: Emitter, value: Value, place: Any = None) -> Any:

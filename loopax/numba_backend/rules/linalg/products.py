@@ -13,7 +13,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of, is_cheap
 from loopax.numba_backend.runtime.products import LARGEST_MATRIX, LARGEST_PRODUCT
 
 _LARGEST = 8  # above this size BLAS is faster than an unrolled product
@@ -85,7 +85,7 @@ def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
     """An outer product: a sum of one term."""
     emit, dtype = site.emit, site.out.type.dtype
     rows = len(a.shape) - 1
-    a, b = (emit.indexable(v if _is_cheap(v) else emit.dense(v)) for v in (a, b))
+    a, b = map(emit.for_many_reads, (a, b))
 
     def at(index: Sequence[Index]) -> Expr:
         p, q = emit.read(a, [*index[:rows], 0]), emit.read(b, [0, *index[rows:]])
@@ -169,13 +169,9 @@ def _transposed(emit: Emitter, v: Value) -> Value:
         v.shape[::-1],
         v.dtype,
         lambda at: emit.read(v, at[::-1]),
-        _is_cheap(v),
+        is_cheap(v),
         view=None if view is None else view.T,
     )
-
-
-def _is_cheap(v: Value) -> bool:
-    return not isinstance(v, Virtual) or v.cheap
 
 
 def _cast(emit: Emitter, x: Expr, a: Value, b: Value, dtype: str) -> Expr:

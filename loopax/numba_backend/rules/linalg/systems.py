@@ -156,10 +156,7 @@ def _by_cholesky(site: Site, a: Value, n: Dim, b: Value) -> Value:
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         elements = emit.in_locals(a, (n, n)).elements
         factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
-        elements = emit.in_locals(b).elements
-        elements = out.triangular_solve(emit, factor, elements, lower=True, unit=False)
-        elements = out.triangular_solve(emit, factor.T, elements, lower=False, unit=False)
-        return _finished(site, Small(elements, dtype), definite)
+        return _finished(site, _solved_by_factor(emit, factor, b, dtype), definite)
     array, x = emit.fresh(a), emit.fresh(b)
     good = emit.temp(call("cholesky", array.name, lower), "definite")
     _two_solves(emit, array, x, lower)
@@ -189,13 +186,16 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         factor = emit.in_locals(c, (n, n)).elements
         factor = factor if lower else factor.T
-        elements = emit.in_locals(b).elements
-        elements = out.triangular_solve(emit, factor, elements, lower=True, unit=False)
-        elements = out.triangular_solve(emit, factor.T, elements, lower=False, unit=False)
-        return _finished(site, Small(elements, dtype), TRUE)
+        return _finished(site, _solved_by_factor(emit, factor, b, dtype), TRUE)
     x, array = emit.fresh(b), emit.dense(c)
     _two_solves(emit, array, x, lower)
     return _finished(site, x, TRUE)
+
+
+def _solved_by_factor(emit: Emitter, factor: np.ndarray, b: Value, dtype: str) -> Small:
+    """The solution of a system, from the lower Cholesky factor of its matrix, in locals."""
+    x = out.triangular_solve(emit, factor, emit.in_locals(b).elements, lower=True, unit=False)
+    return Small(out.triangular_solve(emit, factor.T, x, lower=False, unit=False), dtype)
 
 
 def _two_solves(emit: Emitter, factor: Array, x: Array, lower: bool) -> None:
