@@ -41,9 +41,10 @@ def _jvp(
         return outs, _with_zeros(outs, {})
     if kernel.is_differentiated_by_jax:
         return _jvp_in_jax(kernel, batch, primals, wrt, moving)
-    # JAX keeps the tangents for later (`jax.grad`, `jax.linearize`).
-    is_linearized = any(isinstance(t, pe.JaxprTracer) for t in moving)
-    derive = _linearized if is_linearized else _jvp_at_once
+    derive = _jvp_at_once
+    if any(isinstance(t, pe.JaxprTracer) for t in moving):
+        # JAX keeps the tangents for later (`jax.grad`, `jax.linearize`): the outputs must not read them.
+        derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
     try:
         return derive(kernel, batch, primals, wrt, moving)
     except NotImplementedError:  # an op has no derivative in PyTensor; it may have one in JAX
@@ -67,18 +68,6 @@ def _jvp_at_once(
         results = bind(with_pushforward(kernel, wrt), [*primals, *tangents], joint_batch)
         outs, out_tangents = results[: len(kernel.outputs)], results[len(kernel.outputs) :]
     return outs, _with_zeros(outs, dict(zip(kernel.floats, out_tangents, strict=True)))
-
-
-def _linearized(
-    kernel: Kernel,
-    batch: Batch,
-    primals: Sequence[Array],
-    wrt: tuple[int, ...],
-    tangents: Sequence[jax.Array],
-) -> Any:
-    """Outputs that do not read the tangents, and tangents linear in these."""
-    derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
-    return derive(kernel, batch, primals, wrt, tangents)
 
 
 def _linearized_scalar(
