@@ -179,25 +179,22 @@ def _jvp(
     **params: object,
 ) -> Any:
     outs = _bind(primals[:-1], primals[-1], failure, raises)
-    dots: list[Any] = list(tangents[:-1])
-    if raises:
-        # A gradient need not read the value, and the check is to run all the same.
-        at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
-        if at:
-            through = _bind([dots[k] for k in at], primals[-1], failure, raises)
-            dots = with_items(dots, at, through)
-    return outs, dots
+    return outs, _through(tangents[:-1], primals[-1], failure, raises)
 
 
 def _transpose(
     cotangents: Tangents, *args: Any, failure: Failure, raises: bool, **params: object
 ) -> Any:
-    operands: list[Any] = list(cotangents)
-    at = [k for k, c in enumerate(operands) if not isinstance(c, ad.Zero)]
+    return [*_through(cotangents, args[-1], failure, raises), None]
+
+
+def _through(dots: Tangents, ok: ArrayLike, failure: Failure, raises: bool) -> list[Any]:
+    """Tangents or cotangents, checked where the program raises: a gradient need not read the value."""
+    through: list[Any] = list(dots)
+    at = [k for k, dot in enumerate(dots) if not isinstance(dot, ad.Zero)]
     if raises and at:
-        through = _bind([operands[k] for k in at], args[-1], failure, raises)
-        operands = with_items(operands, at, through)
-    return [*operands, None]
+        through = with_items(through, at, _bind([through[k] for k in at], ok, failure, raises))
+    return through
 
 
 def _batch(
