@@ -16,7 +16,6 @@ the host, which raises.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -61,14 +60,13 @@ def check_when_run(context: Any, x: object, ok: ArrayLike, failure: Failure) -> 
         context.failures.add(failure)
     elif context.checks == "flag":
         context.flagged.add(failure)
-    elif failure.message not in context.warned:
-        context.warned.add(failure.message)
-        warnings.warn(
+    else:
+        context.warn_once(
+            failure.message,
             f"The assertion {failure.message!r} depends on traced values. JAX checks it only under "
             "`jax.experimental.checkify.checkify`, and skips it otherwise. To raise wherever the "
             'program runs, use jaxify(..., checks="raise"); to skip it without this warning, use '
             'checks="ignore".',
-            stacklevel=2,
         )
     return checked(x, ok, failure, raises=context.checks == "raise")
 
