@@ -64,7 +64,7 @@ class Inspection:
         # Only what an output needs is computed, and so looked at.
         opened = self.jaxpr.jaxpr
         self._jaxpr, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
-        self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr))
+        self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr.eqns))
 
     def flagged(self, *args: jax.Array) -> list[Any]:
         """The outputs of the jaxpr, and a flag."""
