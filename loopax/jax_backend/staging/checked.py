@@ -16,7 +16,7 @@ the host, which raises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -133,21 +133,22 @@ def _raising(*args: jax.Array, failure: Failure, **params: object) -> list[Any]:
         raise failure.error()
 
     def failed(xs: Sequence[jax.Array]) -> Any:
-        # It gives the results, though it never does, or XLA would drop it.
-        return [of_type(manual_axes.pure_callback(fail, plain_shape(x)), x) for x in xs]
+        return raised_on_host(fail, xs)
 
     return manual_axes.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
 
 
-def plain_shape(x: jax.Array) -> jax.ShapeDtypeStruct:
-    """The shape of the host's answer for ``x``: numbers, also for random keys."""
-    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
-    return jax.ShapeDtypeStruct(x.shape, x.dtype)
-
-
-def of_type(answer: jax.Array, x: jax.Array) -> jax.Array:
-    """The host's answer for ``x``, as a value of its type."""
-    return jax.random.wrap_key_data(answer, impl=jax.random.key_impl(x)) if is_key(x) else answer
+def raised_on_host(
+    fail: Callable[..., Any], xs: Sequence[jax.Array], *operands: object
+) -> list[Any]:
+    """``xs`` as results of ``fail``, which raises on the host: XLA would drop a call without results."""
+    numbers = [jax.eval_shape(jax.random.key_data, x) if is_key(x) else x for x in xs]
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in numbers]
+    answers = manual_axes.pure_callback(fail, shapes, *operands)
+    return [
+        jax.random.wrap_key_data(answer, impl=jax.random.key_impl(x)) if is_key(x) else answer
+        for answer, x in zip(answers, xs, strict=True)
+    ]
 
 
 _lowered_raising = mlir.lower_fun(_raising, multiple_results=True)

@@ -22,7 +22,7 @@ from jax.core import ShapedArray
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.staging.checked import of_type, plain_shape
+from loopax.jax_backend.staging.checked import raised_on_host
 from loopax.jax_backend.staging.primitive_rules import (
     Batch,
     BatchAxes,
@@ -89,10 +89,7 @@ def _in_program(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[
         raise report.error(np.asarray(reports))
 
     def failed(xs: Sequence[jax.Array], values: Sequence[jax.Array]) -> Any:
-        reports = _of_rows(report, batch, n)(*values)
-        # It gives the results, though it never does, or XLA would drop it.
-        shapes = [plain_shape(x) for x in xs]
-        return list(map(of_type, manual_axes.pure_callback(fail, shapes, reports), xs))
+        return raised_on_host(fail, xs, _of_rows(report, batch, n)(*values))
 
     xs, flag, values = list(args[:n]), args[n], list(args[n + 1 :])
     return manual_axes.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, values)

@@ -55,6 +55,11 @@ def in_words(eqn: JaxprEqn) -> str:
     return name
 
 
+def n_rows(outer: Sequence[Any], inner: Sequence[Any]) -> int:
+    """The number of variables around a loop whose values enter or leave its step row by row."""
+    return sum(len(v.aval.shape) != len(w.aval.shape) for v, w in zip(outer, inner, strict=True))
+
+
 def most_axes(jaxpr: Jaxpr) -> int:
     """The number of axes of the value with the most of them."""
     inner = [most_axes(getattr(j, "jaxpr", j)) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
