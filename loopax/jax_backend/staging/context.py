@@ -96,7 +96,7 @@ class Context:
         return self.plans[graph]
 
     def warn_once(self, key: str, message: str) -> None:
-        """Warn where nothing has been said of ``key``."""
+        """Warn with ``message``, once for each ``key``."""
         if key not in self.warned:
             self.warned.add(key)
             warnings.warn(message, stacklevel=3)
