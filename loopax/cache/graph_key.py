@@ -45,7 +45,7 @@ def keyed(
 
     Parameters
     ----------
-    parts
+    key_parts
         Further inputs of a result: plain values, tuples of them, and functions of installed packages.
 
     Returns

@@ -55,7 +55,7 @@ def cached(
     ----------
     make
         A function that may change the graph in place.
-    parts
+    key_parts
         What the result depends on besides the graph; see `keyed`.
 
     Returns

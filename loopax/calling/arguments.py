@@ -63,10 +63,6 @@ class Arguments:
         self.positions = _by_keyword(self.inputs)
         self.signature = self._signature()
 
-    def kind(self, k: int) -> str:
-        """The kind of input ``k`` of the program's graph, in words."""
-        return f"argument {k}" if k < len(self.inputs) else "a shared variable"
-
     def in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all inputs, in order.
 

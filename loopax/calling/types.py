@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,13 @@ def crosses(t: Type) -> bool:
     if isinstance(t, TypedListType):
         return crosses(t.ttype) and not isinstance(t.ttype, NO_ARRAYS)
     return isinstance(t, DenseTensorType | ScalarType | RandomType | SparseTensorType | NO_ARRAYS)
+
+
+def has_shape(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
+    """Whether ``shape`` has the rank of ``declared``, and its lengths where these are not None."""
+    return len(shape) == len(declared) and all(
+        n is None or n == m for n, m in zip(declared, shape, strict=True)
+    )
 
 
 def refuse_variable(x: object, label: str) -> None:
@@ -83,7 +90,7 @@ def misfit(x: object, expected: DenseTensorType, label: str) -> str:
         return (
             f"{intro}It lacks {-extra} of its axes: x[None] adds one, or give the input that rank."
         )
-    if any(n not in (None, m) for n, m in zip(expected.shape, shape, strict=True)):
+    if not has_shape(shape, expected.shape):
         return (
             f"{intro}Lengths are part of the input's type: give such an array, or leave them open."
         )

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal, Var
+from loopax.kernels.native_call.equations import n_rows
 from loopax.kernels.operation_times import (
     BLAS_PRODUCT,
     FREE,
@@ -146,7 +147,8 @@ def _inner(eqn: JaxprEqn, in_loop: bool) -> Cost | None:
             body = params["jaxpr"].jaxpr
             # A row of each sequence and trace costs XLA a thunk; native code reads and writes it in
             # place.
-            n_read, n_written = _rows(eqn.invars, body.invars), _rows(eqn.outvars, body.outvars)
+            n_read = n_rows(eqn.invars, body.invars)
+            n_written = n_rows(eqn.outvars, body.outvars)
             step = cost_of(body, in_loop=True) + Cost(thunks=_STEP + _THUNK * (n_read + n_written))
             following = body.outvars[: len(body.outvars) - n_written]
             states = body.invars[: len(body.invars) - n_read][-len(following) :]
@@ -166,11 +168,6 @@ def _inner(eqn: JaxprEqn, in_loop: bool) -> Cost | None:
         if hasattr(jaxpr, "eqns"):
             return cost_of(jaxpr, in_loop)
     return None
-
-
-def _rows(outer: Sequence[Any], inner: Sequence[Any]) -> int:
-    """The number of arrays that enter or leave a step row by row."""
-    return sum(v.aval.shape != w.aval.shape for v, w in zip(outer, inner, strict=True))
 
 
 def _chain(jaxpr: Jaxpr, states: Sequence[Var], following: Sequence[Var]) -> float:

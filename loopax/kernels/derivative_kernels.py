@@ -14,30 +14,12 @@ import jax
 
 from loopax.ir.sequences import partial_at
 from loopax.kernels import derivative_graphs
-from loopax.kernels.kernel import InJax, Kernel, Shape, Shapes
+from loopax.kernels.kernel import InJax, Inputs, Kernel, Shape, Shapes, once_for_each_input
 
 
-def with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+@once_for_each_input
+def with_gradient(kernel: Kernel, wrt: Inputs) -> Kernel:
     """A kernel of the outputs, followed by the gradient of the one output that is a number."""
-    return kernel.derivative("gradient", wrt, lambda wrt: _with_gradient(kernel, wrt))
-
-
-def with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """The kernel from the inputs of `pushforward` to the outputs followed by their tangents."""
-    return kernel.derivative("with_pushforward", wrt, lambda wrt: _with_pushforward(kernel, wrt))
-
-
-def pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """The kernel from the inputs and the tangents of those at ``wrt`` to the tangents of the outputs."""
-    return kernel.derivative("pushforward", wrt, lambda wrt: _pushforward(kernel, wrt))
-
-
-def pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """The kernel from inputs and cotangents of the outputs to cotangents of the inputs at ``wrt``."""
-    return kernel.derivative("pullback", wrt, lambda wrt: _pullback(kernel, wrt))
-
-
-def _with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     (scalar,) = kernel.floats
     graph = derivative_graphs.with_gradient(kernel.inputs, kernel.outputs, scalar, wrt)
 
@@ -65,7 +47,9 @@ def _with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     )
 
 
-def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+@once_for_each_input
+def with_pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
+    """The kernel from the inputs of `pushforward` to the outputs followed by their tangents."""
     graph = derivative_graphs.with_pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     n = len(kernel.inputs)
 
@@ -89,7 +73,9 @@ def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     )
 
 
-def _pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+@once_for_each_input
+def pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
+    """The kernel from the inputs and the tangents of those at ``wrt`` to the tangents of the outputs."""
     graph = derivative_graphs.pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     n = len(kernel.inputs)
 
@@ -109,7 +95,9 @@ def _pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     )
 
 
-def _pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+@once_for_each_input
+def pullback(kernel: Kernel, wrt: Inputs) -> Kernel:
+    """The kernel from inputs and cotangents of the outputs to cotangents of the inputs at ``wrt``."""
     graph = derivative_graphs.pullback(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     return Kernel(
         graph.inputs,
@@ -127,14 +115,14 @@ def _pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
 
 
 def _pushed_forward_in_jax(
-    kernel: Kernel, function: InJax, wrt: tuple[int, ...], args: Sequence[Any]
+    kernel: Kernel, function: InJax, wrt: Inputs, args: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     n = len(kernel.inputs)
     moving = partial_at(function, args[:n], wrt)
     return jax.jvp(moving, tuple(args[k] for k in wrt), tuple(args[n:]))
 
 
-def pulled_back_in_jax(kernel: Kernel, wrt: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
+def pulled_back_in_jax(kernel: Kernel, wrt: Inputs, args: Sequence[Any]) -> list[Any]:
     """The results of the `pullback`, in JAX's operations."""
     n = len(kernel.inputs)
     floats = partial_at(_floats_in_jax(kernel), args[:n], wrt)

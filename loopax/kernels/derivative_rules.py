@@ -19,15 +19,20 @@ import jax
 import jax.numpy as jnp
 
 from loopax.base.errors import DynamicShapeError, UnsupportedOpError
-from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
+from loopax.base.upstream.jax import JaxprEqn, ad, set_current_trace
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import partial_at
 from loopax.jax_backend.staging.frame import NeedsStatic
-from loopax.jax_backend.staging.primitive_rules import Operand, Tangents
+from loopax.jax_backend.staging.primitive_rules import (
+    Batch,
+    Operand,
+    Tangents,
+    division_for_checkpoint,
+)
 from loopax.kernels.derivative_kernels import pushforward, with_gradient, with_pushforward
 from loopax.kernels.kernel import Kernel, NotPlain
 from loopax.kernels.linearization import Linearization, linearization
-from loopax.kernels.primitive import Batch, bind, in_jax, kernel_jvp_p, kernel_p, row_shapes
+from loopax.kernels.primitive import bind, in_jax, kernel_jvp_p, kernel_p, row_shapes
 from loopax.numerics.arrays import Array
 
 
@@ -41,9 +46,10 @@ def _jvp(
         return outs, _with_zeros(outs, {})
     if kernel.is_differentiated_by_jax:
         return _jvp_in_jax(kernel, batch, primals, wrt, moving)
-    # JAX keeps the tangents for later (`jax.grad`, `jax.linearize`).
-    is_linearized = any(isinstance(t, pe.JaxprTracer) for t in moving)
-    derive = _linearized if is_linearized else _jvp_at_once
+    derive = _jvp_at_once
+    if any(isinstance(t, pe.JaxprTracer) for t in moving):
+        # JAX keeps the tangents for later (`jax.grad`, `jax.linearize`): the outputs must not read them.
+        derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
     try:
         return derive(kernel, batch, primals, wrt, moving)
     except NotImplementedError:  # an op has no derivative in PyTensor; it may have one in JAX
@@ -67,18 +73,6 @@ def _jvp_at_once(
         results = bind(with_pushforward(kernel, wrt), [*primals, *tangents], joint_batch)
         outs, out_tangents = results[: len(kernel.outputs)], results[len(kernel.outputs) :]
     return outs, _with_zeros(outs, dict(zip(kernel.floats, out_tangents, strict=True)))
-
-
-def _linearized(
-    kernel: Kernel,
-    batch: Batch,
-    primals: Sequence[Array],
-    wrt: tuple[int, ...],
-    tangents: Sequence[jax.Array],
-) -> Any:
-    """Outputs that do not read the tangents, and tangents linear in these."""
-    derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
-    return derive(kernel, batch, primals, wrt, tangents)
 
 
 def _linearized_scalar(
@@ -183,21 +177,13 @@ def _split(
 def _split_equation(
     saveable: object, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: JaxprEqn
 ) -> Any:
-    """`_split` for `jax.checkpoint`, which computes the values again before it transposes.
-
-    Returns the equation for the first run, the one for later, which outputs only the latter gives, which it
-    gives at all, and the inputs to instantiate. Values that the policy of the checkpoint saves are computed
-    again all the same.
-    """
+    """`_split` for `jax.checkpoint`: see `division_for_checkpoint`."""
     primal_kernel, _ = eqn.params["kernel"].jvp_of
     n, n_outs, n_all = len(primal_kernel.inputs), len(primal_kernel.outputs), len(eqn.outvars)
-    missing = [
-        v for v, has in zip(eqn.invars, instantiated, strict=True) if isinstance(v, Var) and not has
-    ]
     if any(unknown[:n]):
-        return None, eqn, [True] * n_all, [True] * n_all, missing
+        return division_for_checkpoint(eqn, instantiated, None, [True] * n_all)
     if not any(unknown):
-        return eqn, eqn, [False] * n_all, [True] * n_all, missing
+        return division_for_checkpoint(eqn, instantiated, eqn, [False] * n_all)
     batch = tuple(has_axis[:n] for has_axis in eqn.params["batch"])
     values = eqn.replace(
         primitive=kernel_p,
@@ -205,8 +191,8 @@ def _split_equation(
         outvars=eqn.outvars[:n_outs],
         params={"kernel": primal_kernel, "batch": batch},
     )
-    later = [k >= n_outs for k in range(n_all)]
-    return values, eqn, later, [True] * n_all, missing
+    is_later = [k >= n_outs for k in range(n_all)]
+    return division_for_checkpoint(eqn, instantiated, values, is_later)
 
 
 def _transpose(

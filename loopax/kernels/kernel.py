@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 from pytensor.graph.basic import Apply, Variable
@@ -24,6 +24,7 @@ _NODES_A_LINE = 0.4
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
+Inputs = tuple[int, ...]  # positions of inputs
 InJax = Callable[..., list[Any]]
 T = TypeVar("T")
 
@@ -123,7 +124,7 @@ class Kernel:
         transpose: Callable[[], Kernel] | None = None,
         transpiled: Callable[[FunctionGraph], InJax] | None = None,
         canonical: bool = False,
-        jvp_of: tuple[Kernel, tuple[int, ...]] | None = None,
+        jvp_of: tuple[Kernel, Inputs] | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -136,7 +137,7 @@ class Kernel:
         self.canonical = canonical
         self.jvp_of = jvp_of
         self._shapes = shapes
-        self._derivatives: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self.derivatives: dict[Any, Any] = {}  # by their function and the positions of the inputs
 
     def __repr__(self) -> str:
         return self.name
@@ -218,22 +219,27 @@ class Kernel:
                 return _too_long(code.lines)
         return code
 
-    def derivative(
-        self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], T]
-    ) -> T:
-        """The derivative ``make(wrt)``, built once for each ``kind`` and ``wrt``.
 
-        Raises `NotImplementedError` if ``make`` fails.
-        """
+def once_for_each_input(build: Callable[[Kernel, Inputs], T]) -> Callable[[Kernel, Inputs], T]:
+    """``build(kernel, wrt)``, run once for a kernel and the positions ``wrt`` of its inputs.
+
+    Raises `NotImplementedError` if it fails.
+    """
+
+    @wraps(build)
+    def derivative(kernel: Kernel, wrt: Inputs) -> T:
         with TRACING:
-            if (kind, wrt) not in self._derivatives:
+            key = build, wrt
+            if key not in kernel.derivatives:
                 try:
-                    self._derivatives[kind, wrt] = make(wrt)
+                    kernel.derivatives[key] = build(kernel, wrt)
                 except Exception as error:
                     # PyTensor has no derivative, or fails: an `IfElse` with an integer among its
                     # values, QR (3.3.7).
                     raise NotImplementedError(str(error)) from error
-            return self._derivatives[kind, wrt]
+            return kernel.derivatives[key]
+
+    return derivative
 
 
 def _too_long(lines: int) -> str:

@@ -57,18 +57,29 @@ def _exchange(graph: FunctionGraph, forms: dict[type, Any]) -> None:
 # -- the ops -----------------------------------------------------------------------------------------
 
 
-class _JaxMaximum(Maximum):
+class _HalvesAtTies:
+    """The extremum of two numbers, whose cotangent goes to that number: one half to each of equal ones."""
+
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
-    ) -> Any:
-        return _halves_at_ties(inputs, outputs, cotangents)
+    ) -> list[Any]:
+        (x, y), (z,), (g,) = inputs, outputs, cotangents
+
+        def share(mine: ScalarVariable, other: ScalarVariable) -> Any:
+            if mine.type not in ps.float_types:
+                return mine.zeros_like(dtype="float64")
+            chosen_share = ps.switch(ps.eq(other, z), _number(0.5, g), _number(1.0, g))
+            return g * ps.switch(ps.eq(mine, z), chosen_share, _number(0.0, g))
+
+        return [share(x, y), share(y, x)]
 
 
-class _JaxMinimum(Minimum):
-    def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
-    ) -> Any:
-        return _halves_at_ties(inputs, outputs, cotangents)
+class _JaxMaximum(_HalvesAtTies, Maximum):
+    pass
+
+
+class _JaxMinimum(_HalvesAtTies, Minimum):
+    pass
 
 
 class _JaxAbs(Abs):
@@ -79,21 +90,6 @@ class _JaxAbs(Abs):
         if x.type not in ps.float_types:
             return super().pullback(inputs, outputs, cotangents)
         return [ps.switch(ps.ge(x, _number(0.0, x)), g, -g)]
-
-
-def _halves_at_ties(
-    inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
-) -> list[Any]:
-    """The cotangents of two numbers: all to the chosen one, one half to each of equal ones."""
-    (x, y), (z,), (g,) = inputs, outputs, cotangents
-
-    def share(mine: ScalarVariable, other: ScalarVariable) -> Any:
-        if mine.type not in ps.float_types:
-            return mine.zeros_like(dtype="float64")
-        chosen_share = ps.switch(ps.eq(other, z), _number(0.5, g), _number(1.0, g))
-        return g * ps.switch(ps.eq(mine, z), chosen_share, _number(0.0, g))
-
-    return [share(x, y), share(y, x)]
 
 
 def _number(value: float, like: Variable) -> Any:

@@ -16,7 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.kernels.derivative_graphs import partitioned_pullback
 from loopax.kernels.derivative_kernels import pulled_back_in_jax, pushforward
-from loopax.kernels.kernel import Kernel, NotPlain, Shape, Shapes
+from loopax.kernels.kernel import Inputs, Kernel, NotPlain, Shape, Shapes, once_for_each_input
 
 
 class Linearization(NamedTuple):
@@ -26,23 +26,19 @@ class Linearization(NamedTuple):
     pushforward: Kernel
 
 
-def linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None:
+@once_for_each_input
+def linearization(kernel: Kernel, wrt: Inputs) -> Linearization | None:
     """The linearization of ``kernel`` by the inputs at ``wrt``; None where nothing is worth keeping.
 
     Raises `NotImplementedError` if an op has no derivative in PyTensor.
     """
     if kernel.transpiled is None or kernel.is_checkable:
         return None
-    return kernel.derivative("linearization", wrt, lambda wrt: _linearization(kernel, wrt))
-
-
-def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None:
     graphs = partitioned_pullback(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     if graphs is None:
         return None
     n = len(kernel.inputs)
     residuals = graphs.forward.outputs[len(kernel.outputs) :]
-    assert kernel.transpiled is not None
     compute_residuals = kernel.transpiled(
         FunctionGraph(graphs.forward.inputs, residuals, clone=True)
     )

@@ -25,7 +25,13 @@ from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir, trace_cache
 from loopax.cache.facts import Fact
 from loopax.jax_backend.staging.checked import Checkable
-from loopax.jax_backend.staging.primitive_rules import BatchAxes
+from loopax.jax_backend.staging.primitive_rules import (
+    Batch,
+    BatchAxes,
+    axes_before,
+    over_batch,
+    with_axis_in_front,
+)
 from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
@@ -34,9 +40,7 @@ from loopax.lowering.rewritten import fact_of_rewritten
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
 
-# For each axis of a batch, the first one first, which inputs have it. The outputs have all axes.
-Batch = tuple[tuple[bool, ...], ...]
-
+# The outputs have all axes of a batch.
 kernel_p = Checkable("loopax_kernel")
 # A kernel of outputs with their tangents: JAX takes it apart where a transpose follows.
 kernel_jvp_p = Checkable("loopax_kernel_jvp")
@@ -82,19 +86,14 @@ def _abstract(*args: ShapedArray, kernel: Kernel, batch: Batch, **params: object
     return manual_axes.results_like(args, results)
 
 
-def _axes(batch: Batch, k: int, level: int | None = None) -> int:
-    """The number of axes of the batch (before ``level``) that input ``k`` has."""
-    return sum(has_axis[k] for has_axis in batch[:level])
-
-
 def row_shapes(args: Sequence[Any], batch: Batch) -> Shapes:
     """The shapes of one element of the batch."""
-    return tuple(jnp.shape(x)[_axes(batch, k) :] for k, x in enumerate(args))
+    return tuple(jnp.shape(x)[axes_before(batch, len(batch), k) :] for k, x in enumerate(args))
 
 
 def _batch_shape(args: Sequence[ShapedArray], batch: Batch) -> tuple[int, ...]:
     firsts = [has_axis.index(True) for has_axis in batch]
-    return tuple(args[k].shape[_axes(batch, k, level)] for level, k in enumerate(firsts))
+    return tuple(args[k].shape[axes_before(batch, level, k)] for level, k in enumerate(firsts))
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -104,9 +103,7 @@ def _batched(
     args: Sequence[jax.Array], axes: BatchAxes, *, kernel: Kernel, batch: Batch, **params: object
 ) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
-    operands = [
-        x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(args, axes, strict=True)
-    ]
+    operands = with_axis_in_front(args, axes)
     if kernel.jvp_of is not None:
         primal_kernel, wrt = kernel.jvp_of
         n = len(primal_kernel.inputs)
@@ -123,10 +120,7 @@ def _batched(
 
 def in_jax(kernel: Kernel, batch: Batch) -> Any:
     """The kernel over its batch, in JAX's operations."""
-    function: Any = kernel.in_jax
-    for has_axis in reversed(batch):
-        function = jax.vmap(function, in_axes=tuple(0 if has else None for has in has_axis))
-    return function
+    return over_batch(kernel.in_jax, batch)
 
 
 def _lowered_to_jax(

@@ -33,6 +33,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
     any_row,
     chosen,
     counted,
+    index_of_step,
     is_float,
     steps_asked_for,
     while_loop,
@@ -176,8 +177,7 @@ def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[A
             # What a row of a batch computes that is done may be infinite, 1 / 0 at a root, and zero
             # times that is NaN. It computes the first step once more, and nothing of that is
             # differentiated.
-            i = jnp.where(going, count, 0)
-            i = n_steps - 1 - i if steps.reverse else i
+            i = index_of_step(steps, inputs, jnp.where(going, count, 0))
             safe = chosen(going, (row, states), _quiet((first, inputs.states)))
             consts = [_guarded(going, x) for x in inputs.consts]
             new, ys, stop = steps.step(consts, i, *safe)
@@ -229,8 +229,8 @@ def _in_order(x: jax.Array, steps: Steps, inputs: Given, total: int) -> jax.Arra
         x = jnp.flip(x, 0) if steps.reverse else x
         more = total - x.shape[0]
         return jnp.concatenate([x, jnp.broadcast_to(x[:1], (more, *x.shape[1:]))]) if more else x
-    n_steps, order = steps_asked_for(steps, inputs), jnp.arange(total)
-    return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
+    order = index_of_step(steps, inputs, jnp.arange(total))
+    return x[jnp.clip(order, 0, x.shape[0] - 1)]
 
 
 def _quiet(tree: object) -> Any:

@@ -53,9 +53,13 @@ def counted(n: ArrayLike) -> jax.Array:
     return jnp.asarray(n, jax.dtypes.canonicalize_dtype("int64"))
 
 
+def index_of_step(steps: Steps, inputs: Given, k: jax.Array) -> jax.Array:
+    return steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
+
+
 def row(steps: Steps, inputs: Given, k: jax.Array) -> tuple[Any, Any]:
     """The index of step ``k``, and its rows of the sequences."""
-    i = steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
+    i = index_of_step(steps, inputs, k)
     take = jax.lax.dynamic_index_in_dim
     return i, jax.tree.map(lambda x: take(x, i, keepdims=False), inputs.sequences)
 

@@ -24,6 +24,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
     any_row,
     chosen,
     counted,
+    index_of_step,
     row,
     steps_asked_for,
 )
@@ -166,13 +167,10 @@ def _through_blocks(
             safe = chosen(going, [a[k - begin] for a in kept], first)
             moved = step_back(jnp.where(going, k, 0), safe, cotangents)
             of_states, own, consts = chosen(going, moved, jax.tree.map(jnp.zeros_like, moved))
-            place = row_of(k)
+            place = index_of_step(steps, inputs, k)
             of_rows = [a.at[place].set(x) for a, x in zip(of_rows, own, strict=True)]
             of_shared = [a + x for a, x in zip(of_shared, consts, strict=True)]
             return k, chosen(going, of_states, cotangents), of_rows, of_shared
-
-        def row_of(k: jax.Array) -> jax.Array:
-            return steps_asked_for(steps, inputs) - 1 - k if steps.reverse else k
 
         carry = end, cotangents, of_rows, of_shared
         _, *pulled = manual_axes.while_loop(lambda c: c[0] > begin, back, carry)

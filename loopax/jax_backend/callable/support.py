@@ -7,16 +7,15 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.op import Op
-from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.after_forward import AfterForward
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.jax_backend.ops.distributions.registry import has_sampler
-from loopax.jax_backend.staging.callback import unsupported
+from loopax.jax_backend.ops.scalars import has_function
+from loopax.jax_backend.staging.callback import is_on_tensors, unsupported
 from loopax.jax_backend.staging.registry import has_conversion
 
 
@@ -46,20 +45,10 @@ def _converted(op: Op) -> bool:
         return has_sampler(op)
     if isinstance(op, Blockwise):
         return _converted(op.core_op)
-    if scalar_op_of(op) is not None:
-        return _has_scalar_function(op)
+    if (scalar_op := scalar_op_of(op)) is not None:
+        return has_function(scalar_op)
     return has_conversion(op.op if isinstance(op, AfterForward) else op)
 
 
-def _has_scalar_function(op: Any) -> bool:
-    from loopax.jax_backend.ops.scalars import has_function
-
-    return has_function(op.scalar_op)
-
-
 def _on_host(node: Apply) -> bool:
-    if isinstance(node.op, RandomVariable):
-        return True
-    return all(
-        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
-    )
+    return isinstance(node.op, RandomVariable) or is_on_tensors(node)

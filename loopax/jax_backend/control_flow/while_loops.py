@@ -24,7 +24,7 @@ from loopax.ir.sequences import with_items
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
-from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
+from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps, counted
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
@@ -57,7 +57,7 @@ def while_loop(site: Site, args: ScanArgs, bound: int | None, kept: Sequence[int
         asked = None if as_length(asked) == bound else asked
     states = initial_states(args.states, op.args.states)
     if bound == 0:  # lax would trace a step, and there is no row to give it
-        return states, _no_rows(op, args, kept), *_not_begun()
+        return states, _no_rows(op, args, kept), counted(0), jnp.asarray(False)
     try:
         return _run(site, args, asked, bound, states, kept)
     except RAISED as error:
@@ -66,8 +66,8 @@ def while_loop(site: Site, args: ScanArgs, bound: int | None, kept: Sequence[int
         if not limits or not is_of_program(error):
             raise
         none = jnp.any(jnp.asarray([n <= 0 for n in limits]))
-        states, n_done = without_numbers(site, (states, _not_begun()[0]), error, none)
-        return states, _no_rows(op, args, kept), n_done, _not_begun()[1]
+        states, n_done = without_numbers(site, (states, counted(0)), error, none)
+        return states, _no_rows(op, args, kept), n_done, jnp.asarray(False)
 
 
 def _run(
@@ -79,14 +79,26 @@ def _run(
     kept: Sequence[int],
 ) -> Any:
     steps, inputs = _steps(site, args, asked, bound, states, kept)
+    traces: list[Any] = []
     if bound is None:
-        states_behind, *end = bounded_steps.while_loop(steps, inputs)
-        ended = (forward_only(states_behind, _no_reverse(site)), *end)
-        return _legal(site, args, None, asked, ended, [])
-    if not kept:
-        return _legal(site, args, bound, asked, finals(steps, inputs), [])
-    ended, ys = with_traces(steps, inputs)
-    return _legal(site, args, bound, asked, ended, ys)
+        states, n_done, stopped = bounded_steps.while_loop(steps, inputs)
+        states = forward_only(states, _no_reverse(site))
+    elif kept:
+        (states, n_done, stopped), ys = with_traces(steps, inputs)
+        traces = [of_steps(y, n_done, bound, steps.reverse) for y in ys]
+    else:
+        states, n_done, stopped = finals(steps, inputs)
+    if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
+        return states, traces, n_done, stopped
+    legal = _is_legal(args, bound if asked is None else asked)
+
+    def checked(x: Any, v: Variable) -> Any:
+        if isinstance(x, PaddedArray):
+            return x.with_data(checked(x.data, v))
+        return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
+
+    states = tuple(checked(x, v) for x, v in zip(states, site.op.args.states, strict=True))
+    return states, traces, or_refused(site.context, legal, n_done), stopped
 
 
 def _steps(
@@ -100,7 +112,6 @@ def _steps(
     """The loop as `bounded` has it: what is traced is passed to it, what is known stays where it is."""
     op: Scan = site.op
     traced = [k for k, x in enumerate(args.consts) if is_traced(x)]
-    counter = jax.dtypes.canonicalize_dtype("int64")
 
     def step(
         consts: Sequence[Any], i: jax.Array, rows: Sequence[Any], states: tuple[Any, ...]
@@ -110,8 +121,8 @@ def _steps(
         return states, ys, jnp.asarray(op.stops and stop, bool)
 
     if asked is not None:
-        asked = jnp.asarray(asked, counter)
-        # More steps than rows have no result (see `_legal`), and are not counted to their end.
+        asked = counted(asked)
+        # More steps than rows have no result (see `_is_legal`), and are not counted to their end.
         counts = [row_count(x) for x in args.sequences if not isinstance(x, PaddedArray)]
         counts += [] if bound is None else [bound]
         asked = jnp.minimum(asked, min(counts)) if counts else asked
@@ -120,53 +131,22 @@ def _steps(
     return Steps(step, bound, op.options.reverse), inputs
 
 
-def _legal(
-    site: Site,
-    args: ScanArgs,
-    bound: int | None,
-    asked: jax.Array | int | None,
-    ended: tuple[Any, ...],
-    ys: Sequence[Any],
-) -> Any:
-    """The results; NaN where the requested number of steps is illegal: a program that runs cannot raise.
+def _is_legal(args: ScanArgs, n_steps: jax.Array | int | None) -> jax.Array:
+    """Whether the requested number of steps is not negative, and the length of each sequence.
 
-    That is a negative number of steps, and a sequence of another length.
+    The results are NaN where it is not: a program that runs cannot raise.
     """
-    op: Scan = site.op
-    states, n_done, stopped = ended
-    if bound is None:
-        assert not ys, "a loop without a bound has no traces"
-        traces = []
-    else:
-        traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
-    if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
-        return states, traces, n_done, stopped
-    n_steps = bound if asked is None else asked
     legal = jnp.asarray(n_steps) >= 0
     for x in args.sequences:
         legal &= (x.length if isinstance(x, PaddedArray) else row_count(x)) == n_steps
-
-    def checked(x: Any, v: Variable) -> Any:
-        if isinstance(x, PaddedArray):
-            return x.with_data(checked(x.data, v))
-        return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
-
-    states = tuple(checked(x, v) for x, v in zip(states, op.args.states, strict=True))
-    return states, traces, or_refused(site.context, legal, n_done), stopped
-
-
-def _not_begun() -> tuple[Any, Any]:
-    """The number of steps taken, and whether the loop has stopped."""
-    return jnp.asarray(0, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
+    return legal
 
 
 def _no_rows(op: Scan, args: ScanArgs, kept: Sequence[int]) -> list[PaddedArray]:
     if not kept:
         return []
     traces = empty_traces(op, args)
-    return [
-        PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), _not_begun()[0]) for k in kept
-    ]
+    return [PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), counted(0)) for k in kept]
 
 
 def _no_reverse(site: Site) -> str:

@@ -30,13 +30,17 @@ def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Seque
 
 
 @dataclass(frozen=True)
-class Pulled:
-    """``[*inputs, *cotangents] -> [*cotangents of the inputs]``: at ``ins``, of those at ``outs``."""
+class _Derivative:
+    """A derivative of ``function``, of the outputs at ``outs`` by the inputs at ``ins``."""
 
     function: Arrays
     n_inputs: int
     ins: tuple[int, ...]
     outs: tuple[int, ...]
+
+
+class Pulled(_Derivative):
+    """``[*inputs, *cotangents] -> [*cotangents of the inputs]``: at ``ins``, of those at ``outs``."""
 
     def __call__(self, *values: Array) -> Sequence[Any]:
         inputs, cotangents = values[: self.n_inputs], values[self.n_inputs :]
@@ -46,14 +50,8 @@ class Pulled:
         return pullback(tuple(converted))
 
 
-@dataclass(frozen=True)
-class Pushed:
+class Pushed(_Derivative):
     """``[*inputs, *tangents] -> [*tangents of the outputs]``: at ``outs``, along the inputs ``ins``."""
-
-    function: Arrays
-    n_inputs: int
-    ins: tuple[int, ...]
-    outs: tuple[int, ...]
 
     def __call__(self, *values: Array) -> Sequence[Any]:
         inputs, tangents = values[: self.n_inputs], values[self.n_inputs :]

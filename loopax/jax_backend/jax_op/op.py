@@ -15,6 +15,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.base.upstream.pytensor import vectorize_rules
+from loopax.calling.types import has_shape
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.jax_op.functions import Batched, Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types
@@ -63,10 +64,7 @@ class JaxOp(Op):
     ) -> None:
         results = self._compiled(*inputs)
         for cell, x, v in zip(output_storage, results, node.outputs, strict=True):
-            fits = np.ndim(x) == v.type.ndim and all(
-                n is None or n == m for n, m in zip(v.type.shape, np.shape(x), strict=True)
-            )
-            if not fits:
+            if not has_shape(np.shape(x), v.type.shape):
                 raise ValueError(
                     f"{self.name} returned the shape {np.shape(x)} for {describe(v)}. Its result must "
                     "have the same rank for all lengths of its arguments, and length 1 wherever it "

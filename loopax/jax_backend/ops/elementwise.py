@@ -7,6 +7,7 @@ arithmetic around them: its dtypes and its broadcasting rules, which differ from
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -58,16 +59,17 @@ def scalar(site: Site, *values: ArrayLike) -> Any:
 def apply_scalar(site: Site, op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> list[Any]:
     """``op`` elementwise on arrays; ``node`` has its types."""
     if isinstance(op, Composite):
-        return _composite(site, op, values)
+        return _inner(site, op, values)
     if isinstance(op, ScalarLoop):
-        return scalar_loop(site, op, values, apply_scalar)
+        return scalar_loop(op, values, partial(_inner, site, op))
     operands = _promoted(op, node, values)
     function = scalar_function(site, op, node)
     out = function(*operands)
     return list(out) if isinstance(out, tuple | list) else [out]
 
 
-def _composite(site: Site, op: Composite, values: Sequence[ArrayLike]) -> list[Any]:
+def _inner(site: Site, op: ps.ScalarInnerGraphOp, values: Sequence[ArrayLike]) -> list[Any]:
+    """The outputs of the graph inside of ``op``, each value in the dtype that its variable declares."""
     env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, values, strict=True))
 
     def read(v: Variable) -> Any:

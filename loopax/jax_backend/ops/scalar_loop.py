@@ -11,14 +11,10 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
-from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.loop import ScalarLoop
 
-from loopax.jax_backend.staging.evaluate import Site
 from loopax.numerics import manual_axes
-from loopax.numerics.arrays import Array
 from loopax.numerics.special.forward_mode import differentiable
 
 # The steps taken, the states, and which elements are done.
@@ -26,28 +22,16 @@ State: TypeAlias = tuple[jax.Array, Sequence[jax.Array], jax.Array]
 
 
 def scalar_loop(
-    site: Site, op: ScalarLoop, values: Sequence[ArrayLike], apply_scalar: Callable[..., Any]
+    op: ScalarLoop, values: Sequence[ArrayLike], step_outputs: Callable[[Sequence[Any]], list[Any]]
 ) -> list[Any]:
-    """The final states, and whether each element's ``until`` came true if the loop has one."""
+    """The final states, and whether each element's ``until`` came true if the loop has one.
+
+    ``step_outputs`` evaluates the graph of a step for its states and constants.
+    """
     n_updates = len(op.outputs) - int(op.is_while)
     dtypes = [v.type.dtype for v in op.fgraph.inputs]
     n_steps, *operands = jnp.broadcast_arrays(*values)
     arrays = [jnp.asarray(x, dtype=d) for x, d in zip(operands, dtypes, strict=True)]
-
-    def update(states: Sequence[Array], constants: Sequence[Array]) -> list[Any]:
-        env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, [*states, *constants], strict=True))
-        for node in op.fgraph.toposort():
-            inputs = [
-                np.asarray(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
-                for v in node.inputs
-            ]
-            outs = apply_scalar(site, node.op, node, inputs)
-            for v, x in zip(node.outputs, outs, strict=True):
-                env[v] = jnp.asarray(x).astype(v.type.dtype)
-        return [
-            jnp.asarray(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
-            for v in op.fgraph.outputs
-        ]
 
     def loop(n_steps: jax.Array, *inputs: jax.Array) -> list[Any]:
         carry, constants = inputs[:n_updates], inputs[n_updates:]
@@ -58,7 +42,7 @@ def scalar_loop(
 
         def step(state: State) -> Any:
             i, states, done = state
-            outs = update(states, constants)
+            outs = step_outputs([*states, *constants])
             live = ~done & (i < n_steps)
             nexts = [jnp.where(live, a, b) for a, b in zip(outs[:n_updates], states, strict=True)]
             return i + 1, nexts, done | (live & outs[-1]) if op.is_while else done

@@ -192,7 +192,7 @@ _REAL_ONLY = {*SPECIAL_FUNCTIONS, Erf, Log1mexp}
 
 def has_function(op: ScalarOp) -> bool:
     """Whether a scalar op runs in JAX, the ops inside a composite included."""
-    if isinstance(op, ps.ScalarInnerGraphOp if hasattr(ps, "ScalarInnerGraphOp") else ps.Composite):
+    if isinstance(op, ps.ScalarInnerGraphOp):
         return all(has_function(node.op) for node in op.fgraph.toposort())
     if type(op) in _FUNCTIONS:
         return True

@@ -116,15 +116,8 @@ def _scan(context: Context, node: Apply, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _why_not(op: Scan, trace: Variable) -> str:
-    if op.stops:
-        return (
-            f"{describe(trace)} is the trace of {op}, which can stop early: JAX must know how many rows "
-            f"it has. {_USE_JAXIFY}"
-        )
-    return (
-        f"{describe(trace)} is the trace of a loop whose number of steps is traced: JAX must know how "
-        f"many rows it has. {_USE_JAXIFY}"
-    )
+    loop = f"{op}, which can stop early" if op.stops else "a loop whose number of steps is traced"
+    return f"{describe(trace)} is the trace of {loop}: JAX must know how many rows it has. {_USE_JAXIFY}"
 
 
 @jax.tree_util.register_pytree_node_class

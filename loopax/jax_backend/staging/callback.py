@@ -6,7 +6,6 @@ out, as a graph that is itself evaluated by JAX (`custom.py`). Under ``vmap`` th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -40,6 +39,13 @@ def unsupported(node: Apply) -> str:
     return f"{node.op} (class {type(unwrapped(node).op).__name__}), for {describe(node.outputs[-1])}{why}"
 
 
+def is_on_tensors(node: Apply) -> bool:
+    """Whether ``node`` takes and returns arrays and numbers only, as a callback does."""
+    return all(
+        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
+    )
+
+
 def refusal(lines: Sequence[str]) -> UnsupportedOpError:
     """The error that lists ops without a conversion."""
     return UnsupportedOpError(
@@ -55,17 +61,11 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     """The outputs of a node by its ``perform``, on the host."""
     node, context = site.node, site.context
     line = unsupported(node)
-    tensors = all(
-        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
-    )
-    if context.on_missing == "raise" or not tensors:
+    if context.on_missing == "raise" or not is_on_tensors(node):
         raise refusal([line])
-    if line not in context.warned:
-        context.warned.add(line)
-        warnings.warn(
-            f"{line} has no JAX conversion: it runs on the host, through jax.pure_callback.",
-            stacklevel=2,
-        )
+    context.warn_once(
+        line, f"{line} has no JAX conversion: it runs on the host, through jax.pure_callback."
+    )
     operands = [jnp.asarray(x) for x in values]
     perform = partial(apply, node)
     shapes = output_shapes(site, values, perform)

@@ -16,8 +16,7 @@ the host, which raises.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -61,14 +60,13 @@ def check_when_run(context: Any, x: object, ok: ArrayLike, failure: Failure) -> 
         context.failures.add(failure)
     elif context.checks == "flag":
         context.flagged.add(failure)
-    elif failure.message not in context.warned:
-        context.warned.add(failure.message)
-        warnings.warn(
+    else:
+        context.warn_once(
+            failure.message,
             f"The assertion {failure.message!r} depends on traced values. JAX checks it only under "
             "`jax.experimental.checkify.checkify`, and skips it otherwise. To raise wherever the "
             'program runs, use jaxify(..., checks="raise"); to skip it without this warning, use '
             'checks="ignore".',
-            stacklevel=2,
         )
     return checked(x, ok, failure, raises=context.checks == "raise")
 
@@ -135,21 +133,22 @@ def _raising(*args: jax.Array, failure: Failure, **params: object) -> list[Any]:
         raise failure.error()
 
     def failed(xs: Sequence[jax.Array]) -> Any:
-        # It gives the results, though it never does, or XLA would drop it.
-        return [of_type(manual_axes.pure_callback(fail, plain_shape(x)), x) for x in xs]
+        return raised_on_host(fail, xs)
 
     return manual_axes.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
 
 
-def plain_shape(x: jax.Array) -> jax.ShapeDtypeStruct:
-    """The shape of the host's answer for ``x``: numbers, also for random keys."""
-    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
-    return jax.ShapeDtypeStruct(x.shape, x.dtype)
-
-
-def of_type(answer: jax.Array, x: jax.Array) -> jax.Array:
-    """The host's answer for ``x``, as a value of its type."""
-    return jax.random.wrap_key_data(answer, impl=jax.random.key_impl(x)) if is_key(x) else answer
+def raised_on_host(
+    fail: Callable[..., Any], xs: Sequence[jax.Array], *operands: object
+) -> list[Any]:
+    """``xs`` as results of ``fail``, which raises on the host: XLA would drop a call without results."""
+    numbers = [jax.eval_shape(jax.random.key_data, x) if is_key(x) else x for x in xs]
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in numbers]
+    answers = manual_axes.pure_callback(fail, shapes, *operands)
+    return [
+        jax.random.wrap_key_data(answer, impl=jax.random.key_impl(x)) if is_key(x) else answer
+        for answer, x in zip(answers, xs, strict=True)
+    ]
 
 
 _lowered_raising = mlir.lower_fun(_raising, multiple_results=True)
@@ -179,25 +178,22 @@ def _jvp(
     **params: object,
 ) -> Any:
     outs = _bind(primals[:-1], primals[-1], failure, raises)
-    dots: list[Any] = list(tangents[:-1])
-    if raises:
-        # A gradient need not read the value, and the check is to run all the same.
-        at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
-        if at:
-            through = _bind([dots[k] for k in at], primals[-1], failure, raises)
-            dots = with_items(dots, at, through)
-    return outs, dots
+    return outs, _through(tangents[:-1], primals[-1], failure, raises)
 
 
 def _transpose(
     cotangents: Tangents, *args: Any, failure: Failure, raises: bool, **params: object
 ) -> Any:
-    operands: list[Any] = list(cotangents)
-    at = [k for k, c in enumerate(operands) if not isinstance(c, ad.Zero)]
+    return [*_through(cotangents, args[-1], failure, raises), None]
+
+
+def _through(dots: Tangents, ok: ArrayLike, failure: Failure, raises: bool) -> list[Any]:
+    """Tangents or cotangents, checked where the program raises: a gradient need not read the value."""
+    through: list[Any] = list(dots)
+    at = [k for k, dot in enumerate(dots) if not isinstance(dot, ad.Zero)]
     if raises and at:
-        through = _bind([operands[k] for k in at], args[-1], failure, raises)
-        operands = with_items(operands, at, through)
-    return [*operands, None]
+        through = with_items(through, at, _bind([through[k] for k in at], ok, failure, raises))
+    return through
 
 
 def _batch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -93,6 +94,12 @@ class Context:
         if graph not in self.plans:
             self.plans[graph] = plan(graph)
         return self.plans[graph]
+
+    def warn_once(self, key: str, message: str) -> None:
+        """Warn with ``message``, once for each ``key``."""
+        if key not in self.warned:
+            self.warned.add(key)
+            warnings.warn(message, stacklevel=3)
 
     def lowered(self, rule: PullbackRule) -> FunctionGraph:
         """The graph of an op's own pullback, behind the passes."""

@@ -22,12 +22,17 @@ from jax.core import ShapedArray
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.staging.checked import of_type, plain_shape
-from loopax.jax_backend.staging.primitive_rules import BatchAxes, Operand, Tangents
+from loopax.jax_backend.staging.checked import raised_on_host
+from loopax.jax_backend.staging.primitive_rules import (
+    Batch,
+    BatchAxes,
+    Operand,
+    Tangents,
+    over_batch,
+    with_axis_in_front,
+)
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
-
-Batch = tuple[tuple[bool, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +81,7 @@ def _run(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[Any]:
 
 def _of_rows(report: Report, batch: Batch, n: int) -> Callable[..., Any]:
     """The report of each row of the batch."""
-    function = report.of
-    for has_axis in reversed(batch):
-        axes = tuple(0 if has else None for has in has_axis[n + 1 :])
-        if any(has_axis[n + 1 :]):
-            function = jax.vmap(function, in_axes=axes)
-    return function
+    return over_batch(report.of, tuple(has_axis[n + 1 :] for has_axis in batch))
 
 
 def _in_program(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[Any]:
@@ -89,10 +89,7 @@ def _in_program(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[
         raise report.error(np.asarray(reports))
 
     def failed(xs: Sequence[jax.Array], values: Sequence[jax.Array]) -> Any:
-        reports = _of_rows(report, batch, n)(*values)
-        # It gives the results, though it never does, or XLA would drop it.
-        shapes = [plain_shape(x) for x in xs]
-        return list(map(of_type, manual_axes.pure_callback(fail, shapes, reports), xs))
+        return raised_on_host(fail, xs, _of_rows(report, batch, n)(*values))
 
     xs, flag, values = list(args[:n]), args[n], list(args[n + 1 :])
     return manual_axes.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, values)
@@ -140,8 +137,9 @@ def _batch(
     args: Sequence[jax.Array], axes: BatchAxes, *, n: int, report: Report, batch: Batch
 ) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
-    moved = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
-    outs = _raising.bind(*moved, n=n, report=report, batch=(has_axis, *batch))
+    outs = _raising.bind(
+        *with_axis_in_front(args, axes), n=n, report=report, batch=(has_axis, *batch)
+    )
     return outs, [0 if has else None for has in has_axis[:n]]
 
 

@@ -21,7 +21,12 @@ from jax.core import ShapedArray
 
 from loopax.base.upstream.jax import ClosedJaxpr, Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.sequences import partial_at, with_items
-from loopax.jax_backend.staging.primitive_rules import BatchAxes, Operand, Tangents
+from loopax.jax_backend.staging.primitive_rules import (
+    BatchAxes,
+    Operand,
+    Tangents,
+    with_axis_in_front,
+)
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
 
@@ -108,9 +113,7 @@ def _batch(args: Sequence[jax.Array], axes: BatchAxes, *, of: Linear, n: int) ->
 def _leading(args: Sequence[jax.Array], axes: BatchAxes) -> tuple[int, list[Any]]:
     """The size of a batch, and its arguments with the batch's axis in front."""
     size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
-    return size, [
-        x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)
-    ]
+    return size, with_axis_in_front(args, axes)
 
 
 def _mapped(axes: BatchAxes) -> list[Any]:

@@ -38,6 +38,7 @@ from loopax.calling.types import (
     accept_none,
     accept_slice,
     filtered,
+    has_shape,
     misfit,
     refuse_rows,
     refuse_variable,
@@ -188,9 +189,7 @@ def _accept_list(x: Any, expected: TypedListType, what: str) -> TypedList:
 
 
 def _accept_jax(x: jax.Array, expected: DenseTensorType, what: str) -> jax.Array:
-    fits = x.ndim == expected.ndim and all(
-        n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
-    )
+    fits = has_shape(x.shape, expected.shape)
     dtype = str(x.dtype)
     if fits and dtype != expected.dtype:
         fits = holds(expected.dtype, dtype)

@@ -182,6 +182,13 @@ class PaddedArray:
 AnyArray: TypeAlias = Array | PaddedArray
 
 
+def lengths(x: AnyArray) -> list[Any]:
+    """The length of each axis of ``x``."""
+    if not isinstance(x, PaddedArray):
+        return list(np.shape(x))
+    return [x.length if k == x.axis else n for k, n in enumerate(x.data.shape)]
+
+
 def as_padded(x: AnyArray, axis: int = 0) -> PaddedArray:
     """``x``, an array too, as a trace along ``axis``."""
     return x if isinstance(x, PaddedArray) else PaddedArray(jnp.asarray(x), np.shape(x)[axis], axis)

@@ -26,6 +26,7 @@ from jax.experimental.sparse import BCOO
 from pytensor.sparse.type import SparseTensorType
 
 from loopax.base.errors import LoopTypeError
+from loopax.calling.types import has_shape
 from loopax.jax_backend.values.x64 import holds, refuse_wrapping
 from loopax.numerics.arrays import Array
 
@@ -173,9 +174,7 @@ def as_bcoo(x: Any, sparse_type: SparseTensorType, what: str = "A sparse matrix"
             f"scipy.sparse.{order}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{order}_from_dense(x)."
         )
-    fits = len(x.shape) == 2 and all(
-        n is None or n == m for n, m in zip(sparse_type.shape, x.shape, strict=True)
-    )
+    fits = has_shape(x.shape, sparse_type.shape)
     if isinstance(x, BCOO):
         fits = fits and x.n_batch == x.n_dense == 0
     if not fits or not holds(sparse_type.dtype, str(x.dtype)):

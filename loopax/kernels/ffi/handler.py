@@ -12,9 +12,10 @@ from numba.extending import intrinsic
 from loopax.base.compiling.compile_status import compilation_of
 from loopax.base.uninterrupted import uninterrupted
 from loopax.base.upstream.numba import CFunc, cgutils, ir
+from loopax.jax_backend.staging.primitive_rules import Batch
 from loopax.kernels.ffi.call_frame import I64, CallFrame
 from loopax.kernels.ffi.failures import STOPPED
-from loopax.kernels.ffi.row import ArrayType, Mapped, lengths_of, row_function
+from loopax.kernels.ffi.row import ArrayType, lengths_of, row_function
 from loopax.kernels.ffi.threads import run_in_threads
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.runtime.safepoints import raise_later, stopping
@@ -26,7 +27,7 @@ def handler(
     function: Any,
     inputs: Sequence[ArrayType],
     outputs: Sequence[ArrayType],
-    mapped: Mapped = (),
+    mapped: Batch = (),
     key: str | None = None,
     threads: bool = False,
 ) -> Any:
@@ -82,7 +83,7 @@ def _all_rows(
     builder: ir.IRBuilder,
     address: ir.Value,
     row: ir.Function,
-    mapped: Mapped,
+    mapped: Batch,
     threads: bool,
 ) -> Any:
     """Call ``row`` for all elements of the batch, until one fails; its failure, or 0."""

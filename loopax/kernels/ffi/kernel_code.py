@@ -15,8 +15,9 @@ from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.lock import TRACING
 from loopax.base.upstream.numba import NumbaError
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
+from loopax.jax_backend.staging.primitive_rules import Batch
 from loopax.kernels.ffi.handler import handler
-from loopax.kernels.ffi.row import ArrayType, Mapped
+from loopax.kernels.ffi.row import ArrayType
 from loopax.lowering import NATIVE_PASSES, after_canonical, passes_with, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
@@ -85,7 +86,7 @@ class KernelCode:
         return self._variants.source.count("\n") + 1
 
     def handler(
-        self, shapes: Sequence[tuple[int, ...]], mapped: Mapped, threads: bool = False
+        self, shapes: Sequence[tuple[int, ...]], mapped: Batch, threads: bool = False
     ) -> tuple[str, int]:
         """The name and address of a handler for arguments of these shapes.
 

@@ -11,15 +11,13 @@ import numpy as np
 from numba import types
 
 from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
+from loopax.jax_backend.staging.primitive_rules import Batch, axes_before
 from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
 from loopax.numba_backend.runtime.safepoints import raise_later
 
 # Numba's types of the number that a `NumbaFunction` passes for a 0-d argument.
 _NUMBERS = {"b": types.boolean, "i": types.int64, "f": types.float64, "c": types.complex128}
-
-# For each axis of a batch, the first one first, whether the inputs have it.
-Mapped = Sequence[Sequence[bool]]
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,7 @@ class ArrayType:
         return self.element if self.dtype == "uint64" else _NUMBERS["i" if kind == "u" else kind]
 
 
-def axes_before(mapped: Mapped, level: int, k: int) -> int:
-    """The number of axes of the batch before ``level`` that input ``k`` has."""
-    return sum(has_axis[k] for has_axis in mapped[:level])
-
-
-def lengths_of(mapped: Mapped, frame: CallFrame) -> list[Any]:
+def lengths_of(mapped: Batch, frame: CallFrame) -> list[Any]:
     """The lengths of the axes of the batch."""
     firsts = [has_axis.index(True) for has_axis in mapped]
     return [
@@ -61,7 +54,7 @@ def row_function(
     compiled: Any,
     inputs: Sequence[ArrayType],
     outputs: Sequence[ArrayType],
-    mapped: Mapped,
+    mapped: Batch,
 ) -> ir.Function:
     """A function ``(frame, row, reports) -> failure`` that calls Numba's function for one row.
 
@@ -88,7 +81,7 @@ class _Row:
         compiled: Any,
         inputs: Sequence[ArrayType],
         outputs: Sequence[ArrayType],
-        mapped: Mapped,
+        mapped: Batch,
     ) -> None:
         self.context = context
         self.builder = builder

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Literal, inner_jaxprs, part_of
-from loopax.kernels.native_call.equations import has_loop, inputs_of, outputs_of
+from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Literal, part_of
+from loopax.kernels.native_call.equations import has_loop, inner_equations, inputs_of, outputs_of
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind
 
@@ -47,5 +47,5 @@ def _is_pure(eqn: JaxprEqn) -> bool:
 
 def _with_effect(eqn: JaxprEqn) -> str:
     """The name of the primitive in an equation that has the effect."""
-    inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
-    return next((_with_effect(e) for e in inner if e.effects), str(eqn.primitive.name))
+    culprits = (e for e in inner_equations(eqn) if e.effects)
+    return next(map(_with_effect, culprits), str(eqn.primitive.name))

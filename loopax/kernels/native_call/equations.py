@@ -26,23 +26,25 @@ def outputs_of(jaxpr: Jaxpr, run: Sequence[JaxprEqn]) -> list[Var]:
     return [v for eqn in run for v in eqn.outvars if v in read_outside]
 
 
+def inner_equations(eqn: JaxprEqn) -> list[JaxprEqn]:
+    """The equations of the jaxprs among the parameters of an equation."""
+    return [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
+
+
 def is_loop(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in _LOOPS
 
 
 def has_loop(eqn: JaxprEqn) -> bool:
     """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
-    return is_loop(eqn) or any(
-        any(map(has_loop, getattr(inner, "jaxpr", inner).eqns)) for inner in inner_jaxprs(eqn)
-    )
+    return is_loop(eqn) or any(map(has_loop, inner_equations(eqn)))
 
 
 def outermost_loops(eqn: JaxprEqn) -> list[Any]:
     """The equation if it is a loop, or else the loops in it."""
     if is_loop(eqn):
         return [eqn]
-    inner = [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
-    return [loop for e in inner for loop in outermost_loops(e)]
+    return [loop for e in inner_equations(eqn) for loop in outermost_loops(e)]
 
 
 def in_words(eqn: JaxprEqn) -> str:
@@ -53,6 +55,11 @@ def in_words(eqn: JaxprEqn) -> str:
     return name
 
 
+def n_rows(outer: Sequence[Any], inner: Sequence[Any]) -> int:
+    """The number of variables around a loop whose values enter or leave its step row by row."""
+    return sum(len(v.aval.shape) != len(w.aval.shape) for v, w in zip(outer, inner, strict=True))
+
+
 def most_axes(jaxpr: Jaxpr) -> int:
     """The number of axes of the value with the most of them."""
     inner = [most_axes(getattr(j, "jaxpr", j)) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
@@ -61,11 +68,6 @@ def most_axes(jaxpr: Jaxpr) -> int:
     return max([0, *inner, *(len(a.shape) for a in avals)])
 
 
-def loop_depth(jaxpr: Jaxpr) -> int:
+def loop_depth(eqns: Sequence[JaxprEqn]) -> int:
     """The number of loops that are nested."""
-    depths = [
-        is_loop(eqn) + loop_depth(getattr(j, "jaxpr", j))
-        for eqn in jaxpr.eqns
-        for j in inner_jaxprs(eqn)
-    ]
-    return max([0, *depths])
+    return max([is_loop(eqn) + loop_depth(inner_equations(eqn)) for eqn in eqns], default=0)

@@ -30,7 +30,7 @@ from loopax.base.upstream.jax import (
     part_of,
     partial_eval,
 )
-from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes
+from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes, n_rows
 from loopax.kernels.native_call.finite_states import Flag, Report
 from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
@@ -64,7 +64,7 @@ class Inspection:
         # Only what an output needs is computed, and so looked at.
         opened = self.jaxpr.jaxpr
         self._jaxpr, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
-        self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr))
+        self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr.eqns))
 
     def flagged(self, *args: jax.Array) -> list[Any]:
         """The outputs of the jaxpr, and a flag."""
@@ -167,9 +167,9 @@ class _Evaluation:
     def _scan(self, eqn: JaxprEqn, args: list[Any], loops: Loops) -> Inspected:
         body, params = eqn.params["jaxpr"], eqn.params
         invars, outvars = body.jaxpr.invars, body.jaxpr.outvars
-        n_rows, n_ys = _n_rows(eqn.invars, invars), _n_rows(eqn.outvars, outvars)
+        n_xs, n_ys = n_rows(eqn.invars, invars), n_rows(eqn.outvars, outvars)
         n = len(outvars) - n_ys
-        n_consts = len(invars) - n - n_rows
+        n_consts = len(invars) - n - n_xs
         consts, states, rows = args[:n_consts], args[n_consts : n_consts + n], args[n_consts + n :]
         names = state_names(body, range(n_consts, n_consts + n))
         inside = (*loops, loop_name(eqn, body))
@@ -254,8 +254,3 @@ def _computed(
         if not isinstance(v, Literal) and v not in before:
             computed.setdefault(v, (x, name))
     return list(computed.values())
-
-
-def _n_rows(operands: Sequence[Any], inner: Sequence[Any]) -> int:
-    """The number of values that enter or leave a step row by row."""
-    return sum(len(v.aval.shape) != len(w.aval.shape) for v, w in zip(operands, inner, strict=True))

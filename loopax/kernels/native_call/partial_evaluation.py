@@ -17,15 +17,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.api_util import debug_info
 
-from loopax.base.upstream.jax import (
-    ClosedJaxpr,
-    JaxprEqn,
-    Var,
-    jaxpr_as_fun,
-    trace_cache,
-    wrap_init,
-)
+from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, jaxpr_as_fun, trace_cache, wrap_init
 from loopax.base.upstream.jax import partial_eval as pe
+from loopax.jax_backend.staging.primitive_rules import division_for_checkpoint
 from loopax.kernels.native_call.derivatives import Flags, selected, transposed
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
@@ -152,21 +146,13 @@ def _split(
 def _split_equation(
     saveable: object, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: JaxprEqn
 ) -> Any:
-    """`_split` for ``jax.checkpoint``, which computes the values again before it transposes.
-
-    Returns the equation for the first run, the one for later, which outputs only the latter gives, which it
-    gives at all, and the inputs to instantiate. Values that the policy of the checkpoint saves are computed
-    again all the same.
-    """
+    """`_split` for ``jax.checkpoint``: see `division_for_checkpoint`."""
     n = len(eqn.outvars)
-    missing = [
-        v for v, has in zip(eqn.invars, instantiated, strict=True) if isinstance(v, Var) and not has
-    ]
     if not any(unknown):
-        return eqn, eqn, [False] * n, [True] * n, missing
+        return division_for_checkpoint(eqn, instantiated, eqn, [False] * n)
     divided = _partially_evaluated(eqn.params["call_jaxpr"], tuple(unknown))
     if not any(divided.is_known):
-        return None, eqn, [True] * n, [True] * n, missing
+        return division_for_checkpoint(eqn, instantiated, None, [True] * n)
     n_known = sum(divided.is_known)
     is_used = [k < n_known for k in range(n_known + divided.n_residuals)]
     values, is_read = _pruned(divided.known, tuple(is_used))
@@ -175,7 +161,8 @@ def _split_equation(
         outvars=selected(eqn.outvars, divided.is_known),
         params={**eqn.params, "call_jaxpr": values, "n_tangents": 0},
     )
-    return known_eqn, eqn, [not known for known in divided.is_known], [True] * n, missing
+    is_later = [not known for known in divided.is_known]
+    return division_for_checkpoint(eqn, instantiated, known_eqn, is_later)
 
 
 @lru_cache(maxsize=512)

@@ -37,6 +37,7 @@ from loopax.calling.types import (
     accept_slice,
     described,
     filtered,
+    has_shape,
     refuse_rows,
     refuse_variable,
 )
@@ -115,12 +116,9 @@ def _accept_sparse(x: Any, expected: SparseTensorType, what: str) -> Any:
             f"scipy.sparse.{expected.format}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{expected.format}_from_dense(x)."
         )
-    fits = len(x.shape) == 2 and all(
-        n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
-    )
     dtype = np.dtype(x.dtype)
     if (
-        not fits
+        not has_shape(x.shape, expected.shape)
         or dtype.kind not in "biufc"
         or ps.upcast(dtype.name, expected.dtype) != expected.dtype
     ):

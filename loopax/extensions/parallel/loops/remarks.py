@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 from loopax.extensions.parallel.loops.choice import obstacle
@@ -37,9 +36,7 @@ def remark_one_by_one(site: Site, steps: str, why: Why) -> None:
     site.context.remarks[f"{site.op}, {steps}, one by one: {why.reason}"] = None
     if asked := _request(site):
         message = f"{site.op} takes its steps one by one, with {asked}: {why.reason}. {why.advice}"
-        if message not in site.context.warned:
-            site.context.warned.add(message)
-            warnings.warn(message, UserWarning, stacklevel=2)
+        site.context.warn_once(message, message)
 
 
 def _request(site: Site) -> str:

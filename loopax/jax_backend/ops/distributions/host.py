@@ -5,9 +5,8 @@ The generator it draws from is NumPy's, seeded with the key, so the draw is stil
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +20,10 @@ from loopax.jax_backend.staging.callback import (
     unsupported,
     without_derivative,
 )
+from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shape
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
-
-if TYPE_CHECKING:
-    from loopax.jax_backend.staging.evaluate import Site
 
 
 def draw_on_host(
@@ -41,9 +38,7 @@ def draw_on_host(
     line = unsupported(node)
     if context.on_missing == "raise":
         raise refusal([line])
-    if line not in context.warned:
-        context.warned.add(line)
-        warnings.warn(f"{line}. It is drawn on the host, through jax.pure_callback.", stacklevel=2)
+    context.warn_once(line, f"{line}. It is drawn on the host, through jax.pure_callback.")
     generator = np.random.default_rng(0)
     out = output_shape(site, node.outputs[1], [generator, size, *parameters])
 

@@ -206,40 +206,34 @@ def _short(step: int | None, length: int) -> int | None:
 
 def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
     """``v`` as a variable plus a static number, looking through casts: ``i + 3 -> (i, 3)``."""
-    shift = 0
-    while v.owner is not None:
-        node = v.owner
-        op = getattr(node.op, "scalar_op", node.op)
-        if isinstance(node.op, ScalarFromTensor | TensorFromScalar) or isinstance(op, ps.Cast):
-            v = node.inputs[0]
-        elif isinstance(function_of(node.op), ps.Add | ps.Sub):
-            known = [u for u in node.inputs if not is_traced(site.frame.read(u))]
-            traced = [u for u in node.inputs if is_traced(site.frame.read(u))]
-            if len(traced) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not traced[0]):
-                break
-            total = sum(int(site.frame.read(u)) for u in known)
-            shift += -total if isinstance(op, ps.Sub) else total
-            v = traced[0]
-        else:
+    v, shift = _without_casts(v), 0
+    while v.owner is not None and isinstance(op := function_of(v.owner.op), ps.Add | ps.Sub):
+        known = [u for u in v.owner.inputs if not is_traced(site.frame.read(u))]
+        traced = [u for u in v.owner.inputs if is_traced(site.frame.read(u))]
+        if len(traced) != 1 or (isinstance(op, ps.Sub) and v.owner.inputs[0] is not traced[0]):
             break
+        total = sum(int(site.frame.read(u)) for u in known)
+        shift += -total if isinstance(op, ps.Sub) else total
+        v = _without_casts(traced[0])
     return v, shift
 
 
 def is_in_bounds(site: Site, k: int, length: int) -> bool:
     """Whether the index in input ``k`` is ``something % m`` with ``m <= length``, as in a ring."""
-    v = site.node.inputs[k]
-    while v.owner is not None:
-        node = v.owner
-        op = getattr(node.op, "scalar_op", node.op)
-        if isinstance(op, ps.Mod):
-            m = site.frame.read(node.inputs[1])
-            return not is_traced(m) and bool(np.all(np.greater(m, 0) & np.less_equal(m, length)))
-        if not isinstance(node.op, ScalarFromTensor | TensorFromScalar) and not isinstance(
-            op, ps.Cast
-        ):
-            return False
-        v = node.inputs[0]
-    return False
+    node = _without_casts(site.node.inputs[k]).owner
+    if node is None or not isinstance(function_of(node.op), ps.Mod):
+        return False
+    m = site.frame.read(node.inputs[1])
+    return not is_traced(m) and bool(np.all(np.greater(m, 0) & np.less_equal(m, length)))
+
+
+def _without_casts(v: Variable) -> Variable:
+    while v.owner is not None and (
+        isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
+        or isinstance(function_of(v.owner.op), ps.Cast)
+    ):
+        v = v.owner.inputs[0]
+    return v
 
 
 _INT32 = np.iinfo(np.int32).max

@@ -96,27 +96,31 @@ def _spread_undeclared(site: Site, y: jax.Array) -> list[int]:
     return [k for k, n in enumerate(jnp.shape(y)) if n == 1 and not declared[k]]
 
 
-def _check_spread(site: Site, x: jax.Array, y: jax.Array, index: Index) -> None:
-    """PyTensor broadcasts an axis only where its *type* says that it has length 1."""
-    axes = _spread_undeclared(site, y)
-    if not axes:
-        return
+def _check_spread(site: Site, y: jax.Array, room: Callable[[], Sequence[int]]) -> None:
+    """PyTensor broadcasts an axis only where its *type* says that it has length 1.
+
+    ``room`` gives the shape of the part of the array that is written.
+    """
+    for k in _spread_undeclared(site, y):
+        lengths = room()
+        n = lengths[len(lengths) - y.ndim + k] if len(lengths) - y.ndim + k >= 0 else 1
+        if n != 1:
+            raise ValueError(undeclared(k, site.node.inputs[1], site.op))
+
+
+def _written_shape(x: jax.Array, index: Index) -> tuple[int, ...]:
     entries = list(index.entries)
     # The positions of a slice lie along an axis of their own.
     for k in index.slices.values():
         entries[k] = slice(0, jnp.size(entries[k]))
-    room = jax.eval_shape(lambda x: x[tuple(entries)], x).shape
-    for k in axes:
-        n = room[len(room) - y.ndim + k] if len(room) - y.ndim + k >= 0 else 1
-        if n != 1:
-            raise ValueError(undeclared(k, site.node.inputs[1], site.op))
+    return jax.eval_shape(lambda x: x[tuple(entries)], x).shape
 
 
 def _write(site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: bool) -> Any:
     if (written := _write_at_mask(site, x, y, values, sets)) is not None:
         return written
     index = index_of(site, x, 2, values)
-    _check_spread(site, x, y, index)
+    _check_spread(site, y, lambda: _written_shape(x, index))
     if index.is_whole(x):
         return jnp.broadcast_to(y, x.shape) if sets else x + y
     if not index.dynamic:
@@ -180,10 +184,7 @@ def _write_at_mask(
     if not is_basic(index):  # a slice with traced bounds
         return None
     old = x[tuple(index)]
-    across = [*old.shape[:axis], 1, *old.shape[axis + mask.ndim :]]
-    for k in _spread_undeclared(site, y):
-        if across[len(across) - y.ndim + k] != 1:
-            raise ValueError(undeclared(k, site.node.inputs[1], site.op))
+    _check_spread(site, y, lambda: [*old.shape[:axis], 1, *old.shape[axis + mask.ndim :]])
     before, after = y.shape[: max(y.ndim - behind - 1, 0)], y.shape[max(y.ndim - behind, 0) :]
     y = y.reshape(*before, *[1] * mask.ndim, *after)
     mask = mask.reshape(*mask.shape, *[1] * behind)

@@ -35,7 +35,13 @@ from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded, places_of
+from loopax.jax_backend.values.padded_array import (
+    AnyArray,
+    PaddedArray,
+    as_padded,
+    lengths,
+    places_of,
+)
 from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
@@ -121,14 +127,8 @@ def _mask_fits(site: Site, mask: AnyArray, axis: int, x: AnyArray) -> Any:
     if not isinstance(mask, PaddedArray) and not isinstance(x, PaddedArray):
         check_mask_fits(site, mask, axis, np.shape(x))
         return True
-    of_mask, of_x = _lengths(mask), _lengths(x)[axis : axis + np.ndim(mask)]
+    of_mask, of_x = lengths(mask), lengths(x)[axis : axis + np.ndim(mask)]
     return jnp.all(jnp.stack([jnp.asarray(n == m) for n, m in zip(of_mask, of_x, strict=True)]))
-
-
-def _lengths(x: AnyArray) -> list[Any]:
-    if not isinstance(x, PaddedArray):
-        return list(np.shape(x))
-    return [x.length if k == x.axis else n for k, n in enumerate(x.data.shape)]
 
 
 @dataclass(frozen=True)
@@ -179,11 +179,11 @@ class _Places:
 def _places(site: Site, x: AnyArray, arrays: dict[int, Any]) -> _Places:
     axes = tuple(arrays)
     others = [k for k in range(np.ndim(x)) if k not in arrays]
-    lengths, room = _lengths(x), np.shape(x.data if isinstance(x, PaddedArray) else x)
+    of_x, room = lengths(x), np.shape(x.data if isinstance(x, PaddedArray) else x)
     index, length, from_end, legal = _together(site, list(arrays.values()))
     entries: list[Any] = []
     for axis, k in zip(axes, index, strict=True):
-        n = lengths[axis]
+        n = of_x[axis]
         if not is_traced(k) and not is_traced(n):
             check_in_bounds(site, np.asarray(k), axis, n)
         k = keep_outside(jnp.asarray(k), room[axis]).astype(int)

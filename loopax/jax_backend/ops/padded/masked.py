@@ -31,7 +31,7 @@ from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
+from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded, lengths
 from loopax.numerics.arrays import Array
 
 
@@ -48,10 +48,10 @@ def elementwise(site: Site, *values: AnyArray) -> Any:
 
 @trace_rule(UnravelIndex, RavelMultiIndex)
 def index_of_several(site: Site, *values: AnyArray) -> Any:
-    *indices, lengths = values
-    if isinstance(lengths, PaddedArray):
+    *indices, dims = values
+    if isinstance(dims, PaddedArray):
         refuse_trace(site)
-    return _of_rows(site, indices, (lengths,))
+    return _of_rows(site, indices, (dims,))
 
 
 def _of_rows(site: Site, values: Sequence[AnyArray], others: tuple[Any, ...]) -> list[PaddedArray]:
@@ -105,8 +105,8 @@ def dimshuffle(site: Site, x: PaddedArray) -> PaddedArray:
 
 
 @trace_rule(SpecifyShape)
-def specify_shape(site: Site, x: PaddedArray, *lengths: Array) -> Any:
-    asked = lengths[x.axis]
+def specify_shape(site: Site, x: PaddedArray, *dims: Array) -> Any:
+    asked = dims[x.axis]
     if asked is None:
         return x
     return x.with_data(or_refused(site.context, x.length == asked, x.data))
@@ -114,8 +114,7 @@ def specify_shape(site: Site, x: PaddedArray, *lengths: Array) -> Any:
 
 @trace_rule(Shape)
 def shape(site: Site, x: PaddedArray) -> Any:
-    lengths = [x.length if k == x.axis else n for k, n in enumerate(x.data.shape)]
-    return jnp.stack([jnp.asarray(n) for n in lengths])
+    return jnp.stack([jnp.asarray(n) for n in lengths(x)])
 
 
 @trace_rule(Shape_i)
@@ -129,7 +128,7 @@ def _least(dtype: np.dtype) -> Any:
     return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min
 
 
-def _greatest(dtype: np.dtype) -> Any:
+def greatest(dtype: np.dtype) -> Any:
     if dtype.kind == "b":
         return True
     return np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
@@ -140,7 +139,7 @@ _NEUTRAL: dict[type, Callable[[Any], Any]] = {
     ps.Add: lambda dtype: 0,
     ps.Mul: lambda dtype: 1,
     ps.ScalarMaximum: _least,
-    ps.ScalarMinimum: _greatest,
+    ps.ScalarMinimum: greatest,
     ps.AND: lambda dtype: True if dtype.kind == "b" else -1,
     ps.OR: lambda dtype: 0,
     MulWithoutZeros: lambda dtype: 1,

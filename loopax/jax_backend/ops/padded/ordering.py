@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.graph.basic import Variable
 from pytensor.tensor.extra_ops import SearchsortedOp, Unique
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
+from loopax.jax_backend.ops.padded.masked import greatest
 from loopax.jax_backend.ops.sorting import sorted_axis
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
@@ -21,9 +21,7 @@ from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_pad
 
 
 def _last(dtype: np.dtype) -> Any:
-    if jnp.issubdtype(dtype, jnp.inexact):
-        return np.nan
-    return True if dtype.kind == "b" else jnp.iinfo(dtype).max
+    return np.nan if jnp.issubdtype(dtype, jnp.inexact) else greatest(dtype)
 
 
 @trace_rule(SortOp, ArgSortOp)
@@ -39,7 +37,7 @@ def sort(site: Site, x: PaddedArray, *axis: AnyArray) -> Any:
 
 
 @trace_rule(SearchsortedOp)
-def searchsorted(site: Site, a: AnyArray, v: Variable, *sorter: AnyArray) -> Any:
+def searchsorted(site: Site, a: AnyArray, v: AnyArray, *sorter: AnyArray) -> Any:
     """The places of each row of ``v``; nothing is behind the end of ``a``."""
     if any(isinstance(s, PaddedArray) for s in sorter) or (sorter and isinstance(a, PaddedArray)):
         refuse_trace(site)

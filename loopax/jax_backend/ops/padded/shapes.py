@@ -5,6 +5,7 @@ A length has a range, and the array room for its upper end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -179,7 +180,7 @@ def _length(site: Site, v: Variable) -> _Length:
 def alloc(site: Site, value: AnyArray, *lengths: Array) -> Any:
     if isinstance(value, PaddedArray):
         return _spread(site, value)
-    return _filled(site, value, [(k, x) for k, x in enumerate(lengths)], skipped=1)
+    return _filled(site, value, lengths, skipped=1)
 
 
 def _spread(site: Site, trace: PaddedArray) -> PaddedArray:
@@ -196,31 +197,25 @@ def _spread(site: Site, trace: PaddedArray) -> PaddedArray:
 @trace_rule(AllocEmpty)
 def alloc_empty(site: Site, *lengths: Array) -> Any:
     zero = np.zeros((), site.out.type.dtype)
-    return _filled(site, zero, [(k, x) for k, x in enumerate(lengths)], skipped=0)
+    return _filled(site, zero, lengths, skipped=0)
 
 
-def _filled(site: Site, value: Array, lengths: Any, skipped: int) -> Any:
+def _filled(site: Site, value: Array, lengths: Sequence[Any], skipped: int) -> Any:
     """An array with one length that is only known when the program runs."""
-    known = [_known(site, site.node.inputs[skipped + k]) for k, _ in lengths]
+    known = [_known(site, v) for v in site.node.inputs[skipped:]]
     open_axes = [k for k, n in enumerate(known) if n is None]
     if not open_axes:  # lengths across the rows of a trace
         return jnp.broadcast_to(jnp.asarray(value), tuple(known))
     if len(open_axes) > 1:
         refuse_trace(site)
     (axis,) = open_axes
-    length = jnp.maximum(lengths[axis][1], 0)
+    length = jnp.maximum(lengths[axis], 0)
     bound = _room(site, skipped + axis)
     shape = tuple(bound if n is None else n for n in known)
-    if not isinstance(value, PaddedArray):
-        own = np.ndim(value) - (len(shape) - axis)
-        if own >= 0 and np.shape(value)[own] != 1:
-            refuse_trace(site)
-        return PaddedArray(jnp.broadcast_to(jnp.asarray(value), shape), length, axis)
-    if value.axis != axis - (len(shape) - value.ndim):
+    own = np.ndim(value) - (len(shape) - axis)
+    if own >= 0 and np.shape(value)[own] != 1:
         refuse_trace(site)
-    data = jnp.broadcast_to(value.fitted(bound).data, shape)
-    data = or_refused(site.context, value.length == length, data)
-    return PaddedArray(data, length, axis)
+    return PaddedArray(jnp.broadcast_to(jnp.asarray(value), shape), length, axis)
 
 
 def _known(site: Site, v: Variable) -> int | None:
