@@ -35,7 +35,7 @@ from loopax.diagnosis.graph import GraphRun
 from loopax.diagnosis.pullbacks import Pullbacks
 from loopax.diagnosis.runner import Runner
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
 from loopax.products import hvp
 from loopax.transforms import grad
 
@@ -140,7 +140,8 @@ class _Comparison:
         return Runner(self.forms[2].build, flushes=False)
 
     def _program(self, outputs: Sequence[Any], name: str) -> Program:
-        return _program_of(FunctionGraph(self.call.graph.inputs, list(outputs), clone=True), name)
+        graph = FunctionGraph(self.call.graph.inputs, list(outputs), clone=True)
+        return Program.of_graph(graph, name)
 
     def _run(self, form: _Form, outputs: Sequence[Any], name: str) -> list[Any] | Exception:
         """Outputs of a form, or the error that it raises."""
@@ -273,7 +274,7 @@ class _Comparison:
                 for x, v in zip(self.call.values, graph.inputs, strict=True)
             ]
             with time_limit(_LONGEST):  # a loop may wait for a tolerance below float32's precision
-                single = form.build(_program_of(graph, "float32"))(*values)
+                single = form.build(Program.of_graph(graph, "float32"))(*values)
             double = form.build(self._program(self.call.graph.outputs, "float64"))(
                 *self.call.values
             )
@@ -302,8 +303,3 @@ class _Comparison:
     ) -> None:
         message = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
         self._add(kind, first, second, None, tolerance, f"raises {message}")
-
-
-def _program_of(graph: FunctionGraph, name: str) -> Program:
-    names = tuple(Input(v, v.name) for v in graph.inputs)
-    return Program(graph, names, (), list, name=name)
