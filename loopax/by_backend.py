@@ -17,7 +17,7 @@ from loopax.base.lock import TRACING
 from loopax.builders import Builder
 from loopax.calling import BackendFunction, ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
-from loopax.frontend.loops.trees import flatten, match_prefix
+from loopax.frontend.loops.trees import flatten, mapped_axes
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.sequences import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
@@ -175,9 +175,7 @@ class RowErrors:
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NonFiniteError | None:
         leaves, tree = flatten((tuple(args), dict(kwargs)))
-        in_axes = tuple(self.in_axes) if isinstance(self.in_axes, list) else self.in_axes
-        axes = match_prefix(in_axes, tuple(args), "in_axes")
-        axes += [0] * (len(leaves) - len(axes))
+        axes = mapped_axes(self.in_axes, tuple(args), len(leaves))
         mapped = [k for k, axis in enumerate(axes) if axis is not None]
         for row in range(np.shape(leaves[mapped[0]])[axes[mapped[0]]]):
             of_row = [np.take(leaves[k], row, axis=axes[k]) for k in mapped]

@@ -133,18 +133,17 @@ def vjp(
         value, pullback = own(f, *primals)
         return value, pullback
 
-    def pulled(given: object, cotangent: object) -> Any:
-        found = _product(f, "vjp", of_cotangent, (given, cotangent))
-        rest = iter(found)
-        return tuple(None if k in constant else next(rest) for k in range(len(primals)))
-
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
     def of_cotangent(g: Callable[..., Any], given: Sequence[Any], cotangent: object) -> Any:
         found = derivatives.vjp(g, given, lazy=True)[1](cotangent)
         return tuple(x for x in found if x is not None)
 
-    return f(*primals), lambda cotangent: pulled(tuple(primals), cotangent)
+    def pulled_back(cotangent: object) -> tuple[Any, ...]:
+        products = iter(_product(f, "vjp", of_cotangent, (primals, cotangent)))
+        return tuple(None if k in constant else next(products) for k in range(len(primals)))
+
+    return f(*primals), pulled_back
 
 
 def _is_float(x: object) -> bool:
