@@ -28,7 +28,8 @@ from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.kernels.native_call.function import NativeFunction
 from loopax.lowering.early_part import early_part
-from loopax.transpile import is_pymc_model, jaxify, read
+from loopax.options import is_pymc_model
+from loopax.transpile import jaxify
 
 
 @overload
@@ -148,9 +149,9 @@ def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explana
 def _program(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
     if isinstance(fn, Function | FunctionGraph):
         refuse_arguments(fn, args, kwargs)
-        return read(fn)
+        return frontend.read_program(fn)
     if not callable(fn):
-        return read(fn, *args, **kwargs)
+        return frontend.read_program(fn, *args, **kwargs)
     at, _ = frontend.signature(args, kwargs)
     program = frontend.trace(fn, at)
     program.name = getattr(fn, "__name__", program.name)
