@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.ir.derivatives.lazy_grammar import has_derivatives
 from loopax.lowering.canonical.if_else_to_cond import has_if_else, if_else_to_cond
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
