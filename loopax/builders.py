@@ -12,7 +12,7 @@ from pytensor.graph.basic import clone
 from loopax import frontend
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
-from loopax.calling import Backend
+from loopax.calling import Backend, TracedFunction
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
@@ -101,6 +101,11 @@ class Builder:
         except UnsupportedOpError as error:
             refusal = self.backend.refusal(error, program.graph, self.options["on_missing"])
             raise refusal from None
+
+
+def builder_of(f: Any) -> Builder:
+    """A builder with the backend and the options of ``f``, a callable of `jaxify`."""
+    return Builder(f.backend, f.build.options if isinstance(f, TracedFunction) else f.options)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 
 from loopax.base.errors import NonFiniteError, StatefulFunctionError
 from loopax.base.lock import TRACING
-from loopax.builders import Builder
+from loopax.builders import Builder, builder_of
 from loopax.calling import BackendFunction, ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten, mapped_axes
@@ -76,13 +76,9 @@ def by_backend(f: BackendFunction, transform: Callable[..., Any], **options: obj
     if own is not None:
         return own(f, **options)
     new = rebuilt(f, lambda g: transform(g, **options), options.get("in_axes"))
-    if transform.__name__ == "vmap" and _options_of(f).get("checks") == "nan":
+    if transform.__name__ == "vmap" and builder_of(f).options.get("checks") == "nan":
         new.error_in_rows = RowErrors(f, options["in_axes"])
     return new
-
-
-def _options_of(f: Any) -> Mapping[str, Any]:
-    return f.build.options if isinstance(f, TracedFunction) else f.options
 
 
 def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
@@ -97,7 +93,7 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
     program = program_of(f)
     with TRACING:
         types = batched_types(program, in_axes)
-        return Builder(f.backend, f.options)(transformed(program, of_variables, types))
+        return builder_of(f)(transformed(program, of_variables, types))
 
 
 def program_of(f: BackendFunction) -> Any:

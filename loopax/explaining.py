@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
 from loopax.base.lock import TRACING
-from loopax.builders import Builder
+from loopax.builders import builder_of
 from loopax.calling import (
     DEFAULT,
     BackendFunction,
@@ -90,7 +90,7 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
             fn, args = fn.of_point, args or (fn.initial_point(),)
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
-            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, _passes(fn)
+            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, builder_of(fn).passes
             program = getattr(fn, "program", None)  # there is none of a Python function
         else:
             program = _program(fn, args, kwargs)
@@ -120,12 +120,6 @@ def _refuse_missing_arguments(fn: object, args: tuple[Any, ...], kwargs: dict[st
             f"arguments of a call to explain, for {', '.join(needed)}: explain(f, np.ones(3)). Only "
             "their structure, dtype and rank matter."
         )
-
-
-def _passes(fn: Any) -> Any:
-    """The passes that a callable of `jaxify` went through."""
-    options = fn.build.options if isinstance(fn, TracedFunction) else fn.options
-    return Builder(fn.backend, options).passes
 
 
 def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explanation:
