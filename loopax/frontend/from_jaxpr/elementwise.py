@@ -45,9 +45,6 @@ _FLOATS = {
     "digamma": lambda x: pt.switch(pt.eq(x, 0), np.array(-np.inf, x.type.dtype), pt.psi(x)),
     "floor": pt.floor,
     "ceil": pt.ceil,
-    "igamma": pt.gammainc,
-    "igammac": pt.gammaincc,
-    "regularized_incomplete_beta": pt.betainc,
 }
 _ALL = {
     "add": pt.add,
@@ -75,6 +72,9 @@ _ALL = {
     "or": pt.bitwise_or,
     "xor": pt.bitwise_xor,
     "not": pt.invert,
+    "igamma": pt.gammainc,
+    "igammac": pt.gammaincc,
+    "regularized_incomplete_beta": pt.betainc,
 }
 
 
