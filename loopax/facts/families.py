@@ -35,7 +35,7 @@ def leading_axes(*inputs: int) -> Callable[[Apply], Axes]:
 
 
 def in_first(node: Apply) -> Groups:
-    """Of an op that is linear in its first input."""
+    """The groups of an op that is linear in its first input."""
     return (frozenset({0}),)
 
 
