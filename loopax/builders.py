@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from pytensor.graph.basic import clone
 from loopax import frontend
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
-from loopax.calling import Backend
+from loopax.calling import Backend, TracedFunction
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
@@ -77,12 +77,16 @@ class Builder:
         return frontend.signature(args, kwargs)
 
     def traced(self, fn: Callable[..., Any], at: frontend.Signature) -> Program:
-        program = frontend.trace(fn, at)
-        frontend.warn_of_equal_draws(program)
-        frontend.warn_of_wrong_gradients(program.graph.apply_nodes)
+        args, kwargs = at.tree.build(list(range(len(at.leaves))))
+        return self._donating(frontend.trace(fn, at), fn, args, kwargs)
+
+    def _donating(
+        self, program: Program, fn: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Program:
+        """``program`` with donated inputs; ``args`` and ``kwargs`` have their numbers."""
+        frontend.warn_of_mistakes(program)
         if not self.donate:
             return program
-        args, kwargs = at.tree.build(list(range(len(at.leaves))))
         return frontend.donating_leaves(program, self.donate, fn, args, kwargs)
 
     @property
@@ -97,6 +101,11 @@ class Builder:
         except UnsupportedOpError as error:
             refusal = self.backend.refusal(error, program.graph, self.options["on_missing"])
             raise refusal from None
+
+
+def builder_of(f: Any) -> Builder:
+    """A builder with the backend and the options of ``f``, a callable of `jaxify`."""
+    return Builder(f.backend, f.build.options if isinstance(f, TracedFunction) else f.options)
 
 
 @dataclass(frozen=True)
@@ -115,10 +124,4 @@ class PytreeBuilder(Builder):
         return None, self.declared.leaves_of(args, kwargs)
 
     def traced(self, fn: Callable[..., Any], at: None) -> Program:
-        program = self.declared.program()
-        frontend.warn_of_equal_draws(program)
-        frontend.warn_of_wrong_gradients(program.graph.apply_nodes)
-        if not self.donate:
-            return program
-        args = self.declared.numbered()
-        return frontend.donating_leaves(program, self.donate, self.declared, args, {})
+        return self._donating(self.declared.program(), self.declared, self.declared.numbered(), {})

@@ -14,10 +14,10 @@ from pytensor.graph.basic import Variable
 
 from loopax.base.errors import NonFiniteError, StatefulFunctionError
 from loopax.base.lock import TRACING
-from loopax.builders import Builder
+from loopax.builders import Builder, builder_of
 from loopax.calling import BackendFunction, ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
-from loopax.frontend.loops.trees import flatten, match_prefix
+from loopax.frontend.loops.trees import flatten, mapped_axes
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.sequences import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
@@ -76,13 +76,9 @@ def by_backend(f: BackendFunction, transform: Callable[..., Any], **options: obj
     if own is not None:
         return own(f, **options)
     new = rebuilt(f, lambda g: transform(g, **options), options.get("in_axes"))
-    if transform.__name__ == "vmap" and _options_of(f).get("checks") == "nan":
+    if transform.__name__ == "vmap" and builder_of(f).options.get("checks") == "nan":
         new.error_in_rows = RowErrors(f, options["in_axes"])
     return new
-
-
-def _options_of(f: Any) -> Mapping[str, Any]:
-    return f.build.options if isinstance(f, TracedFunction) else f.options
 
 
 def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
@@ -97,7 +93,7 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
     program = program_of(f)
     with TRACING:
         types = batched_types(program, in_axes)
-        return Builder(f.backend, f.options)(transformed(program, of_variables, types))
+        return builder_of(f)(transformed(program, of_variables, types))
 
 
 def program_of(f: BackendFunction) -> Any:
@@ -175,9 +171,7 @@ class RowErrors:
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NonFiniteError | None:
         leaves, tree = flatten((tuple(args), dict(kwargs)))
-        in_axes = tuple(self.in_axes) if isinstance(self.in_axes, list) else self.in_axes
-        axes = match_prefix(in_axes, tuple(args), "in_axes")
-        axes += [0] * (len(leaves) - len(axes))
+        axes = mapped_axes(self.in_axes, tuple(args), len(leaves))
         mapped = [k for k, axis in enumerate(axes) if axis is not None]
         for row in range(np.shape(leaves[mapped[0]])[axes[mapped[0]]]):
             of_row = [np.take(leaves[k], row, axis=axes[k]) for k in mapped]

@@ -9,7 +9,7 @@ import numpy as np
 from loopax.base.errors import LoopTypeError, NonFiniteError
 from loopax.calling import Backend, BackendFunction
 from loopax.calling.progress import Progress
-from loopax.frontend.loops.trees import flatten, match_prefix
+from loopax.frontend.loops.trees import flatten, mapped_axes, match_prefix
 
 
 class InChunks(BackendFunction):
@@ -27,8 +27,8 @@ class InChunks(BackendFunction):
         progress: Progress | None,
     ) -> None:
         self.whole = whole
-        self._in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
-        self._out_axes, self._size, self._progress = out_axes, batch_size, progress
+        self._in_axes, self._out_axes = in_axes, out_axes
+        self._size, self._progress = batch_size, progress
         self.__name__ = whole.__name__
 
     @property
@@ -41,8 +41,7 @@ class InChunks(BackendFunction):
         Raises `LoopTypeError` if the arguments have axes of unequal lengths.
         """
         leaves, tree = flatten((args, kwargs))
-        axes = match_prefix(self._in_axes, args, "in_axes")
-        axes += [0] * (len(leaves) - len(axes))
+        axes = mapped_axes(self._in_axes, args, len(leaves))
         leaves = [x if a is None else np.asarray(x) for x, a in zip(leaves, axes, strict=True)]
         lengths = {x.shape[a] for x, a in zip(leaves, axes, strict=True) if a is not None}
         if len(lengths) != 1:

@@ -35,7 +35,8 @@ from loopax.diagnosis.graph import GraphRun
 from loopax.diagnosis.pullbacks import Pullbacks
 from loopax.diagnosis.runner import Runner
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
+from loopax.ir.sequences import with_items
 from loopax.products import hvp
 from loopax.transforms import grad
 
@@ -45,6 +46,7 @@ _DIFFERENCES = "finite differences"
 _VALUES, _GRADIENTS, _BY_DIFFERENCES, _SINGLE = 1e-8, 1e-6, 1e-3, 1e-2
 _DIRECTIONS = 3
 _LONGEST = 20.0  # seconds for the program in single precision
+_UNKNOWN = float("nan")  # a difference that was not computed
 
 
 def compare(fn: object, /, *args: object, **kwargs: object) -> Comparison:
@@ -98,11 +100,11 @@ class _Form:
     build: Callable[[Program], Any]
 
 
-def _forms(on_missing: str) -> list[_Form]:
+def _forms() -> list[_Form]:
     jax, numba = backend_named("jax"), backend_named("numba")
 
     def builder(backend: Backend, **options: object) -> Builder:
-        return Builder(backend, backend.options(True, on_missing, **options))
+        return Builder(backend, backend.options(True, "callback", **options))
 
     return [
         _Form("JAX's operations", builder(jax, loops="xla")),
@@ -116,7 +118,8 @@ class _Comparison:
         self.call = call
         self.rows: list[Row] = []
         self.first: Finding | None = None
-        self.forms = _forms("callback")
+        self.forms = _forms()
+        self.native = self.forms[-1]
         self._totals: dict[str, Any] = {}
 
     def run(self) -> Comparison:
@@ -137,35 +140,31 @@ class _Comparison:
 
     @cached_property
     def runner(self) -> Runner:
-        return Runner(self.forms[2].build, flushes=False)
+        return Runner(self.native.build, flushes=False)
 
     def _program(self, outputs: Sequence[Any], name: str) -> Program:
-        return _program_of(FunctionGraph(self.call.graph.inputs, list(outputs), clone=True), name)
-
-    def _run(self, form: _Form, outputs: Sequence[Any], name: str) -> list[Any] | Exception:
-        """Outputs of a form, or the error that it raises."""
-        try:
-            results = form.build(self._program(outputs, name))(*self.call.values)
-        except Exception as error:  # reported in the table
-            return error
-        return [np.asarray(x) if not hasattr(x, "indptr") else x for x in results]
+        graph = FunctionGraph(self.call.graph.inputs, list(outputs), clone=True)
+        return Program.of_graph(graph, name)
 
     def _values(self) -> None:
         graph = self.call.graph
         try:
             reference = self.runner.run(self.frame)
         except Failed as failure:
-            self._add("value", _PYTHON, "", None, _VALUES, f"raises {failure.cause}")
+            self.rows.append(
+                Row("value", _PYTHON, "", _UNKNOWN, _VALUES, f"raises {failure.cause}")
+            )
             return
         at = [k for k, x in enumerate(reference) if isinstance(x, np.ndarray | np.generic)]
         for form in self.forms:
-            results = self._run(form, graph.outputs, "value")
-            if isinstance(results, Exception):
-                self._add_error("value", _PYTHON, form.name, _VALUES, results)
+            try:
+                results = form.build(self._program(graph.outputs, "value"))(*self.call.values)
+                apart = largest([reference[k] for k in at], [np.asarray(results[k]) for k in at])
+            except Exception as error:  # reported in the table
+                self._add_error("value", _PYTHON, form.name, _VALUES, error)
                 continue
-            apart = largest([reference[k] for k in at], [results[k] for k in at])
             tolerance = _VALUES if self._is_double else _BY_DIFFERENCES
-            self._add("value", _PYTHON, form.name, apart, tolerance)
+            self.rows.append(Row("value", _PYTHON, form.name, apart, tolerance))
             if apart > tolerance and self.first is None:
                 self.first = first_difference(
                     self.runner, self.frame, form.build, form.name, tolerance, self.call.names
@@ -190,14 +189,12 @@ class _Comparison:
 
     def _total(self, form: _Form) -> Any:
         """The sum of all float outputs as a function in a form, compiled once."""
-        if form.name in self._totals:
-            return self._totals[form.name]
-        outs: list[Any] = [v for v in self.call.graph.outputs if is_float(v)]
-        program = self._program(
-            [pt.add(*(v.sum() for v in outs)) if outs[1:] else outs[0].sum()], "total"
-        )
-        program.build = lambda outputs: outputs[0]
-        self._totals[form.name] = form.build(program)
+        if form.name not in self._totals:
+            outs: list[Any] = [v for v in self.call.graph.outputs if is_float(v)]
+            sums = [v.sum() for v in outs]
+            program = self._program([pt.add(*sums) if sums[1:] else sums[0]], "total")
+            program.build = lambda outputs: outputs[0]
+            self._totals[form.name] = form.build(program)
         return self._totals[form.name]
 
     def _derivatives(self) -> None:
@@ -206,6 +203,11 @@ class _Comparison:
         values = list(self.call.values)
         moving = [np.asarray(values[k], float) for k in self.floats]
         direction = directions(moving, seed=2)
+        typed = [
+            d.astype(np.asarray(values[k]).dtype)
+            for k, d in zip(self.floats, direction, strict=True)
+        ]
+        tangents = with_items([None] * len(values), self.floats, typed)
         gradients: dict[str, Any] = {}
         slopes: dict[str, list[Any]] = {}
         seconds: dict[str, list[Any]] = {}
@@ -214,9 +216,6 @@ class _Comparison:
                 total = self._total(form)
                 gradients[form.name] = grad(total, tuple(self.floats))
                 slopes_of_form = [np.asarray(g) for g in gradients[form.name](*values)]
-                tangents: list[Any] = [None] * len(values)
-                for k, d in zip(self.floats, direction, strict=True):
-                    tangents[k] = d.astype(np.asarray(values[k]).dtype)
                 second = hvp(total, values, tangents)
             except Exception as error:  # reported in the table
                 self._add_error("gradient", form.name, "", _GRADIENTS, error)
@@ -231,30 +230,33 @@ class _Comparison:
         name = next(iter(slopes))
         if not self._is_double:
             remark = "float32 is too coarse"
-            self._add("gradient", name, _DIFFERENCES, None, _BY_DIFFERENCES, remark)
+            self.rows.append(Row("gradient", name, _DIFFERENCES, _UNKNOWN, _BY_DIFFERENCES, remark))
             return
-        total = self._total(self.forms[2])
+        total = self._total(self.native)
         of_floats = function_of(lambda *args: [total(*args)], values, self.floats)
         for form_name, own in slopes.items():
             self._by_differences(form_name, own, of_floats, moving)
         gradient = function_of(gradients[name], values, self.floats)
         apart = [joined_difference(seconds[name], x) for x in along(gradient, moving, direction)]
-        self._add("second derivative", name, _DIFFERENCES, least(apart), _BY_DIFFERENCES)
+        self.rows.append(
+            Row("second derivative", name, _DIFFERENCES, least(apart), _BY_DIFFERENCES)
+        )
 
     def _compared(self, kind: str, by_form: Mapping[str, Sequence[Any]]) -> None:
-        (first, *forms) = by_form or [None]
         tolerance = _GRADIENTS if self._is_double else _BY_DIFFERENCES
-        for name in forms:
-            self._add(kind, first, name, largest(by_form[first], by_form[name]), tolerance)  # type: ignore[index, arg-type]
+        names = list(by_form)
+        for name in names[1:]:
+            apart = largest(by_form[names[0]], by_form[name])
+            self.rows.append(Row(kind, names[0], name, apart, tolerance))
 
     def _by_differences(
         self, name: str, slopes: Sequence[Any], f: Callable[..., Any], moving: Sequence[Any]
     ) -> None:
         worst = max(contradiction(f, moving, slopes, seed) for seed in range(_DIRECTIONS))
-        self._add("gradient", name, _DIFFERENCES, worst, _BY_DIFFERENCES)
+        self.rows.append(Row("gradient", name, _DIFFERENCES, worst, _BY_DIFFERENCES))
         if worst > _BY_DIFFERENCES and self.first is None:
             self.first = wrong_pullback(
-                Pullbacks(self.forms[2].build), self.frame, self.call.names, _BY_DIFFERENCES
+                Pullbacks(self.native.build), self.frame, self.call.names, _BY_DIFFERENCES
             )
 
     # -- precision -------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class _Comparison:
         """Compare the program in float32 with the program in float64."""
         if not self._is_double:
             return
-        form = self.forms[2]
+        form = self.native
         try:
             graph = narrowed(self.call.graph)
             values = [
@@ -273,7 +275,7 @@ class _Comparison:
                 for x, v in zip(self.call.values, graph.inputs, strict=True)
             ]
             with time_limit(_LONGEST):  # a loop may wait for a tolerance below float32's precision
-                single = form.build(_program_of(graph, "float32"))(*values)
+                single = form.build(Program.of_graph(graph, "float32"))(*values)
             double = form.build(self._program(self.call.graph.outputs, "float64"))(
                 *self.call.values
             )
@@ -283,27 +285,10 @@ class _Comparison:
         at = [k for k, v in enumerate(graph.outputs) if is_float(v) and hasattr(v.type, "ndim")]
         apart = largest([double[k] for k in at], [single[k] for k in at])
         remark = f"{-np.log10(apart):.0f} digits agree" if 0 < apart < 1 else ""
-        self._add("value", "float64", "float32", apart, _SINGLE, remark)
-
-    def _add(
-        self,
-        kind: str,
-        first: str,
-        second: str,
-        apart: float | None,
-        tolerance: float,
-        remark: str = "",
-    ) -> None:
-        number = float("nan") if apart is None else apart
-        self.rows.append(Row(kind, first, second, number, tolerance, remark))
+        self.rows.append(Row("value", "float64", "float32", apart, _SINGLE, remark))
 
     def _add_error(
         self, kind: str, first: str, second: str, tolerance: float, error: Exception
     ) -> None:
         message = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
-        self._add(kind, first, second, None, tolerance, f"raises {message}")
-
-
-def _program_of(graph: FunctionGraph, name: str) -> Program:
-    names = tuple(Input(v, v.name) for v in graph.inputs)
-    return Program(graph, names, (), list, name=name)
+        self.rows.append(Row(kind, first, second, _UNKNOWN, tolerance, f"raises {message}"))

@@ -16,7 +16,8 @@ from loopax.diagnosis.graph import GraphRun, diagnose_graph
 from loopax.diagnosis.rows import in_row, rows_of
 from loopax.graph_runs import call_of, unwrapped
 from loopax.jax_backend.callable.stages import Transformed
-from loopax.transpile import is_pymc_model, jaxify
+from loopax.options import is_pymc_model
+from loopax.transpile import jaxify
 
 
 def diagnose(

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
 from loopax.base.lock import TRACING
-from loopax.builders import Builder
+from loopax.builders import builder_of
 from loopax.calling import (
     DEFAULT,
     BackendFunction,
@@ -28,7 +28,8 @@ from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.kernels.native_call.function import NativeFunction
 from loopax.lowering.early_part import early_part
-from loopax.transpile import is_pymc_model, jaxify, read
+from loopax.options import is_pymc_model
+from loopax.transpile import jaxify
 
 
 @overload
@@ -89,7 +90,7 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
             fn, args = fn.of_point, args or (fn.initial_point(),)
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
-            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, _passes(fn)
+            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, builder_of(fn).passes
             program = getattr(fn, "program", None)  # there is none of a Python function
         else:
             program = _program(fn, args, kwargs)
@@ -121,12 +122,6 @@ def _refuse_missing_arguments(fn: object, args: tuple[Any, ...], kwargs: dict[st
         )
 
 
-def _passes(fn: Any) -> Any:
-    """The passes that a callable of `jaxify` went through."""
-    options = fn.build.options if isinstance(fn, TracedFunction) else fn.options
-    return Builder(fn.backend, options).passes
-
-
 def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explanation:
     """With what is computed once for each value of the shared variables."""
     if isinstance(fn, ProgramFunction):
@@ -148,9 +143,9 @@ def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explana
 def _program(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
     if isinstance(fn, Function | FunctionGraph):
         refuse_arguments(fn, args, kwargs)
-        return read(fn)
+        return frontend.read_program(fn)
     if not callable(fn):
-        return read(fn, *args, **kwargs)
+        return frontend.read_program(fn, *args, **kwargs)
     at, _ = frontend.signature(args, kwargs)
     program = frontend.trace(fn, at)
     program.name = getattr(fn, "__name__", program.name)

@@ -1,4 +1,4 @@
-"""Types of `jaxify`'s arguments and results for type checkers, and the error on an unknown option."""
+"""Types of `jaxify`'s arguments and results for type checkers, and the errors on its options."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ class Model(Protocol):
     value_vars: Any
 
     def logp(self, *args: object, **kwargs: object) -> Any: ...
+
+
+def is_pymc_model(fn: object) -> bool:
+    """Whether ``fn`` is a model, without importing PyMC."""
+    names = {"Model", "BaseModel"}
+    return any(
+        c.__name__ in names and c.__module__.startswith("pymc.model") for c in type(fn).__mro__
+    )
 
 
 class BuildOptions(TypedDict, total=False):

@@ -9,7 +9,7 @@ import numpy as np
 
 from loopax.base.errors import LoopTypeError
 from loopax.base.lock import TRACING
-from loopax.builders import Builder
+from loopax.builders import builder_of
 from loopax.by_backend import as_function, made_once, program_of, with_lazy_branches
 from loopax.calling import BackendFunction, TracedFunction
 from loopax.frontend.loops.trees import flatten
@@ -133,18 +133,17 @@ def vjp(
         value, pullback = own(f, *primals)
         return value, pullback
 
-    def pulled(given: object, cotangent: object) -> Any:
-        found = _product(f, "vjp", of_cotangent, (given, cotangent))
-        rest = iter(found)
-        return tuple(None if k in constant else next(rest) for k in range(len(primals)))
-
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
     def of_cotangent(g: Callable[..., Any], given: Sequence[Any], cotangent: object) -> Any:
         found = derivatives.vjp(g, given, lazy=True)[1](cotangent)
         return tuple(x for x in found if x is not None)
 
-    return f(*primals), lambda cotangent: pulled(tuple(primals), cotangent)
+    def pulled_back(cotangent: object) -> tuple[Any, ...]:
+        products = iter(_product(f, "vjp", of_cotangent, (primals, cotangent)))
+        return tuple(None if k in constant else next(products) for k in range(len(primals)))
+
+    return f(*primals), pulled_back
 
 
 def _is_float(x: object) -> bool:
@@ -181,9 +180,8 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: tuple[An
     def make() -> Any:
         if isinstance(f, TracedFunction):
             g = with_lazy_branches(f.__wrapped__)
-            build = Builder(f.backend, f.build.options)
             of_leaves = lambda *given: product(g, *tree.build(given))  # noqa: E731
-            return type(f)(of_leaves, build, f.__name__, f.instance)
+            return type(f)(of_leaves, builder_of(f), f.__name__, f.instance)
         program = program_of(f)
 
         def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,7 +197,7 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: tuple[An
         names = [i.name for i in program.inputs]
         given = _types(kinds, names, arguments, name)
         with TRACING:
-            return Builder(f.backend, f.options)(transformed(program, of_variables, inputs=given))
+            return builder_of(f)(transformed(program, of_variables, inputs=given))
 
     return made_once(f, (name, tree), make)(*leaves)
 

@@ -22,7 +22,7 @@ from loopax.explanation.expected_time import expected_times
 from loopax.explanation.profile import Part, Profile
 from loopax.facts import Structure, facts_of
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
 
 _CALLS, _SECONDS = 200, 0.3  # for each part, whichever comes first
@@ -146,9 +146,8 @@ def _seconds(
 ) -> float | None:
     """The median time of a call; None where the form cannot run it."""
     copy = graph.clone()
-    names = tuple(Input(v, f"x{k}") for k, v in enumerate(copy.inputs))
     try:
-        f = build(Program(copy, names, (), list))
+        f = build(Program.of_graph(copy))
         _block_until_ready(f(*values))
     except Exception:  # a type or an op that the form lacks
         return None

@@ -16,7 +16,6 @@ from loopax import frontend
 from loopax.base.extensions import required
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, ProgramFunction, TracedFunction, backend_named
-from loopax.ir.program import Program
 from loopax.options import (
     BackendName,
     BuildOptions,
@@ -28,6 +27,7 @@ from loopax.options import (
     Options,
     P,
     donated_inputs,
+    is_pymc_model,
     refuse_options,
 )
 
@@ -264,7 +264,8 @@ def jaxify(
         declared = frontend.PytreeInputs(fn, outputs, updates, givens, name)
         frontend.arguments_of(declared, donated)
         return PytreeBuilder.function(build, declared)
-    return build(frontend.donating(read(fn, outputs, updates, givens, name), donated))
+    program = frontend.read_program(fn, outputs, updates, givens, name)
+    return build(frontend.donating(program, donated))
 
 
 def _built_anew(
@@ -286,58 +287,6 @@ def _built_anew(
         fn.as_read()  # says why there is nothing to rebuild
     program = replace(fn.program.with_watches(), name=name or fn.__name__)
     return build(frontend.donating(program, build.donate))
-
-
-def is_pymc_model(fn: object) -> bool:
-    """Whether ``fn`` is a model, without importing PyMC."""
-    names = {"Model", "BaseModel"}
-    return any(
-        c.__name__ in names and c.__module__.startswith("pymc.model") for c in type(fn).__mro__
-    )
-
-
-def read(
-    fn: object,
-    outputs: object = None,
-    updates: frontend.Replacements | None = None,
-    givens: frontend.Replacements | None = None,
-    name: str | None = None,
-) -> Program:
-    """The `Program` of what `jaxify` takes, except for a Python function, which needs arguments."""
-    program = _read(fn, outputs, updates, givens, name)
-    frontend.warn_of_equal_draws(program)
-    frontend.warn_of_wrong_gradients(program.graph.apply_nodes)
-    return program
-
-
-def _read(
-    fn: Any,
-    outputs: object,
-    updates: frontend.Replacements | None,
-    givens: frontend.Replacements | None,
-    name: str | None,
-) -> Program:
-    if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):
-        if outputs is not None or updates is not None or givens is not None:
-            raise TypeError(
-                "outputs, updates and givens need a list of input variables: jaxify([x], y). A "
-                f"{type(fn).__name__} has its own."
-            )
-        program = (
-            frontend.read_function(fn) if isinstance(fn, Function) else frontend.read_graph(fn)
-        )
-        program.name = name or program.name
-        return program
-    if outputs is None and updates is None:
-        raise TypeError(
-            "jaxify takes a list of inputs followed by outputs, a function, a compiled "
-            f"pytensor.function, a FunctionGraph or a PyMC model; got {fn!r} of type "
-            f"{type(fn).__name__} without outputs. For the variable y as a function of x, write "
-            "jaxify([x], y)."
-        )
-    # A function of updates alone returns [], as PyTensor's does.
-    outputs = [] if outputs is None else outputs
-    return frontend.read_variables(fn, outputs, updates, givens, name)
 
 
 _OPTIONS = tuple(signature(jaxify).parameters)[1:-1]

@@ -393,7 +393,7 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.calling.context", "from loopax.lowering import lower"),
         ("loopax.calling.context", "from loopax.jax_backend import SharedContext"),
         ("loopax.calling.context", "import jax"),
-        ("loopax.explanation.page", "from loopax.frontend import read_graph"),
+        ("loopax.explanation.page", "from loopax.frontend import read_program"),
         ("loopax.explanation.page", "from loopax.jax_backend import JaxFunction"),
         ("loopax.lowering.record", "from loopax.explanation import Explanation"),
         ("loopax.jax_backend.call", "from loopax.numba_backend import call"),

@@ -20,7 +20,7 @@ from loopax.diagnosis.numbers import at_entry, value_in_words
 from loopax.diagnosis.runner import Runner
 from loopax.diagnosis.segments import Segments
 from loopax.diagnosis.traps import Trap
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
 
 Build = Callable[[Program], Any]
 
@@ -74,8 +74,7 @@ def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Va
         return None
     inputs = [v.type(name=v.name) for v in graph.inputs]
     copy = _copied(graph, inputs, watched)
-    names = tuple(Input(v, f"x{k}") for k, v in enumerate(inputs))
-    results = build(Program(copy, names, (), list))(*frame.inputs)
+    results = build(Program.of_graph(copy))(*frame.inputs)
     for v, other in zip(watched, results, strict=True):
         if difference(frame.value(v), np.asarray(other)) > tolerance:
             return v.owner, v, np.asarray(other)

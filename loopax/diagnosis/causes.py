@@ -10,7 +10,13 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.diagnosis.contributions import Flags, bad_flags, behind_log_of_zero, contributions
+from loopax.diagnosis.contributions import (
+    Flags,
+    add_flags,
+    bad_flags,
+    behind_log_of_zero,
+    contributions,
+)
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.loops import LoopRun
 from loopax.diagnosis.numbers import Numbers, first_true
@@ -155,7 +161,7 @@ class _Search:
                     rows = np.flatnonzero(selected.reshape(len(selected), -1).any(axis=1))
                     if len(rows):
                         step, row = min((loop.step_of_row(int(r)), int(r)) for r in rows)
-                        _request(steps.setdefault(step, {}), loop.body.outputs[k], selected[row])
+                        add_flags(steps.setdefault(step, {}), loop.body.outputs[k], selected[row])
         sources: list[Cause] = []
         for _ in range(_JUMPS):
             if not steps:
@@ -214,7 +220,7 @@ class _Search:
 
             first = loop.first_bad_step(j, step, test)
             now = bad(np.asarray(loop.states_before(first + 1)[j]))
-            _request(steps.setdefault(first, {}), loop.body.outputs[j], now & selected)
+            add_flags(steps.setdefault(first, {}), loop.body.outputs[j], now & selected)
 
 
 def way_on(cause: Cause) -> list[Place]:
@@ -253,10 +259,6 @@ def _bad(frame: Frame, requested: Flags) -> dict[Variable, Any]:
     return bad_flags_by_variable
 
 
-def _request(requested: dict[Variable, Any], v: Variable, flags: Numbers) -> None:
-    requested[v] = requested[v] | flags if v in requested else np.asarray(flags)
-
-
 def _merge(
     relevant: dict[Variable, Any],
     keys: dict[Variable, Any],
@@ -264,7 +266,7 @@ def _merge(
     flags: Numbers,
     key: tuple[Any, ...],
 ) -> None:
-    relevant[v] = relevant[v] | flags if v in relevant else np.asarray(flags)
+    add_flags(relevant, v, flags)
     keys[v] = min(keys[v], key) if v in keys else key
 
 

@@ -5,8 +5,8 @@ Flags are arrays of bools in the shape of a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
@@ -21,6 +21,12 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.ir.evaluation.evaluate import apply
 
 Flags = Mapping[Variable, Any]
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def add_flags(flags: dict[_Key, Any], key: _Key, more: Any) -> None:
+    """Flag the entries of ``key`` that ``more`` flags, with those that ``flags`` has."""
+    flags[key] = flags[key] | more if key in flags else np.asarray(more)
 
 
 def bad_flags(value: Any) -> Any:
@@ -53,9 +59,9 @@ def contributions(
             if np.any(selected):
                 parts, own = _contributions_of_kind(frame, node, v, selected, is_of_nan, through)
                 for k, p in parts.items():
-                    by_operand[k] = by_operand[k] | p if k in by_operand else p
+                    add_flags(by_operand, k, p)
                 if np.any(own):
-                    arose[v] = arose[v] | own if v in arose else own
+                    add_flags(arose, v, own)
     return by_operand, arose
 
 
@@ -83,7 +89,7 @@ def _contributions_of_kind(
     own = open_entries & ~_covered(frame, node, infinite, entries)
     merged = dict(by_nan)
     for k, p in infinite.items():
-        merged[k] = merged[k] | p if k in merged else p
+        add_flags(merged, k, p)
     return merged, own
 
 
@@ -91,15 +97,16 @@ def _covered(frame: Frame, node: Apply, parts: Mapping[int, Any], entries: Numbe
     """Flags of the entries of an elementwise result that read one of ``parts``."""
     covered = np.zeros(np.shape(entries), bool)
     for k, p in parts.items():
-        reads = np.broadcast_to(p, covered.shape)
-        op: Any = node.op
-        if isinstance(op.scalar_op, Switch):
-            condition = np.broadcast_to(
-                np.asarray(frame.value(node.inputs[0]), bool), covered.shape
-            )
-            reads = reads & (condition if k == 1 else ~condition)
-        covered |= reads
+        covered |= _readers(frame, node, k, np.broadcast_to(p, covered.shape))
     return covered
+
+
+def _readers(frame: Frame, node: Apply, k: int, entries: Numbers) -> Any:
+    """Those of ``entries`` of the output that read operand ``k``, where a switch chooses."""
+    if not is_elementwise(node, Switch):
+        return entries
+    condition = np.broadcast_to(np.asarray(frame.value(node.inputs[0]), bool), entries.shape)
+    return entries & (condition if k == 1 else ~condition)
 
 
 def _is_nan(frame: Frame, node: Apply, k: int) -> Any:
@@ -117,12 +124,7 @@ def _bad_operands(frame: Frame, node: Apply, v: Variable, entries: Numbers) -> d
         if bad.ndim == 0 and np.ndim(frame.value(x)):  # the position is unknown
             by_operand[k] = bad
             continue
-        readers = entries
-        if is_elementwise(node, Switch):
-            condition = np.broadcast_to(
-                np.asarray(frame.value(node.inputs[0]), bool), entries.shape
-            )
-            readers = entries & (condition if k == 1 else ~condition)
+        readers = _readers(frame, node, k, entries)
         by_operand[k] = bad & entries_behind(frame, node, v, k, readers)
     return by_operand
 
@@ -227,7 +229,7 @@ def behind_log_of_zero(frame: Frame, node: Apply, arisen: Flags) -> dict[Variabl
             if name == "Exp":
                 infinite = region & np.isneginf(inner)
                 if infinite.any():
-                    infinities[u] = infinities[u] | infinite if u in infinities else infinite
+                    add_flags(infinities, u, infinite)
             elif name in _THROUGH:
                 stack.append((u, region & (inner == 0), depth - 1))
     return infinities

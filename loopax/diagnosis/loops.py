@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.tensor.type import DenseTensorType
 
 from loopax.diagnosis.frames import Failed, Frame, TooLong
 from loopax.diagnosis.segments import Segments
 from loopax.ir import Scan
 from loopax.ir.evaluation.evaluate import own
-from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.evaluation.run_scan import check_lengths, traces_of
 from loopax.ir.ops.calling_convention import UNBOUNDED, ScanOuts
 from loopax.ir.shapes import empty_traces
 
@@ -82,15 +81,7 @@ class LoopRun:
             self.n_done += 1
         by_state = [list(column) for column in zip(*after, strict=True)] or [[] for _ in states]
         self._blocks = [_Block(0, self.n_done, args.states, by_state)]
-        if not rows:
-            return self._outputs(states, empty_traces(scan, args), stopped)
-        if scan.options.reverse:
-            rows.reverse()
-        traces = [
-            np.stack(ys) if isinstance(y.type, DenseTensorType) else list(ys)
-            for ys, y in zip(zip(*rows, strict=True), scan.outs.ys, strict=True)
-        ]
-        return self._outputs([own(s) for s in states], traces, stopped)
+        return self._outputs([own(s) for s in states], traces_of(scan, args, rows), stopped)
 
     def _compiled(self, segments: Segments) -> list[Any]:
         args, scan = self.args, self.scan

@@ -16,7 +16,7 @@ from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.inner_gradients import is_null
 from loopax.ir.derivatives.traversal import pull_back
 from loopax.ir.evaluation.evaluate import evaluate
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
 
 
 def pullback_graph(op: Op, types: Sequence[Any], used: Sequence[bool]) -> tuple[Any, list[int]]:
@@ -63,9 +63,7 @@ class Pullbacks:
         key = loop, tuple(g is not None for g in cotangents)
         if key not in self._compiled:
             graph, at = pullback_graph(loop, segments.types, key[1])
-            names = tuple(Input(v, f"x{k}") for k, v in enumerate(graph.inputs))
-            name = f"pullback of {loop}"
-            self._compiled[key] = self.build(Program(graph, names, (), list, name=name)), at
+            self._compiled[key] = self.build(Program.of_graph(graph, f"pullback of {loop}")), at
         function, at = self._compiled[key]
         pulled: list[Any] = [None] * len(inputs)
         outs = function(*inputs, *(g for g in cotangents if g is not None))

@@ -10,7 +10,7 @@ import numpy as np
 
 from loopax.diagnosis.numbers import bad_entries
 from loopax.diagnosis.report import Diagnosis
-from loopax.frontend.loops.trees import flatten, match_prefix
+from loopax.frontend.loops.trees import flatten, mapped_axes, match_prefix
 
 _MOST, _EVERY = 4, 64  # searched rows
 
@@ -26,15 +26,14 @@ def rows_of(
     """The first rows of ``result`` that are not finite, or ``all_rows``, with their arguments."""
     flags = None
     leaves, _ = flatten(result)
-    for x, axis in zip(leaves, match_prefix(_axes(out_axes), result, "out_axes"), strict=True):
+    for x, axis in zip(leaves, match_prefix(out_axes, result, "out_axes"), strict=True):
         bad = bad_entries(np.asarray(x))
         if bad is None or axis is None:
             continue
         row_flags = np.moveaxis(bad, axis, 0).reshape(bad.shape[axis], -1).any(axis=1)
         flags = row_flags if flags is None else flags | row_flags
     arguments, tree = flatten((args, kwargs))
-    axes = match_prefix(_axes(in_axes), args, "in_axes")
-    axes += [0] * (len(arguments) - len(axes))
+    axes = mapped_axes(in_axes, args, len(arguments))
     if flags is not None and all_rows and not flags.any():
         rows = np.arange(min(len(flags), _EVERY))
     else:
@@ -47,10 +46,6 @@ def rows_of(
             ]
         )
         yield int(row), row_args, row_kwargs
-
-
-def _axes(axes: object) -> Any:
-    return tuple(axes) if isinstance(axes, list) else axes
 
 
 def in_row(diagnosis: Diagnosis, row: int) -> Diagnosis:

@@ -17,7 +17,7 @@ from loopax.diagnosis.segments import Segments
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.evaluation.evaluate import apply, own
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
 
 # This many nodes of a loop run one by one, some 20 us each. The steps of a longer loop are compiled,
 # and a step in question alone runs node by node.
@@ -118,9 +118,8 @@ class Runner:
         """Outputs of ``node`` in the user's own form: nan for a matrix that PyTensor refuses."""
         variables = [v.type() for v in node.inputs]
         graph = FunctionGraph(variables, node.op.make_node(*variables).outputs, clone=False)
-        names = [Input(v, f"x{k}") for k, v in enumerate(variables)]
         try:
-            outputs = self.build(Program(graph, tuple(names), (), list))(*inputs)
+            outputs = self.build(Program.of_graph(graph))(*inputs)
         except Exception:  # the compiled form raises as well
             return None
         return [np.asarray(x) for x in outputs]

@@ -14,7 +14,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.calling_convention import INDEX_TYPE, ScanOuts
 from loopax.ir.ops.trace import stacked
-from loopax.ir.program import Input, Program
+from loopax.ir.program import Program
 from loopax.ir.replace import replaced
 
 
@@ -73,8 +73,7 @@ class Segments:
     def _function(self) -> Any:
         inputs = [t() for t in self.types]
         graph = FunctionGraph(inputs, self.loop.make_node(*inputs).outputs, clone=False)
-        names = tuple(Input(v, f"x{k}") for k, v in enumerate(graph.inputs))
-        return self.build(Program(graph, names, (), list, name=str(self.scan)))
+        return self.build(Program.of_graph(graph, str(self.scan)))
 
     def inputs(self, args: ScanArgs, start: int, count: int, states: Sequence[Any]) -> list[Any]:
         """The inputs of `loop` for ``count`` steps from step ``start`` on, from ``states``."""

@@ -12,7 +12,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax
 from pytensor.tensor.special import LogSoftmax, Softmax
 
-from loopax.facts.families import op_along_axes, reduction_op
+from loopax.facts.families import in_first, op_along_axes, reduction_op
 from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work, register
 from loopax.facts.scalars import is_float
 
@@ -68,7 +68,7 @@ register(
         errors=_dropped,
         axes=_order,
         behind=_behind,
-        linear=lambda node: (frozenset({0}),),
+        linear=in_first,
     ),
 )
 
@@ -89,7 +89,7 @@ def _of_nothing(node: Apply) -> Errors:
 def _of_sum(node: Apply) -> Groups:
     op: Any = node.op
     is_sum = isinstance(op.scalar_op, ps.Add) and is_float(node.outputs[0])
-    return (frozenset({0}),) if is_sum else ()
+    return in_first(node) if is_sum else ()
 
 
 def _axis(node: Apply) -> Any:
@@ -120,7 +120,7 @@ register(
         _axis,
         _one(lambda op, axis: CumOp(axis=axis, mode=op.mode)),
         linear=lambda node: (
-            (frozenset({0}),) if node.op.mode == "add" and is_float(node.outputs[0]) else ()
+            in_first(node) if node.op.mode == "add" and is_float(node.outputs[0]) else ()
         ),
     ),
 )

@@ -34,6 +34,11 @@ def leading_axes(*inputs: int) -> Callable[[Apply], Axes]:
     return axes
 
 
+def in_first(node: Apply) -> Groups:
+    """The groups of an op that is linear in its first input."""
+    return (frozenset({0}),)
+
+
 def normalized(axis: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
     """``axis`` as numbers from 0 on: an axis, several, or None for all of ``ndim``."""
     axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis

@@ -14,8 +14,8 @@ from pytensor.tensor.subtensor import (
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.facts.accesses import access_of
-from loopax.facts.families import leading_axes, ndim_of
-from loopax.facts.record import Axes, Errors, OpFacts, Structure, Work, register
+from loopax.facts.families import in_first, leading_axes, ndim_of
+from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work, register
 
 
 def _index_errors(node: Apply) -> Errors:
@@ -45,6 +45,10 @@ def _axes(node: Apply) -> Axes:
     return (own, *((None,) * len(own) for _ in node.inputs[1:]))
 
 
+def _in_array_and_value(node: Apply) -> Groups:
+    return (frozenset({0, 1}),)
+
+
 def _read_behind(node: Apply, n: int) -> Any:
     """Whole slices in front are put there, or taken away."""
     op: Any = node.op
@@ -63,7 +67,7 @@ register(
         lengths=_bounds,
         axes=_axes,
         behind=_read_behind,
-        linear=lambda node: (frozenset({0}),),
+        linear=in_first,
     ),
 )
 register(
@@ -73,17 +77,13 @@ register(
         errors=lambda node: Errors.SHAPE | _index_errors(node),
         lengths=_bounds,
         sizes=leading_axes(0),
-        linear=lambda node: (frozenset({0, 1}),),
+        linear=_in_array_and_value,
     ),
 )
 for _class in (AdvancedSubtensor, AdvancedSubtensor1):
-    register(_class, OpFacts(structure=Structure.MOVES, linear=lambda node: (frozenset({0}),)))
+    register(_class, OpFacts(structure=Structure.MOVES, linear=in_first))
 for _class in (AdvancedIncSubtensor, AdvancedIncSubtensor1):
     register(
         _class,
-        OpFacts(
-            structure=Structure.MOVES,
-            sizes=leading_axes(0),
-            linear=lambda node: (frozenset({0, 1}),),
-        ),
+        OpFacts(structure=Structure.MOVES, sizes=leading_axes(0), linear=_in_array_and_value),
     )

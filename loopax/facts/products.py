@@ -11,6 +11,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot, matmul
 
 from loopax.facts.families import ndim_of
+from loopax.facts.linearity import zero_groups_of
 from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, facts_of, register
 
 
@@ -75,17 +76,11 @@ def _of_batch_and_row(node: Apply) -> Axes:
     return [[*range(n), *(None if k is None else k + n for k in own)] for own in of_row]
 
 
-def _zero(node: Apply) -> Groups:
-    row = CoreNode.of(node)
-    facts = facts_of(row.op)
-    return (facts.zero or facts.linear)(row)
-
-
 register(
     Blockwise,
     OpFacts(
         axes=_of_batch_and_row,
         linear=lambda node: facts_of(node.op.core_op).linear(CoreNode.of(node)),
-        zero=_zero,
+        zero=lambda node: zero_groups_of(CoreNode.of(node)),
     ),
 )

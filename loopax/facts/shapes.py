@@ -30,15 +30,11 @@ from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from loopax.base.upstream.pytensor import axis_of, joined_by
-from loopax.facts.families import leading_axes, ndim_of
-from loopax.facts.record import Axes, Errors, OpFacts, Structure, Work, register
+from loopax.facts.families import in_first, leading_axes, ndim_of
+from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work, register
 
 
-def _first(node: Apply) -> tuple[frozenset[int], ...]:
-    return (frozenset({0}),)
-
-
-def _all(node: Apply) -> tuple[frozenset[int], ...]:
+def _all(node: Apply) -> Groups:
     return (frozenset(range(len(node.inputs))),)
 
 
@@ -60,7 +56,7 @@ for _class in (Shape, Shape_i):
 
 # -- numbers and arrays ------------------------------------------------------------------------------
 
-_NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_no_errors, linear=_first)
+_NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_no_errors, linear=in_first)
 register(ScalarFromTensor, _NUMBER)
 register(TensorFromScalar, _NUMBER)
 register(
@@ -103,7 +99,7 @@ register(
         lengths=lambda node: node.inputs[1:],
         axes=_of_value,
         behind=_filled_behind,
-        linear=_first,
+        linear=in_first,
     ),
 )
 register(AllocEmpty, OpFacts(structure=Structure.MAKES, lengths=lambda node: node.inputs))
@@ -115,7 +111,8 @@ register(
     ),
 )
 register(
-    Repeat, OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=_first)
+    Repeat,
+    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=in_first),
 )
 register(
     Reshape,
@@ -123,19 +120,19 @@ register(
         structure=Structure.MOVES,
         errors=_shape_or_length,
         lengths=lambda node: node.inputs[1:],
-        linear=_first,
+        linear=in_first,
     ),
 )
 register(
     SplitDims,
-    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=_first),
+    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=in_first),
 )
-register(SpecifyShape, OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=_first))
+register(SpecifyShape, OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=in_first))
 
 # -- parts and wholes --------------------------------------------------------------------------------
 
 
-def _pieces(node: Apply) -> tuple[frozenset[int], ...]:
+def _pieces(node: Apply) -> Groups:
     pieces = joined_by(node.op, node.inputs)
     n = len(node.inputs)
     return (frozenset(range(n - len(pieces), n)),)
@@ -168,7 +165,8 @@ register(
     ),
 )
 register(
-    Split, OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=_first)
+    Split,
+    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=in_first),
 )
 
 for _class in (ExtractDiag, Choose, PermuteRowElements, Nonzero):
@@ -180,10 +178,10 @@ for _class in (ViewOp, DeepCopyOp, DisconnectedGrad, ZeroGrad):
     register(
         _class,
         OpFacts(
-            errors=_no_errors, axes=leading_axes(0), behind=lambda node, n: node.op, zero=_first
+            errors=_no_errors, axes=leading_axes(0), behind=lambda node, n: node.op, zero=in_first
         ),
     )
-register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=_first))
+register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=in_first))
 
 
 def entries_of(shape: Variable) -> list[Any] | None:

@@ -48,7 +48,7 @@ from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.named_axes import lower_names
-from loopax.ir.ops.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import without_dims
 
@@ -204,8 +204,7 @@ def refuse_wide_and_tall(node: Apply) -> None:
 
     PyTensor declares factors of m x n each (3.0.7, 3.3.8): no program that reads one can be right.
     """
-    op: Any = node.op
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(node.op)
     if not isinstance(core, LU | LUFactor):
         return
     a: Any = node.inputs[0]

@@ -62,6 +62,12 @@ class Program:
     has_flag: bool = False
     watching: tuple[list[Variable], list[Variable]] | None = None
 
+    @classmethod
+    def of_graph(cls, graph: FunctionGraph, name: str = "program") -> Program:
+        """The program that takes the inputs of ``graph`` and returns the list of its outputs."""
+        inputs = tuple(Input(v, v.name or f"x{k}") for k, v in enumerate(graph.inputs))
+        return cls(graph, inputs, (), list, name=name)
+
     @property
     def n_returned(self) -> int:
         return len(self.graph.outputs) - len(self.updates) - self.has_flag

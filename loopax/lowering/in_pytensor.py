@@ -17,7 +17,7 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.ir.derivatives.lazy_grammar import has_derivatives
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.corrected_rewrites import register_corrected_rewrites

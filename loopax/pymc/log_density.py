@@ -86,12 +86,8 @@ class LogDensity:
 
         It has the type that `loopax.jaxify` returns: ``loopax.grad`` and JAX's transformations take it.
         """
-        shapes = self._shapes
-        size = sum(int(np.prod(s)) for s in shapes)
-        vector = TensorType(pytensor.config.floatX, (size,))("point")
-        parts = zip(self._variables, self._split(vector), shapes, strict=True)
-        replace = {v: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
-        value = clone_replace([self._graph], replace, rebuild_strict=False)[0]
+        vector = TensorType(pytensor.config.floatX, (sum(self._sizes),))("point")
+        value = clone_replace([self._graph], self._parts(vector), rebuild_strict=False)[0]
         return self._built([vector], value, self._value.__name__)
 
     def flatten(self, point: Mapping[str, Any]) -> np.ndarray:
@@ -101,14 +97,13 @@ class LogDensity:
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
         """Invert `flatten`. Values of variables that are not floats are cast."""
-        size = sum(int(np.prod(s)) for s in self._shapes)
+        size = sum(self._sizes)
         if np.shape(vector) != (size,):
             raise LoopTypeError(
                 f"A point of {self!r} must be a vector of {size} values, one variable after the other, "
                 f"as f.flatten(point) returns it; got one of shape {np.shape(vector)}."
             )
-        parts = zip(self._variables, self._split(vector), self._shapes, strict=True)
-        return {v.name: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
+        return {v.name: x for v, x in self._parts(vector).items()}
 
     def constrain(self, draws: Mapping[str, Any]) -> dict[str, Any]:
         """Compute the variables of the model, in their own spaces, and its deterministics at a point.
@@ -197,9 +192,15 @@ class LogDensity:
             )
         return [items[n] for n in self.names]
 
-    def _split(self, vector: Any) -> list[Any]:
-        ends = np.cumsum([int(np.prod(s)) for s in self._shapes]).tolist()
-        return [vector[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+    @property
+    def _sizes(self) -> list[int]:
+        return [int(np.prod(s)) for s in self._shapes]
+
+    def _parts(self, vector: Any) -> dict[Any, Any]:
+        """The value of each variable in a vector, or in a symbol of one."""
+        ends = np.cumsum(self._sizes).tolist()
+        of_variables = zip(self._variables, self._sizes, ends, self._shapes, strict=True)
+        return {v: vector[b - n : b].reshape(s).astype(v.type.dtype) for v, n, b, s in of_variables}
 
     def _jaxified(self, outputs: object, name: str) -> Any:
         return self._built(self._variables, outputs, name)

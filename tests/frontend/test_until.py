@@ -21,7 +21,7 @@ from pytensor.scan.utils import until
 
 from loopax import jaxify
 from loopax.base.upstream.pytensor import IfElse
-from loopax.frontend import read_function
+from loopax.frontend.programs.read import read_function
 from loopax.importer.import_graph import import_graph
 from loopax.ir import check, evaluate
 from loopax.lowering import lower

@@ -10,8 +10,10 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import constant
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import AdvancedSubtensor1
 from loopax.extensions.egraph.kronecker import facts_of, kron_of
 from loopax.extensions.egraph.node_names import (
     in_any_case,
@@ -134,7 +136,7 @@ class Encoded:
             if (term := self._elementwise(node)) is not None:
                 return term
         if (k := self.table.access(node)) is not None:
-            if op.__class__.__name__ in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1"):
+            if isinstance(op, Subtensor | AdvancedSubtensor | AdvancedSubtensor1):
                 if node.inputs[0].type.ndim == node.outputs[0].type.ndim == 1:
                     self.facts.append(f"(Rows {k})")
             operand = self.number_of(node.inputs[0])

@@ -23,9 +23,15 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph, Output
 
-from loopax.extensions.egraph.extract import Choice
+from loopax.extensions.egraph.conditions import add_condition_facts
+from loopax.extensions.egraph.cost import DIGITS, cost_of, keeping_cost_of
+from loopax.extensions.egraph.decode import Decoder, Unwritable, original_choice, original_terms
+from loopax.extensions.egraph.encode import Encoded
+from loopax.extensions.egraph.extract import Choice, cheapest, users_of
+from loopax.extensions.egraph.refine import refined
 from loopax.extensions.egraph.rules import RULES_BY_NAME
-from loopax.extensions.egraph.saturate import Saturated
+from loopax.extensions.egraph.saturate import Saturated, saturated
+from loopax.extensions.egraph.sufficient_statistics.facts import add_statistics_facts
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.notes import note
 
@@ -61,16 +67,6 @@ def take_cheapest(
 
     ``costs`` builds the cost function, by default `cost.cost_of`.
     """
-    from loopax.extensions.egraph.conditions import add_condition_facts
-    from loopax.extensions.egraph.cost import DIGITS, cost_of, keeping_cost_of
-    from loopax.extensions.egraph.decode import Decoder, Unwritable, original_choice, original_terms
-    from loopax.extensions.egraph.encode import Encoded
-    from loopax.extensions.egraph.extract import cheapest, users_of
-    from loopax.extensions.egraph.optimize import used_rules
-    from loopax.extensions.egraph.refine import refined
-    from loopax.extensions.egraph.saturate import saturated
-    from loopax.extensions.egraph.sufficient_statistics.facts import add_statistics_facts
-
     program = Encoded(graph)
     add_condition_facts(program)
     add_statistics_facts(program, graph)

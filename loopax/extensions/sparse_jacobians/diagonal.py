@@ -12,7 +12,7 @@ from loopax.extensions.sparse_jacobians.colouring import neighbour_colours
 from loopax.extensions.sparse_jacobians.known import UnknownStructure
 from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
 from loopax.importer.import_graph import import_graph
-from loopax.ir.derivatives.lazy import expand
+from loopax.ir.derivatives.lazy_grammar import expand
 
 
 def diagonal_colours(function: FrozenFunctionGraph, output: int, variable: int) -> Any:

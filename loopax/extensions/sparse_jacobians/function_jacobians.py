@@ -18,7 +18,7 @@ from loopax.extensions.sparse_jacobians.known import UnknownStructure
 from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
 from loopax.frontend.programs.symbols import Symbols
 from loopax.importer.import_graph import import_graph
-from loopax.ir.derivatives.lazy import expand
+from loopax.ir.derivatives.lazy_grammar import expand
 
 
 class UnknownLengths(LoopTypeError):

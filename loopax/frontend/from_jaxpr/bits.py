@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as ps
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
+from loopax.frontend.from_jaxpr.integers import one_integer
 from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
 from loopax.ir.ops.next_after import next_after
 
@@ -52,17 +53,9 @@ def _mantissa(x: TensorVariable, target: np.dtype[Any]) -> Any:
     if not is_elementwise(x.owner, ps.OR):
         return None
     for bits, exponent in (x.owner.inputs, x.owner.inputs[::-1]):
-        if _constant(exponent) == bits_of_one and _is_below(bits, 2 ** np.finfo(target).nmant):
+        if one_integer(exponent) == bits_of_one and _is_below(bits, 2 ** np.finfo(target).nmant):
             return bits
     return None
-
-
-def _constant(v: TensorVariable) -> Any:
-    while v.owner is not None and len(v.owner.inputs) == 1:
-        v = v.owner.inputs[0]
-    return (
-        v.data.flat[0] if isinstance(v, Constant) and v.data.size and not np.ptp(v.data) else None
-    )
 
 
 def _is_below(bits: TensorVariable, limit: int) -> bool:
@@ -71,11 +64,8 @@ def _is_below(bits: TensorVariable, limit: int) -> bool:
         bits = bits.owner.inputs[0]
     if not is_elementwise(bits.owner, ps.IntDiv):
         return False
-    divisor = _constant(bits.owner.inputs[1])
-    return (
-        divisor is not None
-        and 2 ** (8 * np.dtype(bits.type.dtype).itemsize) // int(divisor) <= limit
-    )
+    divisor = one_integer(bits.owner.inputs[1])
+    return divisor is not None and 2 ** (8 * np.dtype(bits.type.dtype).itemsize) // divisor <= limit
 
 
 def _float_of(eqn: JaxprEqn, bits: FloatBits, target: np.dtype[Any]) -> Any:
@@ -107,11 +97,11 @@ def _and(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     x, y = (y, x) if isinstance(y, FloatBits) else (x, y)
     if not isinstance(x, FloatBits):
         return pt.bitwise_and(x, y)
-    mask = None if isinstance(y, FloatBits) else _constant(y)
+    mask = None if isinstance(y, FloatBits) else one_integer(y)
     n_bits = 8 * np.dtype(x.x.type.dtype).itemsize
-    n_cleared = 0 if mask is None else n_bits - (int(mask) % 2**n_bits).bit_count()
+    n_cleared = 0 if mask is None else n_bits - (mask % 2**n_bits).bit_count()
     all_ones = 2**n_bits - 1
-    if mask is None or int(mask) % 2**n_bits != all_ones >> n_cleared << n_cleared:
+    if mask is None or mask % 2**n_bits != all_ones >> n_cleared << n_cleared:
         raise refuse(eqn, "bits of a float other than its lowest")
     if not n_cleared <= np.finfo(x.x.type.dtype).nmant:
         raise refuse(eqn, "bits of a float other than its lowest")

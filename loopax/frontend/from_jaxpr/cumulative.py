@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import refuse, rule
+from loopax.frontend.from_jaxpr.reductions import extreme_number
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 
@@ -49,17 +50,8 @@ def _running(eqn: JaxprEqn, x: TensorVariable) -> Any:
         BodyOuts([after], [after]),
         ScanOptions(reverse=eqn.params["reverse"]),
     )
-    start = pt.full(row.shape, _neutral(name, dtype))
+    # The number that leaves the first row as it is.
+    start = pt.full(row.shape, extreme_number(dtype, largest=name == "cummin"))
     length = pt.constant(rows.type.shape[0], dtype="int64")
     trace: Any = loop.bind(ScanArgs(length, [rows], [start], []))[1]
     return trace.dimshuffle(list(np.argsort(order)))
-
-
-def _neutral(name: str, dtype: str) -> Any:
-    """The number that leaves the first row as it is."""
-    kind = np.dtype(dtype)
-    is_greatest = name == "cummin"
-    if kind.kind == "f":
-        return kind.type(np.inf if is_greatest else -np.inf)
-    limits = np.iinfo(kind)
-    return kind.type(limits.max if is_greatest else limits.min)

@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.reading import refuse, rule
 
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
@@ -19,6 +19,7 @@ _FLOATS = {
     "exp2": pt.exp2,
     "expm1": pt.expm1,
     "log": pt.log,
+    "log2": pt.log2,
     "log1p": pt.log1p,
     "sin": pt.sin,
     "cos": pt.cos,
@@ -26,6 +27,7 @@ _FLOATS = {
     "asin": pt.arcsin,
     "acos": pt.arccos,
     "atan": pt.arctan,
+    "atan2": pt.arctan2,
     "sinh": pt.sinh,
     "cosh": pt.cosh,
     "tanh": pt.tanh,
@@ -33,6 +35,8 @@ _FLOATS = {
     "acosh": pt.arccosh,
     "atanh": pt.arctanh,
     "sqrt": pt.sqrt,
+    "rsqrt": lambda x: pt.reciprocal(pt.sqrt(x)),
+    "one_minus_square": lambda x: 1 - x**2,
     "logistic": pt.sigmoid,
     "erf": pt.erf,
     "erfc": pt.erfc,
@@ -49,12 +53,15 @@ _ALL = {
     "mul": pt.mul,
     "max": pt.maximum,
     "min": pt.minimum,
+    "clamp": lambda low, x, high: pt.minimum(pt.maximum(x, low), high),
+    "is_finite": lambda x: ~(pt.isnan(x) | pt.isinf(x)),
     "neg": pt.neg,
     "square": pt.sqr,
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "stop_gradient": lambda x: x,
     "optimization_barrier": lambda *xs: list(xs),
+    "complex": pt.complex,
     "real": pt.real,
     "imag": pt.imag,
     "conj": pt.conj,
@@ -65,12 +72,20 @@ _ALL = {
     "or": pt.bitwise_or,
     "xor": pt.bitwise_xor,
     "not": pt.invert,
+    "igamma": pt.gammainc,
+    "igammac": pt.gammaincc,
+    "regularized_incomplete_beta": pt.betainc,
 }
 
 
+def _require_float(eqn: JaxprEqn, x: TensorVariable) -> Any:
+    if not x.type.dtype.startswith("float"):
+        raise refuse(eqn, x.type.dtype)
+    return x
+
+
 def _float_function(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    if not out_dtype(eqn).startswith("float"):
-        raise refuse(eqn, out_dtype(eqn))
+    _require_float(eqn, inputs[0])
     return _FLOATS[eqn.primitive.name](*inputs)
 
 
@@ -132,31 +147,6 @@ def _round(eqn: JaxprEqn, x: TensorVariable) -> Any:
         raise refuse(eqn, x.type.dtype)
     to_even = int(eqn.params["rounding_method"]) == 1
     return pt.round(x, mode="half_to_even" if to_even else "half_away_from_zero")
-
-
-@rule("rsqrt")
-def _rsqrt(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    return pt.reciprocal(pt.sqrt(_require_float(eqn, x)))
-
-
-@rule("log2")
-def _log2(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    return pt.log2(_require_float(eqn, x))
-
-
-@rule("one_minus_square")
-def _one_minus_square(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    return 1 - _require_float(eqn, x) ** 2
-
-
-@rule("atan2")
-def _atan2(eqn: JaxprEqn, y: TensorVariable, x: TensorVariable) -> Any:
-    return pt.arctan2(_require_float(eqn, y), x)
-
-
-@rule("is_finite")
-def _is_finite(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    return ~(pt.isnan(x) | pt.isinf(x))
 
 
 @rule("integer_pow")
@@ -221,17 +211,6 @@ def _select_n(eqn: JaxprEqn, which: TensorVariable, *cases: TensorVariable) -> A
     return chosen
 
 
-@rule("clamp")
-def _clamp(eqn: JaxprEqn, low: TensorVariable, x: TensorVariable, high: TensorVariable) -> Any:
-    return pt.minimum(pt.maximum(x, low), high)
-
-
-def _require_float(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    if not x.type.dtype.startswith("float"):
-        raise refuse(eqn, x.type.dtype)
-    return x
-
-
 @rule("polynomial")
 def _polynomial(eqn: JaxprEqn, x: TensorVariable, *coefficients: TensorVariable) -> Any:
     """Horner's rule, from the highest power; by XLA as a loop from 0, if there are many."""
@@ -274,20 +253,3 @@ def _polygamma(eqn: JaxprEqn, n: TensorVariable, x: TensorVariable) -> Any:
     values = pt.switch(is_nan, np.array(np.nan, x.type.dtype), values)
     is_first = pt.eq(n, 0) & pt.eq(x, 0)
     return pt.switch(is_first, np.array(-np.inf, x.type.dtype), values)
-
-
-_OF_GAMMA_AND_BETA = {
-    "igamma": pt.gammainc,
-    "igammac": pt.gammaincc,
-    "regularized_incomplete_beta": pt.betainc,
-}
-
-
-@rule(*_OF_GAMMA_AND_BETA)
-def _incomplete(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
-    return _OF_GAMMA_AND_BETA[eqn.primitive.name](*xs)
-
-
-@rule("complex")
-def _complex(eqn: JaxprEqn, re: TensorVariable, im: TensorVariable) -> Any:
-    return pt.complex(re, im)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _MOST_SHIFTED = 8
 
 
-def _shift_count(n: Variable) -> int | None:
-    """The number of bits by which all elements are shifted; None where it is not one constant."""
-    while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
-        n = n.owner.inputs[0]
-    if not isinstance(n, Constant) or n.data.size == 0 or np.ptp(n.data):
+def one_integer(v: Variable) -> int | None:
+    """The number that all elements of integers are; None where they are not one constant."""
+    while v.owner is not None and len(v.owner.inputs) == 1:  # a constant in another shape
+        v = v.owner.inputs[0]
+    if not isinstance(v, Constant) or v.data.size == 0 or np.ptp(v.data):
         return None
-    return int(n.data.flat[0])
+    return int(v.data.flat[0])
 
 
 def shifted_left(x: TensorVariable, count: int) -> Any:
@@ -63,7 +63,7 @@ def _powers_of_two(
 
 @rule("shift_left")
 def _shift_left(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable) -> Any:
-    count = _shift_count(n)
+    count = one_integer(n)
     if count is not None:
         return shifted_left(x, count)
     power, is_less = _powers_of_two(eqn, x, n, _bits(x))
@@ -75,7 +75,7 @@ def _shift_right_logical(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable) ->
     if isinstance(x, FloatBits):
         return _sign_bit(eqn, x, n).astype(out_dtype(eqn))
     unsigned = x.astype(f"uint{_bits(x)}")
-    count = _shift_count(n)
+    count = one_integer(n)
     if count is not None:
         return shifted_right(unsigned, count).astype(x.type.dtype)
     power, is_less = _powers_of_two(eqn, unsigned, n, _bits(x))
@@ -90,7 +90,7 @@ def _shift_right_arithmetic(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable)
     if x.type.dtype.startswith("uint"):
         raise refuse(eqn, "unsigned integers")
     sign_bits = -pt.lt(x, 0).astype(x.type.dtype)
-    count = _shift_count(n)
+    count = one_integer(n)
     if count is None:
         power, is_less = _powers_of_two(eqn, x, n, _bits(x) - 1)
         return pt.switch(is_less, x // power, sign_bits)
@@ -102,7 +102,7 @@ def _shift_right_arithmetic(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable)
 def _sign_bit(eqn: JaxprEqn, bits: FloatBits, n: TensorVariable) -> Any:
     """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
     x: Any = bits.x
-    if isinstance(n, FloatBits) or _shift_count(n) != _bits(x) - 1:
+    if isinstance(n, FloatBits) or one_integer(n) != _bits(x) - 1:
         raise refuse(eqn, "bits of a float other than its sign")
     return pt.lt(x, 0) | (pt.eq(x, 0) & pt.lt(1 / x, 0))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -14,26 +14,16 @@ if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
 
 
-@rule("reduce_sum")
-def _sum(eqn: JaxprEqn, x: TensorVariable) -> Any:
+@rule("reduce_sum", "reduce_prod")
+def _sum_or_product(eqn: JaxprEqn, x: TensorVariable) -> Any:
+    reduce = pt.sum if eqn.primitive.name == "reduce_sum" else pt.prod
     dtype = out_dtype(eqn)
-    return pt.sum(x, axis=list(eqn.params["axes"]), dtype=dtype, acc_dtype=dtype)
+    return reduce(x, axis=list(eqn.params["axes"]), dtype=dtype, acc_dtype=dtype)
 
 
-@rule("reduce_prod")
-def _prod(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    dtype = out_dtype(eqn)
-    return pt.prod(x, axis=list(eqn.params["axes"]), dtype=dtype, acc_dtype=dtype)
-
-
-@rule("reduce_max")
-def _max(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    return _extremum(eqn, x, pt.max, largest=True)
-
-
-@rule("reduce_min")
-def _min(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    return _extremum(eqn, x, pt.min, largest=False)
+@rule("reduce_max", "reduce_min")
+def _max_or_min(eqn: JaxprEqn, x: TensorVariable) -> Any:
+    return _extremum(eqn, x, largest=eqn.primitive.name == "reduce_max")
 
 
 @rule("psum", "pmax", "pmin")
@@ -44,11 +34,10 @@ def _over_named_axes(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
         raise refuse(eqn, "groups of an axis, and axes without a batch")
     if name == "psum":
         return [pt.sum(x, axis=list(axes), dtype=x.type.dtype, acc_dtype=x.type.dtype) for x in xs]
-    reduce, largest = (pt.max, True) if name == "pmax" else (pt.min, False)
-    return [_extremum(eqn, x, reduce, largest) for x in xs]
+    return [_extremum(eqn, x, largest=name == "pmax") for x in xs]
 
 
-def _extremum(eqn: JaxprEqn, x: TensorVariable, reduce: Callable[..., Any], largest: bool) -> Any:
+def _extremum(eqn: JaxprEqn, x: TensorVariable, largest: bool) -> Any:
     axes, dtype = list(eqn.params["axes"]), x.type.dtype
     if dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
@@ -61,7 +50,16 @@ def _extremum(eqn: JaxprEqn, x: TensorVariable, reduce: Callable[..., Any], larg
     if dtype.startswith("int") and not largest:
         # PyTensor's minimum is that of the negated numbers, of which the least integer has none.
         return pt.invert(pt.max(pt.invert(x), axis=axes))
-    return reduce(x, axis=axes)
+    return (pt.max if largest else pt.min)(x, axis=axes)
+
+
+def extreme_number(dtype: Any, largest: bool) -> Any:
+    """The largest number of a dtype of floats or integers, or the least: infinite for floats."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return kind.type(np.inf if largest else -np.inf)
+    limits = np.iinfo(kind)
+    return kind.type(limits.max if largest else limits.min)
 
 
 @rule("reduce_and", "reduce_or")

@@ -13,6 +13,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.reductions import extreme_number
 
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
@@ -126,14 +127,11 @@ def _windows(eqn: JaxprEqn, x: TensorVariable) -> Any:
     _refuse_sizes(eqn, x, window)
     if dtype.kind not in "fiu":
         raise refuse(eqn, str(dtype))
-    neutral: Any = 0
+    neutral = dtype.type(0)
     if name != "reduce_window_sum":
-        limits = (
-            (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        )
-        neutral = limits[name == "reduce_window_min"]
+        neutral = extreme_number(dtype, largest=name == "reduce_window_min")
     axes = range(x.type.ndim)
-    padded = _padded(x, axes, params["padding"], params["base_dilation"], np.array(neutral, dtype))
+    padded = _padded(x, axes, params["padding"], params["base_dilation"], neutral)
     strides, dilation = params["window_strides"], params["window_dilation"]
     lengths = out_aval(eqn).shape
     return reduce(

@@ -213,3 +213,13 @@ def match_prefix(prefix: object, tree: object, label: str) -> list[Any]:
             f"{label} is {prefix!r}, which is not a prefix of {tree!r}: {error}"
         ) from None
     return [a for a, sub in zip(tops, subtrees, strict=True) for _ in flatten(sub)[0]]
+
+
+def mapped_axes(in_axes: object, args: tuple[Any, ...], n_leaves: int) -> list[Any]:
+    """The axis of each of the ``n_leaves`` arguments of a call that `loopax.vmap` maps over, or None.
+
+    Leaves behind those of ``args`` were passed by name, and have the first axis, as in JAX.
+    """
+    prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    axes = match_prefix(prefix, args, "in_axes")
+    return axes + [0] * (n_leaves - len(axes))

@@ -68,10 +68,7 @@ def batched_outputs(
         try:
             unpadded = [k for k, v in enumerate(batched) if not is_padded(v)]
             row_results = _row_by_row([outputs[k] for k in unpadded], changed)
-            return [
-                dict(zip(unpadded, row_results, strict=True)).get(k, v)
-                for k, v in enumerate(batched)
-            ]
+            return with_items(batched, unpadded, row_results)
         except (LoopaxError, NotImplementedError, TypeError):
             pass  # such as a generator, which a loop over rows would carry: the lengths may be equal
     return batched

@@ -7,7 +7,6 @@ lengths of 1 are declared before any rewrite, once for each pattern of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.trees import flatten
+from loopax.frontend.programs.pytree_inputs import signature_of
+from loopax.frontend.programs.read import variable_of
 
 
 def with_declared_lengths(
@@ -27,17 +28,13 @@ def with_declared_lengths(
 ) -> Callable[..., Any]:
     """A function from variables of any static shapes, in the place of ``inputs``, to ``outputs``."""
     specs = inputs if isinstance(inputs, Sequence) else [inputs]
-    variables = [v.variable if isinstance(v, In) else v for v in specs]
+    variables = [variable_of(v) for v in specs]
     leaves, tree = flatten(outputs)
-    names = [
-        v.name if v.name and v.name.isidentifier() else f"arg{k}" for k, v in enumerate(variables)
-    ]
-    kind = Parameter.POSITIONAL_OR_KEYWORD
-    signature = Signature([Parameter(n, kind) for n in names])
+    signature = signature_of(variables)
 
     def program(*args: object, **kwargs: object) -> Any:
-        bound = signature.bind(*args, **kwargs).arguments
-        replacements = {v: _as_input(v, bound[n]) for v, n in zip(variables, names, strict=True)}
+        values = signature.bind(*args, **kwargs).arguments.values()
+        replacements = {v: _as_input(v, x) for v, x in zip(variables, values, strict=True)}
         try:
             return tree.build(clone_replace(leaves, replacements, rebuild_strict=False))
         except (TypeError, ValueError) as error:

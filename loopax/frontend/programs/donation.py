@@ -7,11 +7,11 @@ from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any, TypeAlias
 
-from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
 
 from loopax.base.errors import MissingInputError
 from loopax.frontend.loops.trees import flatten
+from loopax.frontend.programs.read import variable_of
 from loopax.ir.program import Program
 
 # What a user may write: inputs, their names or their numbers.
@@ -30,7 +30,7 @@ def donated_arguments(donate: Donate | None, inputs: object = ()) -> Donated:
     if donate is None:
         return ()
     specs = list(inputs) if isinstance(inputs, Sequence) else [inputs]
-    variables = [v.variable if isinstance(v, In) else v for v in specs]
+    variables = [variable_of(v) for v in specs]
     arguments: list[int | str] = []
     entries: Iterable[object] = [donate]
     if isinstance(donate, Sequence | Set) and not isinstance(donate, str):

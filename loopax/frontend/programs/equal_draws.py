@@ -6,9 +6,8 @@ import warnings
 
 from pytensor.tensor.random.type import RandomType
 
+from loopax.frontend.mistakes import level_of_the_user
 from loopax.ir.program import Program
-
-_LEVEL = 4  # the stack level of the caller of `jaxify`
 
 
 def warn_of_equal_draws(program: Program) -> None:
@@ -36,5 +35,5 @@ def warn_of_equal_draws(program: Program) -> None:
         "or make it an argument, a key in JAX: jaxify([rng], draw) with "
         'rng = pytensor.tensor.random.type.random_generator_type("rng").',
         UserWarning,
-        stacklevel=_LEVEL,
+        stacklevel=level_of_the_user(),
     )

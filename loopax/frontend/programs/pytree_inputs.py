@@ -14,7 +14,7 @@ from pytensor.graph.replace import clone_replace
 
 from loopax.base.errors import LoopTypeError, StatefulFunctionError
 from loopax.frontend.loops.trees import Tree, flatten
-from loopax.frontend.programs.read import read_variables
+from loopax.frontend.programs.read import read_variables, variable_of
 from loopax.ir.program import Program
 
 
@@ -33,6 +33,15 @@ def _is_pytree(x: object) -> bool:
         return False
     leaves, _ = flatten(x)
     return bool(leaves) and all(isinstance(leaf, Variable) for leaf in leaves)
+
+
+def signature_of(arguments: Sequence[Any]) -> Signature:
+    """The signature of a function of ``arguments``, by their names; ``arg2`` where one has none."""
+    names = [getattr(x, "name", None) for x in arguments]
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    return Signature(
+        [Parameter(n if n and n.isidentifier() else f"arg{k}", kind) for k, n in enumerate(names)]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +68,11 @@ class PytreeInputs:
 
     @cached_property
     def __signature__(self) -> Signature:
-        kind = Parameter.POSITIONAL_OR_KEYWORD
-        return Signature([Parameter(name, kind) for name in self._names])
-
-    @cached_property
-    def _names(self) -> list[str]:
-        names = [getattr(x, "name", None) for x in _arguments(self.inputs)]
-        return [n if n and n.isidentifier() else f"arg{k}" for k, n in enumerate(names)]
+        return signature_of(_arguments(self.inputs))
 
     @cached_property
     def _flat(self) -> tuple[list[Any], Tree]:
-        variables = [x.variable if isinstance(x, In) else x for x in _arguments(self.inputs)]
-        return flatten(tuple(variables))
+        return flatten(tuple(map(variable_of, _arguments(self.inputs))))
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -91,7 +93,7 @@ class PytreeInputs:
         bound = self.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         _, tree = self._flat
-        values = tuple(bound.arguments[name] for name in self._names)
+        values = tuple(bound.arguments.values())
         try:
             return tree.leaves_of(values)
         except (ValueError, AttributeError) as error:

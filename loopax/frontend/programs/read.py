@@ -175,8 +175,13 @@ def _default_updates(leaves: Sequence[Variable]) -> bool:
     return any(_is_shared(v) and v.default_update is not None for v in graph_inputs(leaves))
 
 
+def variable_of(v: Any) -> Any:
+    """The variable of an `In`; anything else itself."""
+    return v.variable if isinstance(v, In) else v
+
+
 def _checked(v: object) -> Any:
-    variable = v.variable if isinstance(v, In) else v
+    variable = variable_of(v)
     if _is_shared(variable):
         raise TypeError(
             f"The shared variable {variable} is listed as an input, but a program reads it at every "

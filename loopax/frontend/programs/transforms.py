@@ -18,7 +18,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.leaves import variables_of
-from loopax.frontend.loops.trees import match_prefix
+from loopax.frontend.loops.trees import mapped_axes, match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
 from loopax.frontend.programs.symbols import Symbols, arguments
@@ -37,10 +37,7 @@ def vmap(f: Callable[..., Any], in_axes: object, out_axes: object) -> Callable[.
                 f"vmap has in_axes for {len(in_axes)} arguments, but {len(args)} were passed. Pass one "
                 "axis (or None) for each of them, or one number for all."
             )
-        axes = match_prefix(
-            tuple(in_axes) if isinstance(in_axes, list) else in_axes, args, "in_axes"
-        )
-        axes += [0] * (len(leaves) - len(axes))  # keyword arguments, as in JAX
+        axes = mapped_axes(in_axes, args, len(leaves))
         _check_axes(axes, names, "in_axes")
         if all(a is None for a in axes):
             raise LoopTypeError(

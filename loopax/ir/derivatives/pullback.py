@@ -16,14 +16,13 @@ from pytensor.graph.type import Type
 
 from loopax.base.upstream.pytensor import freeze
 from loopax.ir.derivatives.after_forward import run_after_forward
+from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.rules.complex_numbers import as_cotangent_of, pullback_with_conjugates
-
-_FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
 
 def floats(variables: Sequence[Variable]) -> list[int]:
     """The positions of the variables that can have a derivative."""
-    return [k for k, v in enumerate(variables) if getattr(v.type, "dtype", "") in _FLOATS]
+    return [k for k, v in enumerate(variables) if is_float(v)]
 
 
 class PullbackRule:

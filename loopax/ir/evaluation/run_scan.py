@@ -10,7 +10,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError
 from loopax.ir.evaluation.evaluate import own
-from loopax.ir.ops.calling_convention import UNBOUNDED, ScanOuts
+from loopax.ir.ops.calling_convention import UNBOUNDED, ScanArgs, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.shapes import empty_traces
 
@@ -34,15 +34,18 @@ def run_scan(
         if stop:
             break
     ended = (np.asarray(len(rows)), np.asarray(stop)) if scan.stops else ()
+    return ScanOuts([own(s) for s in states], traces_of(scan, args, rows), *ended)
+
+
+def traces_of(scan: ScanGrammar, args: ScanArgs, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """The traces, of the ``rows`` that each step has emitted, the first step first."""
     if not rows:
-        return ScanOuts([own(s) for s in states], empty_traces(scan, args), *ended)
-    if scan.options.reverse:
-        rows.reverse()
-    traces = [
+        return empty_traces(scan, args)
+    in_order = rows[::-1] if scan.options.reverse else rows
+    return [
         _stacked(scan, ys) if isinstance(y.type, DenseTensorType) else list(ys)
-        for ys, y in zip(zip(*rows, strict=True), scan.outs.ys, strict=True)
+        for ys, y in zip(zip(*in_order, strict=True), scan.outs.ys, strict=True)
     ]
-    return ScanOuts([own(s) for s in states], traces, *ended)
 
 
 def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:

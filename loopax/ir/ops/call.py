@@ -79,10 +79,6 @@ class Call(CompiledBodies):
         """The body, run node by node: compiling its few nodes takes longer."""
         return [partial(perform_nodes, self.fgraph)]
 
-    def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
-        (step,) = steps
-        return list(step(*inputs))
-
     def shapes_of(self, node: Apply, shapes: Sequence[Sequence[Variable] | None]) -> list[Any]:
         body = self.unfrozen()
         body_shapes = infer_shape(body.outputs, body.inputs, shapes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -55,9 +54,13 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         bodies = self.bodies
         return bodies if self.written is None or len(bodies) > 1 else (self.written,)
 
-    @abstractmethod
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
-        """The values of the outputs at ``inputs``; ``steps`` are the `bodies` as functions."""
+        """The values of the outputs at ``inputs``; ``steps`` are the `bodies` as functions.
+
+        By default they are the values of the one body.
+        """
+        (step,) = steps
+        return list(step(*inputs))
 
     @property
     def asks_for_all_steps_at_once(self) -> bool:

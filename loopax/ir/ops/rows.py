@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import WithShapes
 from loopax.facts import OpFacts, Structure, register
+from loopax.facts.families import in_first
 
 
 class FitRows(WithShapes, Op):
@@ -140,9 +141,5 @@ def keep_rows(rows: np.ndarray, count: int, length: int, last: bool = False) -> 
 for _class in (FitRows, KeepRows):
     register(
         _class,
-        OpFacts(
-            structure=Structure.MOVES,
-            lengths=lambda node: node.inputs[-1:],
-            linear=lambda node: (frozenset({0}),),
-        ),
+        OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=in_first),
     )

@@ -20,7 +20,7 @@ from loopax.importer.import_graph import import_graph
 from loopax.ir import Derivative
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.graph_derivatives import NO_PUSHFORWARD as NO_DERIVATIVE
-from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.ir.derivatives.lazy_grammar import has_derivatives
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.stabilize import stabilize_function

@@ -28,7 +28,8 @@ from loopax import (
     vmap,
 )
 from loopax.ir import Grad, Jacobian, Pullback, Pushforward, check, evaluate, pformat
-from loopax.ir.derivatives.lazy import Derivative, expand, has_derivatives
+from loopax.ir.derivatives.lazy import Derivative
+from loopax.ir.derivatives.lazy_grammar import expand, has_derivatives
 from tests.numba_backend.interpreted import InterpretedFunction
 from tests.support.compare import FAST_COMPILE, loops
 

@@ -11,7 +11,7 @@ from pytensor.raise_op import Assert
 
 from loopax import DynamicShapeError, jaxify
 from loopax.base.upstream.pytensor import IfElse
-from loopax.frontend import read_function
+from loopax.frontend.programs.read import read_function
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Call, Cond, check, evaluate, pformat
 from loopax.lowering import lower

@@ -10,7 +10,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import grad, hessian, jacobian, scan, vmap
 from loopax.ir import Derivative, Grad, Jacobian, Pullback, Pushforward, evaluate
-from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.ir.derivatives.lazy_grammar import has_derivatives
 from loopax.lowering import lower
 from loopax.lowering.derivatives.jacobian_reads import read_jacobians
 from loopax.lowering.derivatives.simplify_derivatives import simplify_derivatives

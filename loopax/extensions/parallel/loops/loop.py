@@ -26,10 +26,10 @@ from loopax.extensions.parallel.loops.blocks import block_count
 from loopax.extensions.parallel.loops.choice import MOST_NUMBERS, is_worth, obstacle
 from loopax.extensions.parallel.loops.images import Image, Known, images, state_image
 from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
-from loopax.extensions.parallel.loops.newton import newton
+from loopax.extensions.parallel.loops.methods import OwnStep, states_behind, sum_at_the_end
 from loopax.extensions.parallel.loops.part import Method, Part
-from loopax.extensions.parallel.loops.pointers import places_behind, row_of_pointers
-from loopax.extensions.parallel.loops.recurrence import affine_recurrence, states_before
+from loopax.extensions.parallel.loops.pointers import row_of_pointers
+from loopax.extensions.parallel.loops.recurrence import states_before
 from loopax.extensions.parallel.loops.remarks import (
     TRY_NEWTON,
     Why,
@@ -37,7 +37,7 @@ from loopax.extensions.parallel.loops.remarks import (
     remark_parallel,
 )
 from loopax.extensions.parallel.loops.semirings import InSemiring
-from loopax.extensions.parallel.loops.trajectory import Equation, trajectory
+from loopax.extensions.parallel.loops.trajectory import Equation
 from loopax.ir import Scan
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
@@ -46,9 +46,8 @@ from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.lists import StackedList
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering.analysis.atoms import Atom, atoms
-from loopax.numerics.manual_axes import scan, vary_alike, zeros_like
+from loopax.numerics.manual_axes import vary_alike
 
-OwnStep = Callable[..., list[Any]]  # (row, own states of a part) -> next ones
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 
 
@@ -199,16 +198,12 @@ class _Loop:
         """Fill in the traces of the states of ``part``, and what they come to."""
         states = part.atom.states
         start = [self.start[k] for k in states]
-        solve = {
-            Method.AFFINE: self._affine,
-            Method.MAPS: self._by_maps,
-            Method.SOLVER: self._by_solver,
-            Method.NEWTON: self._by_newton,
-            Method.ONE_BY_ONE: self._one_by_one,
-        }[part.method]
-        behind = solve(part, self._step_of(part), self._rows_of(part), start)
-        if behind is None:  # a sum of which only the end is read
+        step, rows = self._step_of(part), self._rows_of(part)
+        if part.method is Method.AFFINE and part.is_sum and not self._is_read(part.atom):
+            (k,) = states
+            self.last[k] = sum_at_the_end(part, step, rows, start)
             return
+        behind = states_behind(self.site, part, step, rows, start)
         for k, s, x in zip(states, start, behind, strict=True):
             self.behind[k], self.before[k] = x, states_before(x, s, self.reverse)
             self.last[k] = x[0] if self.reverse else x[-1]
@@ -241,53 +236,6 @@ class _Loop:
             return function(rows, self._all_states(part, others, own))
 
         return step
-
-    def _affine(
-        self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]
-    ) -> list[Any] | None:
-        at = part.coordinates
-        begin = at.join(start)
-        zero = at.split(zeros_like(begin))
-        offsets = jax.vmap(lambda row: at.join(step(row, zero)))(rows)
-        if part.is_sum and not self._is_read(part.atom):
-            (k,) = part.atom.states
-            (self.last[k],) = at.split(begin + offsets.sum(0))
-            return None
-        if part.is_sum:
-            matrices = 1 + zeros_like(begin[:1, :1])[None, None]
-        elif part.varies:
-            matrices = jax.vmap(lambda row: at.matrix(lambda *s: step(row, s), zero))(rows)
-        else:
-            first = jax.tree.map(lambda x: x[0], rows)
-            matrices = at.matrix(lambda *s: step(first, s), zero)[None]
-        return at.split(affine_recurrence(matrices, offsets, begin, self.reverse))
-
-    def _by_solver(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
-        at, solver = part.coordinates, part.solver
-        assert solver is not None
-        begin, first = at.join(start), jax.tree.map(lambda x: x[0], rows)
-        equation, consts = Equation.of(step, first, at, begin, self.reverse)
-        behind, *_ = trajectory(solver, equation, (consts, jax.tree.leaves(rows)), begin)
-        return at.split(behind)
-
-    def _by_maps(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
-        """The step of each row at every place."""
-        places = jnp.arange(part.places, dtype=start[0].dtype)
-        maps = jax.vmap(lambda row: jax.vmap(lambda k: step(row, [k])[0])(places))(rows)
-        return [places_behind(maps, start[0], self.reverse)]
-
-    def _by_newton(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
-        at, method = part.coordinates, self.op.options.parallel
-        assert method is not None
-        states = newton(self.site, method, step, rows, at, at.join(start), self.reverse)
-        return at.split(states)
-
-    def _one_by_one(self, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> list[Any]:
-
-        def body(states: Any, row: Any) -> Any:
-            return (tuple(step(row, states)),) * 2
-
-        return list(scan(body, tuple(start), rows, reverse=self.reverse)[1])
 
     def _is_read(self, atom: Atom) -> bool:
         """Whether a step reads a state of ``atom``, or the loop emits it."""

@@ -27,6 +27,7 @@ from loopax.base.upstream.jax import Jaxpr, Literal
 from loopax.extensions.parallel.loops.forms import (
     EXTREMES,
     INFINITE,
+    PARTS,
     ZEROS,
     Fixed,
     Form,
@@ -161,7 +162,7 @@ class _Reading:
             if x.factors and x.linear is not None:
                 new = replace(new, linear=x.linear, moves=(*x.moves, eqn))
             return with_axes(new, [moved_axes(eqn, axes) for axes, _ in x.factors.values()])
-        if name in ("slice", "rev", "concatenate", "pad"):
+        if name in PARTS:
             return self._parts(eqn, operands, new)
         if name in ("add", "add_any", "sub", "mul", "div"):
             in_logs = name in ("add", "add_any", "sub")

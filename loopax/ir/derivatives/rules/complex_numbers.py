@@ -16,7 +16,6 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import Op
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.products import Expm
@@ -27,6 +26,7 @@ from pytensor.tensor.signal.conv import Convolve1d
 
 from loopax.base.errors import describe
 from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.ops.inner_graph_op import core_of
 
 _HOLOMORPHIC = LU, LUFactor, MatrixInverse, Expm, Solve, SolveTriangular, Det, Convolve1d
 
@@ -38,7 +38,7 @@ def pullback_with_conjugates(
 
     Raises `NotImplementedError` where they cannot be added, as for Hermitian matrices.
     """
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(op)
     is_linear_algebra = type(core).__module__.startswith("pytensor.tensor.linalg")
     if not any(map(_is_complex, (*inputs, *outputs))) or not (
         is_linear_algebra or isinstance(core, _HOLOMORPHIC)
