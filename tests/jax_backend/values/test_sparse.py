@@ -344,6 +344,7 @@ def test_gradients_of_pytensor(case: str, format: str, drawn: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Changing the sparsity structure")
 @pytest.mark.parametrize("format", ["csr", "csc"])
 def test_gradients_of_jax(format: str) -> None:
     """With respect to the dense matrix, of all costs at once, each with a weight of its own."""
