@@ -92,6 +92,24 @@ def canonicalize(monkeypatch):
     return database
 
 
+@pytest.fixture(scope="session")
+def _cases(request):
+    cases = defaultdict(list)
+    for item in request.session.items:
+        if hasattr(item, "callspec"):
+            cases[item.path, item.originalname].append(item.callspec.params)
+    return cases
+
+
+@pytest.fixture
+def drawn(request, _cases):
+    """The parameters of each case of this test that the run has, for a program that they share.
+
+    XLA takes a second to compile ten cases: those that ``sampled`` leaves out are traced at most.
+    """
+    return _cases[request.path, request.node.originalname]
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--half",

@@ -25,6 +25,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -144,12 +145,17 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
+@cache
+def imports_of(source: str, package: str) -> list[tuple[int, str]]:
     """Each (line, absolute dotted name) that the source of a module in `package` imports.
 
     `from a import b` is given as a.b: whether b is a module cannot be seen from here, and the rules
     below ask only for what a name starts with.
     """
+    return [*_imports_of(source, package)]
+
+
+def _imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):
@@ -207,12 +213,20 @@ def violations(module: str, package: str, source: str) -> Iterator[str]:
                 yield f"line {line}: imports {name}; only {', '.join(sorted(users))} may"
 
 
-@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
-def test_imports_keep_to_the_layers(path: Path) -> None:
+def package_of(path: Path) -> str:
     module = module_of(path)
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    found = list(violations(module, package, path.read_text(encoding="utf-8")))
-    assert not found, "\n".join([name_of(path), *found])
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def test_imports_keep_to_the_layers() -> None:
+    found = [
+        f"{name_of(path)}, {violation}"
+        for path in PACKAGE
+        for violation in violations(
+            module_of(path), package_of(path), path.read_text(encoding="utf-8")
+        )
+    ]
+    assert not found, "\n".join(found)
 
 
 def imports_within(sources: dict[str, str], packages: set[str]) -> dict[str, set[str]]:
@@ -342,20 +356,22 @@ def test_every_folder_has_a_layer() -> None:
     assert folders <= LAYERS.keys() | TOP, "a new folder needs a line in LAYERS"
 
 
-@pytest.mark.parametrize("path", ALL, ids=name_of)
-def test_file_names_say_what_is_inside(path: Path) -> None:
-    words = {part.strip("_") for part in path.relative_to(ROOT).with_suffix("").parts}
-    assert not words & NAMELESS, f"{name_of(path)}: name it for the one thing it does"
+def test_file_names_say_what_is_inside() -> None:
+    nameless = [
+        name_of(path)
+        for path in ALL
+        if NAMELESS & {part.strip("_") for part in path.relative_to(ROOT).with_suffix("").parts}
+    ]
+    assert not nameless, f"{nameless}: name each for the one thing it does"
 
 
-@pytest.mark.parametrize("folder", CODE_FOLDERS, ids=name_of)
-def test_every_code_folder_has_a_readme(folder: Path) -> None:
-    readme = folder / "README.md"
-    assert readme.is_file(), (
-        f"{name_of(readme)}: what problem, which invariants, in what order to read"
-    )
-    lines = len(readme.read_text(encoding="utf-8").splitlines())
-    assert 10 <= lines <= 30, f"{name_of(readme)} has {lines} lines; 10 to 30 is what gets read"
+def test_every_code_folder_has_a_readme() -> None:
+    readmes = [folder / "README.md" for folder in CODE_FOLDERS]
+    absent = [name_of(readme) for readme in readmes if not readme.is_file()]
+    assert not absent, f"{absent}: what problem, which invariants, in what order to read"
+    lines = {name_of(r): len(r.read_text(encoding="utf-8").splitlines()) for r in readmes}
+    unread = {name: n for name, n in lines.items() if not 10 <= n <= 30}
+    assert not unread, f"{unread}: 10 to 30 lines is what gets read"
 
 
 # The rules above pass on an empty list of imports, so here is that the list is not empty.

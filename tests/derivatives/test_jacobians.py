@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 from loopax import LoopTypeError, StatefulFunctionError, hessian, jacobian, jaxify, scan, vmap
 from tests.numba_backend.interpreted import InterpretedFunction
 from tests.support.assorted_loops import PLAIN
+from tests.support.compare import assert_trees_close
 from tests.support.ops import SameType
 
 X = np.linspace(0.2, 1.1, 5)
@@ -46,11 +48,7 @@ def run(tree):
     return jax.tree.unflatten(structure, pytensor.function([], leaves, mode=PLAIN)())
 
 
-def agrees(found, expected):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for f, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert (np.shape(f), np.asarray(f).dtype) == (np.shape(e), np.asarray(e).dtype)
-        np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-13)
+agrees = partial(assert_trees_close, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.sampled(2)

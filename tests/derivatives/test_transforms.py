@@ -4,6 +4,7 @@ import inspect
 import pickle
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ from loopax import (
 )
 from loopax.ir import check
 from tests.support.assorted_loops import PLAIN
-from tests.support.compare import FAST_COMPILE, loops, primitives
+from tests.support.compare import FAST_COMPILE, assert_trees_close, loops, primitives
 
 X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 x = pt.dvector("x")
@@ -51,11 +52,7 @@ def by_hand(start, xs):
     return jax.lax.scan(lambda c, r: (jnp.sin(c * r) + c, {"y": c**2}), start, xs)
 
 
-def agrees(found, expected, rtol=1e-12):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for f, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert (np.shape(f), np.asarray(f).dtype) == (np.shape(e), np.asarray(e).dtype)
-        np.testing.assert_allclose(f, e, rtol=rtol, atol=1e-13)
+agrees = partial(assert_trees_close, rtol=1e-12, atol=1e-13)
 
 
 # -- vmap --------------------------------------------------------------------------------------------
@@ -194,7 +191,9 @@ def test_vmap_of_vmap_and_of_grad():
     agrees(found, hand, rtol=1e-10)
     found = run(grad(lambda start: vmap(cost, (None, 0))(start, X).sum())(1.0))
     agrees(
-        found, jax.grad(lambda a: jax.vmap(lambda b: by_hand(a, b)[0] ** 2)(X).sum())(1.0), 1e-10
+        found,
+        jax.grad(lambda a: jax.vmap(lambda b: by_hand(a, b)[0] ** 2)(X).sum())(1.0),
+        rtol=1e-10,
     )
 
 
@@ -524,7 +523,7 @@ def test_a_batch_that_is_summed_and_differentiated():
     agrees(
         grad(summed)(0.7),
         jax.grad(lambda a: jax.vmap(lambda b: hand_cost(a, b))(X).sum())(0.7),
-        1e-10,
+        rtol=1e-10,
     )
 
 

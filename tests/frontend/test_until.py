@@ -25,7 +25,7 @@ from loopax.frontend.programs.read import read_function
 from loopax.importer.import_graph import import_graph
 from loopax.ir import check, evaluate
 from loopax.lowering import lower
-from tests.support.compare import FAST_COMPILE, imported, loops, primitives
+from tests.support.compare import FAST_COMPILE, assert_trees_close, imported, loops, primitives
 from tests.support.random_loops import RANDOM
 
 scan = partial(pytensor.scan, return_updates=False)
@@ -56,19 +56,12 @@ def filtered(inputs, values):
     return [v.type.filter(x, allow_downcast=True) for v, x in zip(inputs, values, strict=True)]
 
 
-def assert_same(found, expected, rtol=1e-10):
-    for a, b in zip(found, expected, strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12)
-
-
 def meaning(program, given):
     """The values of a program in the IR, which are the same before and after the passes."""
     found = evaluate(program.graph, *given)
     lower(program.graph)
     check(program.graph)
-    assert_same(evaluate(program.graph, *given), found)
+    assert_trees_close(evaluate(program.graph, *given), found)
     return found
 
 
@@ -82,14 +75,14 @@ def assert_means(inputs, outputs, *points, modes=(FAST_COMPILE, FAST_RUN)):
         if not k:
             expected = values
         for found, wanted in zip(values, expected, strict=True):
-            assert_same(found, wanted)
+            assert_trees_close(found, wanted)
         compiled = read_function(run)
         import_graph(compiled.graph)
         check(compiled.graph)
         for point, wanted in zip(points, expected, strict=True):
-            assert_same(evaluate(compiled.graph, *filtered(inputs, point)), wanted)
+            assert_trees_close(evaluate(compiled.graph, *filtered(inputs, point)), wanted)
     for point, wanted in zip(points, expected, strict=True):
-        assert_same(meaning(imported(inputs, outputs), filtered(inputs, point)), wanted)
+        assert_trees_close(meaning(imported(inputs, outputs), filtered(inputs, point)), wanted)
     return expected
 
 
@@ -203,7 +196,7 @@ def test_untraced_states_and_generators():
     outputs = [t, updates[counter]]
     expected = pytensor.function([X], outputs, mode=FAST_COMPILE)(XS)
     program = imported([X], outputs)
-    assert_same(evaluate(program.graph, XS, *[s.value for s in program.shared]), expected)
+    assert_trees_close(evaluate(program.graph, XS, *[s.value for s in program.shared]), expected)
     assert len(expected[0]) == 4
 
     rng = pytensor.shared(np.random.default_rng(7))
@@ -219,7 +212,7 @@ def test_untraced_states_and_generators():
     expected = pytensor.function([], [draws, draws[-1]], mode=FAST_COMPILE)()
     program = imported([], [draws, draws[-1]])
     found = evaluate(program.graph, *[s.value for s in program.shared])
-    assert_same(found, expected)
+    assert_trees_close(found, expected)
     assert found[1] > 0.8 and (found[0][:-1] <= 0.8).all()
     assert next(iter(after)) is rng
 
@@ -435,7 +428,7 @@ def test_a_wide_window_of_a_loop_that_stops():
     outputs = [t[-1], t[-2], t[-12]]
     (expected,) = assert_means([X], outputs, [XS])
     assert only_loop([X], outputs).n_ys == 0
-    assert_same(jax.jit(jaxify([X], outputs))(XS), expected)
+    assert_trees_close(jax.jit(jaxify([X], outputs))(XS), expected)
 
 
 def test_rows_of_a_batch_stop_after_different_numbers_of_steps():
@@ -449,8 +442,8 @@ def test_rows_of_a_batch_stop_after_different_numbers_of_steps():
     several = vectorize_graph([t[-1], t[-1] + count[-1]], {A: X})
     inputs = np.array([0.5, 2.0, 9.0])
     expected = [np.sqrt(inputs), np.sqrt(inputs) + [8, 8, 18]]
-    assert_same(meaning(imported([X], several), [inputs]), expected)
-    assert_same(jax.jit(jaxify([X], several))(inputs), expected)
+    assert_trees_close(meaning(imported([X], several), [inputs]), expected)
+    assert_trees_close(jax.jit(jaxify([X], several))(inputs), expected)
     # Where all of a trace is wanted the rows of the batch do not stack.
     whole = vectorize_graph(count, {A: X})
     np.testing.assert_array_equal(

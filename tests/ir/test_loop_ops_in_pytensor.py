@@ -21,7 +21,7 @@ from loopax.ir.evaluation.inner import compiled as compiled_body
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from tests.support.assorted_loops import CASES, PLAIN, X, a, s, x
 from tests.support.bare_loops import While
-from tests.support.compare import FAST_COMPILE, FAST_RUN, loops
+from tests.support.compare import FAST_COMPILE, FAST_RUN, assert_trees_close, loops
 
 VM = Mode("vm", "fast_run").excluding("local_add_of_sparse_write")
 MODES = {"FAST_COMPILE": FAST_COMPILE, "CVM": FAST_RUN, "VM": VM}
@@ -77,9 +77,7 @@ def compiled():
 def test_all_modes_agree(compiled):
     expected = evaluate(FunctionGraph([x, s, a], everything(), clone=True), *AT)
     for f in compiled.values():
-        for found, e in zip(f(*AT), expected, strict=True):
-            assert (found.dtype, found.shape) == (e.dtype, e.shape)
-            np.testing.assert_allclose(found, e, rtol=1e-11, atol=1e-13)
+        assert_trees_close(f(*AT), expected, rtol=1e-11, atol=1e-13)
 
 
 def test_the_fastest_compilation_leaves_bodies_in_python(monkeypatch):

@@ -1,11 +1,13 @@
 """The one comparison: a program's values in JAX against PyTensor and against the IR's own meaning.
 
-`assert_agrees` compares values, dtypes, shapes and structure. What a test adds is the program, and
-what the result is *made* of: `imported` gives the graph in the IR, `primitives` counts what JAX runs.
+`assert_agrees` compares values, dtypes, shapes and structure; `assert_trees_close` compares two results.
+What a test adds is the program, and what the result is *made* of: `imported` gives the graph in the IR,
+`primitives` counts what JAX runs.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import chex
@@ -38,6 +40,16 @@ MODES = (FAST_COMPILE, FAST_RUN)
 
 # There is none to link to here. The search for one takes a second, and warns.
 pytensor.config.blas__ldflags = ""
+
+
+def assert_trees_close(
+    found: Any, expected: Any, rtol: float = 1e-10, atol: float = 1e-12, what: str = ""
+) -> None:
+    """Assert that structures, dtypes and shapes are equal, and values equal up to rounding."""
+    chex.assert_trees_all_equal_structs(found, expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        np.testing.assert_allclose(a, b, rtol, atol, strict=True, err_msg=what)
 
 
 def assert_agrees(
@@ -73,14 +85,7 @@ def assert_agrees(
         Whether to call it outside of ``jax.jit`` too, which compiles once more.
     """
     leaves, tree = jax.tree.flatten(outputs, is_leaf=is_variable)
-
-    def agrees(found: Any, expected: Any) -> None:
-        chex.assert_trees_all_equal_structs(found, expected)
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            a, b = np.asarray(a), np.asarray(b)
-            assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        chex.assert_trees_all_close(found, expected, rtol=rtol, atol=atol)
-
+    agrees = partial(assert_trees_close, rtol=rtol, atol=atol)
     expected = None
     for mode in modes:
         run = pytensor.function(inputs, leaves, mode=mode, on_unused_input="ignore")

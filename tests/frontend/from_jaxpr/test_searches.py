@@ -33,53 +33,63 @@ def searches(f, *args):
     return [sum(isinstance(op, kind) for op in ops) for kind in (SearchsortedOp, Scan)]
 
 
-def assert_is_a_search(f, *args):
-    assert searches(f, *args) == [1, 0]
+def assert_are_searches(n, f, *args):
+    """``n`` of them, and no loop; a program for both sides, or for several shapes, is compiled once."""
+    assert searches(f, *args) == [n, 0]
     assert_same(in_the_ir(f, *args), [jax.jit(f)(*args)])
     assert_native_agrees(f, *args)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+def both_sides(rows, queries):
+    return [jnp.searchsorted(rows, queries, side=side) for side in ("left", "right")]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8"])
-def test_dtypes(side, dtype):
+def test_dtypes(dtype):
     rows = (ROWS[0] + 4).astype(dtype) if dtype == "uint8" else ROWS[0].astype(dtype)
-    assert_is_a_search(partial(jnp.searchsorted, side=side), rows, np.abs(QUERIES).astype(dtype))
+    assert_are_searches(2, both_sides, rows, np.abs(QUERIES).astype(dtype))
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_values_that_are_easy_to_get_wrong(side):
-    assert_is_a_search(partial(jnp.searchsorted, side=side), SPECIAL, SPECIAL[::-1].copy())
+def test_values_that_are_easy_to_get_wrong():
+    assert_are_searches(2, both_sides, SPECIAL, SPECIAL[::-1].copy())
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
-def test_batches(axes, side):
+def test_batches(axes):
     rows = ROWS if axes[0] == 0 else ROWS[0]
     queries = RNG.integers(-5, 6, (3, 4)) if axes[1] == 0 else QUERIES
-    assert_is_a_search(jax.vmap(partial(jnp.searchsorted, side=side), axes), rows, queries)
+    assert_are_searches(2, jax.vmap(both_sides, axes), rows, queries)
 
 
 def test_shapes_of_queries():
-    for shape in ((), (1,), (2, 3), (0,)):
-        assert_is_a_search(jnp.searchsorted, ROWS[0], RNG.integers(-5, 6, shape))
-    assert_is_a_search(jnp.searchsorted, ROWS[0][:1], QUERIES)
+    def f(rows, last, *queries):
+        return jnp.searchsorted(rows[:1], last), [jnp.searchsorted(rows, q) for q in queries]
+
+    queries = [RNG.integers(-5, 6, shape) for shape in ((), (1,), (2, 3), (0,))]
+    assert_are_searches(5, f, ROWS[0], QUERIES, *queries)
 
 
 def test_operands_of_two_dtypes():
-    assert_native_agrees(jnp.searchsorted, ROWS[0].astype("float32"), QUERIES + 0.25)
-    assert_native_agrees(jnp.searchsorted, ROWS[0] * 2**25 + 1, QUERIES.astype("float32"))
+    def f(floats, queries, integers, floating_queries):
+        return jnp.searchsorted(floats, queries), jnp.searchsorted(integers, floating_queries)
+
+    floats, integers = ROWS[0].astype("float32"), ROWS[0] * 2**25 + 1
+    assert_native_agrees(f, floats, QUERIES + 0.25, integers, QUERIES.astype("float32"))
 
 
 def test_an_empty_array():
     assert_native_agrees(jnp.searchsorted, np.zeros(0), QUERIES + 0.0)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_native_code_and_xla_agree_on_values_in_no_order(side):
-    for n in (2, 5, 16, 33):
-        values = RNG.normal(size=n)
+def test_native_code_and_xla_agree_on_values_in_no_order():
+    rows = [RNG.normal(size=n) for n in (2, 5, 16, 33)]
+    for values in rows:
         values[::7] = np.nan
-        assert_native_agrees(partial(jnp.searchsorted, side=side), values, RNG.normal(size=20))
+    assert_native_agrees(
+        lambda queries, *rows: [both_sides(values, queries) for values in rows],
+        RNG.normal(size=20),
+        *rows,
+    )
 
 
 def test_derivatives_go_through_the_other_operands():

@@ -8,6 +8,7 @@ import pytest
 
 from loopax import jaxify, kalman_filter, scan
 from loopax.base.upstream.jax import inner_jaxprs
+from tests.support.compare import assert_trees_close
 
 K, P, T = 2, 1, 40
 RNG = np.random.default_rng(0)
@@ -75,10 +76,7 @@ def both(step, init, inputs, xs=None, **options):
 
 
 def compare(parallel, plain, *args, rtol=1e-11):
-    results, expected = (jax.tree.leaves(g(*args)) for g in (parallel, plain))
-    for a, b in zip(results, expected, strict=True):
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+    assert_trees_close(parallel(*args), plain(*args), rtol=rtol, atol=rtol)
 
 
 @pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.slow)])

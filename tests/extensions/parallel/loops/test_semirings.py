@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import explain, hmm_forward, jaxify, scan
-from tests.support.compare import primitives
+from tests.support.compare import assert_trees_close, primitives
 
 K, T = 3, 60
 RNG = np.random.default_rng(0)
@@ -138,10 +138,7 @@ def test_values_are_those_of_the_steps_one_by_one(name, reverse):
     step, init, inputs, said = PROGRAMS[name]
     outputs, args = scan(step, init, inputs[0], reverse=reverse), arguments(name, inputs)
     parallel, plain = (jaxify(inputs, outputs, parallel=form) for form in (True, False))
-    found, wanted = (jax.tree.leaves(f(*args)) for f in (parallel, plain))
-    for a, b in zip(found, wanted, strict=True):
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+    assert_trees_close(parallel(*args), plain(*args), rtol=1e-11, atol=1e-11)
     (remark,) = parallel.remarks
     assert f"{T} steps, in parallel: {said}" in remark
     assert remark in str(explain(parallel))
