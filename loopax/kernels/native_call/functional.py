@@ -25,7 +25,6 @@ from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents
 from loopax.kernels.native_call.derivatives import transposed
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, trace_jaxpr
-from loopax.numerics import manual_axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +75,6 @@ class Functional:
 
     def _run(self, *args: jax.Array) -> Any:
         gradient, others = args[: len(self.gradient_types)], args[len(self.gradient_types) :]
-        if manual_axes.in_shard_map():  # devices may differ in whether their gradient is finite
-            return self.from_values(*others)
         tangents = others[len(self.value_types) :]
         is_finite = reduce(jnp.logical_and, (jnp.isfinite(x).all() for x in gradient))
         return lax.cond(
@@ -94,7 +91,7 @@ def _product(slope: jax.Array, tangent: jax.Array, dtype: Any) -> jax.Array:
     """
     if tangent.dtype != dtype or jax.typeof(slope).weak_type:
         tangent = tangent.astype(dtype)
-    return lax.dot(slope.astype(dtype).ravel(), tangent.ravel())
+    return jnp.sum(slope.astype(dtype) * tangent)  # not a product of vectors, which may be sharded
 
 
 def _as_weak(x: jax.Array) -> jax.Array:

@@ -30,6 +30,7 @@ from loopax.kernels.native_call.derivatives import Flags, selected, transposed
 from loopax.kernels.native_call.functional import Functional, functional_p
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
+from loopax.numerics import manual_axes
 
 
 class Divided(NamedTuple):
@@ -92,10 +93,15 @@ def _partially_evaluated(jaxpr: ClosedJaxpr, unknown: Flags) -> Divided:
 
 
 def _is_real_functional(divided: Divided) -> bool:
-    """Whether the unknown part is a map from real numbers to one real number."""
+    """Whether the unknown part is a map from real numbers to one real number.
+
+    In ``jax.shard_map``, neither may vary between devices: the gradient of an argument that is the same
+    on all of them is a sum over devices, whose summands belong to different cotangents.
+    """
     avals = [*divided.unknown.in_avals[divided.n_residuals :], *divided.unknown.out_avals]
     is_number = [aval.shape for aval in divided.unknown.out_avals] == [()]
-    return is_number and all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
+    is_real = all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
+    return is_number and is_real and not manual_axes.all_axes(avals)
 
 
 def _with_gradient(divided: Divided, plan: Plan) -> Divided:

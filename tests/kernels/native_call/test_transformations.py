@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import checkify
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import loopax
 from tests.support.compare import primitives
@@ -240,6 +241,33 @@ def test_it_can_be_exported() -> None:
 def test_collectives_are_those_of_the_batch() -> None:
     f = loopax.native(lambda x: x - lax.pmean(x, "rows"), loops="xla")
     np.testing.assert_array_equal(jax.vmap(f, axis_name="rows")(jnp.arange(3.0)), [-1.0, 0.0, 1.0])
+
+
+@pytest.mark.both_stacks
+def test_the_gradient_of_an_argument_that_devices_share_is_a_sum_over_them() -> None:
+    mesh = Mesh(np.array(jax.devices()[:2]), ("devices",))
+    last = loopax.native(lambda a, x: lax.scan(lambda c, y: (a * c + y, None), 0 * x[0], x)[0])
+
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec("devices")),
+        out_specs=PartitionSpec(),
+    )
+    def total(a: Any, xs: Any) -> Any:
+        return lax.psum(last(a, xs[0]) * xs[0, 1], "devices")
+
+    rows = jnp.array([[1.0, 2.0], [3.0, 5.0]])  # 2 (a + 2) + 5 (3 a + 5)
+    assert jax.jit(jax.grad(total))(0.5, rows) == 17.0
+
+
+@pytest.mark.both_stacks
+def test_a_gradient_of_arrays_with_explicit_sharding() -> None:
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType.Explicit,))
+    f = loopax.native(lambda x: lax.fori_loop(0, 2, lambda i, y: y * x, x).sum())
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("rows")))
+        np.testing.assert_array_equal(jax.jit(jax.grad(f))(x), 3 * jnp.arange(4.0) ** 2)
 
 
 def test_what_is_no_function_is_refused() -> None:
