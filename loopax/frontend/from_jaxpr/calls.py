@@ -41,6 +41,12 @@ def _call(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     return inner_graph(jaxpr, inputs, eqn.primitive.name in BIT_PRIMITIVES)
 
 
+@rule("loopax_functional", keys=True)
+def _functional(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
+    """The linear part of a native function in the step of another."""
+    return inner_graph(eqn.params["of"].jaxpr, inputs)
+
+
 @rule("name")
 def _named(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """A value that a policy of ``jax.checkpoint`` may keep, by its name."""

@@ -14,34 +14,50 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.api_util import debug_info
 
-from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, jaxpr_as_fun, trace_cache, wrap_init
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Primitive,
+    jaxpr_as_fun,
+    trace_cache,
+    wrap_init,
+)
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.jax_backend.staging.primitive_rules import division_for_checkpoint
 from loopax.kernels.native_call.derivatives import Flags, selected, transposed
+from loopax.kernels.native_call.functional import Functional, functional_p
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
+from loopax.numerics import manual_axes
 
 
 class Divided(NamedTuple):
     """A jaxpr divided by partial evaluation.
 
     ``known`` maps the known inputs to the known outputs and ``n_residuals`` residuals; ``unknown``
-    maps these residuals and the unknown inputs to the other outputs.
+    maps these residuals and the unknown inputs to the other outputs. If it is a ``functional``, the
+    residuals are its gradient.
     """
 
     known: Any
     unknown: Any
     is_known: list[bool]
     n_residuals: int
+    functional: Functional | None = None
 
 
 @trace_cache
-def _divided(jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool) -> Divided:
+def _divided(jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool, plan: Plan) -> Divided:
     divided = _partially_evaluated(jaxpr, unknown)
-    return _with_gradient(divided) if is_linear and _is_real_functional(divided) else divided
+    if not (is_linear and _is_real_functional(divided)):
+        return divided
+    try:
+        return _with_gradient(divided, plan)
+    except Exception:
+        # There is no transpose, as of a while loop. ``jax.linearize`` needs none, and `_transpose` raises.
+        return divided
 
 
 @trace_cache
@@ -77,44 +93,41 @@ def _partially_evaluated(jaxpr: ClosedJaxpr, unknown: Flags) -> Divided:
 
 
 def _is_real_functional(divided: Divided) -> bool:
-    """Whether the unknown part is a map from real numbers to one real number."""
+    """Whether the unknown part is a map from real numbers to one real number.
+
+    In ``jax.shard_map``, neither may vary between devices: the gradient of an argument that is the same
+    on all of them is a sum over devices, whose summands belong to different cotangents.
+    """
     avals = [*divided.unknown.in_avals[divided.n_residuals :], *divided.unknown.out_avals]
     is_number = [aval.shape for aval in divided.unknown.out_avals] == [()]
-    return is_number and all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
+    is_real = all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
+    return is_number and is_real and not manual_axes.all_axes(avals)
 
 
-def _with_gradient(divided: Divided) -> Divided:
+def _with_gradient(divided: Divided, plan: Plan) -> Divided:
     """The parts with the gradient of the unknown part, which is linear, as the residuals."""
     n, (number,) = divided.n_residuals, divided.unknown.out_avals
     tangents = divided.unknown.in_avals[n:]
     pullback = transposed(divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
+    n_values = len(divided.known.in_avals)
 
-    def known(*args: jax.Array) -> list[Any]:
-        outs = jaxpr_as_fun(divided.known)(*args)
-        values, residuals = outs[: len(outs) - n], outs[len(outs) - n :]
-        one = jnp.ones((), number.dtype)
-        return [*values, *jaxpr_as_fun(pullback)(*residuals, one)]
+    def with_residuals(values: Sequence[jax.Array]) -> tuple[list[Any], list[Any]]:
+        outs = jaxpr_as_fun(divided.known)(*values)
+        return outs[: len(outs) - n], outs[len(outs) - n :]
 
-    def unknown(*args: jax.Array) -> list[Any]:
-        pairs = zip(args[: len(tangents)], args[len(tangents) :], strict=True)
-        return [sum(_product(*pair, number.dtype) for pair in pairs)]
+    def known(*values: jax.Array) -> list[Any]:
+        outs, residuals = with_residuals(values)
+        return [*outs, *jaxpr_as_fun(pullback)(*residuals, jnp.ones((), number.dtype))]
 
-    return Divided(
-        trace_jaxpr(known, divided.known.in_avals),
-        trace_jaxpr(unknown, [*pullback.out_avals, *tangents]),
-        divided.is_known,
-        len(tangents),
+    def from_values(*args: jax.Array) -> list[Any]:
+        _, residuals = with_residuals(args[:n_values])
+        return jaxpr_as_fun(divided.unknown)(*residuals, *args[n_values:])
+
+    functional = Functional(
+        pullback.out_avals, divided.known.in_avals, tangents, from_values, number, plan
     )
-
-
-def _product(slope: jax.Array, tangent: jax.Array, dtype: Any) -> jax.Array:
-    """The inner product of a derivative and a tangent, whose cotangent has the weak type of the derivative.
-
-    The cotangent of an argument of a conversion has the weak type of the argument.
-    """
-    if tangent.dtype != dtype or jax.typeof(slope).weak_type:
-        tangent = tangent.astype(dtype)
-    return lax.dot(slope.astype(dtype).ravel(), tangent.ravel())
+    known_jaxpr = trace_jaxpr(known, divided.known.in_avals)
+    return Divided(known_jaxpr, None, divided.is_known, len(tangents), functional)
 
 
 def _split(
@@ -123,22 +136,25 @@ def _split(
     """Partial evaluation, for ``jax.linearize`` and ``jax.grad``."""
     unknown = tuple(not t.is_known() for t in tracers)
     is_linear = unknown == (False,) * (len(unknown) - n_tangents) + (True,) * n_tangents
-    divided = _divided(call_jaxpr, unknown, is_linear)
+    divided = _divided(call_jaxpr, unknown, is_linear, plan)
     known_values = [t.pval.get_known() for t in selected(tracers, unknown, False)]
     outs = bind(divided.known, known_values, plan)
     n = len(outs) - divided.n_residuals
     unknown_outs: list[Any] = []
     if not all(divided.is_known):
-        residuals = [trace.new_instantiated_const(x) for x in outs[n:]]
-        unknown_outs = trace.default_process_primitive(
-            native_call_p,
-            [*residuals, *selected(tracers, unknown)],
-            {
-                "call_jaxpr": divided.unknown,
-                "plan": plan,
-                "n_tangents": n_tangents if is_linear else 0,
-            },
-        )
+        primitive: Primitive = native_call_p
+        params = {
+            "call_jaxpr": divided.unknown,
+            "plan": plan,
+            "n_tangents": n_tangents if is_linear else 0,
+        }
+        residuals = outs[n:]
+        if divided.functional is not None:
+            primitive, params = functional_p, {"of": divided.functional}
+            residuals = [*residuals, *known_values]
+        constants = map(trace.new_instantiated_const, residuals)
+        operands = [*constants, *selected(tracers, unknown)]
+        unknown_outs = trace.default_process_primitive(primitive, operands, params)
     values = iter(outs[:n]), iter(unknown_outs)
     return [next(values[0 if known else 1]) for known in divided.is_known]
 

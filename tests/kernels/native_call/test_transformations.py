@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import checkify
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import loopax
 from tests.support.compare import primitives
@@ -150,6 +151,49 @@ def test_the_weak_types_of_a_gradient_are_jaxs() -> None:
     assert [x.weak_type for x in found] == [x.weak_type for x in wanted]
 
 
+def test_the_weak_type_of_a_tangent_is_jaxs() -> None:
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda i, c: jnp.sin(c) + i, x)
+
+    tangents = [jax.linearize(g, 0.3)[1](1.0) for g in (loopax.native(f, loops="xla"), jax.jit(f))]
+    assert [t.weak_type for t in tangents] == [True, True]
+    np.testing.assert_allclose(*tangents)
+
+
+def test_a_loop_that_has_no_reverse_mode_is_linearized() -> None:
+    def f(x: Any) -> Any:
+        return lax.while_loop(lambda c: c < 2, lambda c: (c + 1) * (x + 1), x)
+
+    native = loopax.native(f, loops="xla")
+    found, wanted = (jax.linearize(g, 0.3)[1](2.0) for g in (native, f))
+    np.testing.assert_allclose(found, wanted)
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(native)(0.3)
+
+
+def test_a_linearized_function_is_finite_where_forward_mode_is() -> None:
+    def f(xs: Any) -> Any:
+        return lax.scan(lambda c, x: (c + jnp.where(x > 0, jnp.sqrt(x), 0.0), None), 0.0, xs)[0]
+
+    native, at = loopax.native(f, loops="xla"), jnp.array([0.0, 1.0, 4.0])
+    assert jnp.isnan(jax.grad(native)(at)[0])  # as of f, backwards
+    linear = jax.linearize(native, at)[1]
+    assert linear(jnp.ones(3)) == 0.75
+    np.testing.assert_array_equal(jax.vmap(linear)(jnp.eye(3)), [0.0, 0.5, 0.25])
+    np.testing.assert_array_equal(jax.grad(linear)(jnp.ones(3))[1:], [0.5, 0.25])
+
+
+@pytest.mark.slow
+def test_a_linearized_function_has_derivatives() -> None:
+    def slope(f: Any) -> Any:
+        return lambda p: jax.linearize(f, p, RETURNS)[1](p, RETURNS)
+
+    native = slope(loopax.native(likelihood, loops="xla"))
+    for transform, at in ((jax.grad, P), (jax.jacfwd, P), (jax.vmap, ROWS)):
+        found, wanted = (transform(f)(at) for f in (native, slope(likelihood)))
+        np.testing.assert_allclose(found, wanted)
+
+
 def test_a_method() -> None:
     class Scaled:
         def __init__(self, by: float) -> None:
@@ -197,6 +241,33 @@ def test_it_can_be_exported() -> None:
 def test_collectives_are_those_of_the_batch() -> None:
     f = loopax.native(lambda x: x - lax.pmean(x, "rows"), loops="xla")
     np.testing.assert_array_equal(jax.vmap(f, axis_name="rows")(jnp.arange(3.0)), [-1.0, 0.0, 1.0])
+
+
+@pytest.mark.both_stacks
+def test_the_gradient_of_an_argument_that_devices_share_is_a_sum_over_them() -> None:
+    mesh = Mesh(np.array(jax.devices()[:2]), ("devices",))
+    last = loopax.native(lambda a, x: lax.scan(lambda c, y: (a * c + y, None), 0 * x[0], x)[0])
+
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec("devices")),
+        out_specs=PartitionSpec(),
+    )
+    def total(a: Any, xs: Any) -> Any:
+        return lax.psum(last(a, xs[0]) * xs[0, 1], "devices")
+
+    rows = jnp.array([[1.0, 2.0], [3.0, 5.0]])  # 2 (a + 2) + 5 (3 a + 5)
+    assert jax.jit(jax.grad(total))(0.5, rows) == 17.0
+
+
+@pytest.mark.both_stacks
+def test_a_gradient_of_arrays_with_explicit_sharding() -> None:
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType.Explicit,))
+    f = loopax.native(lambda x: lax.fori_loop(0, 2, lambda i, y: y * x, x).sum())
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("rows")))
+        np.testing.assert_array_equal(jax.jit(jax.grad(f))(x), 3 * jnp.arange(4.0) ** 2)
 
 
 def test_what_is_no_function_is_refused() -> None:
