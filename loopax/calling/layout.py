@@ -52,9 +52,21 @@ class Layout:
     def _position_of(self) -> dict[int, int]:
         return {id(s.storage): k for k, s in enumerate(self.shared)}
 
-    def positions(self, shared: Sequence[Shared]) -> list[int | None]:
+    def positions(self, shared: tuple[Shared, ...]) -> list[int | None]:
         """The positions of the values of these variables; None for a variable without a value."""
-        # Names are compared last: this runs at every call, and contexts are hardly ever bare.
+        for known, positions in self._latest:
+            if known is shared:  # a program asks three times in each call
+                return positions
+        positions = self._positions(shared)
+        self._latest[:] = [(shared, positions)]
+        return positions
+
+    @cached_property
+    def _latest(self) -> list[tuple[tuple[Shared, ...], list[int | None]]]:
+        """The variables of the latest call, and their positions: at most one entry."""
+        return []
+
+    def _positions(self, shared: tuple[Shared, ...]) -> list[int | None]:
         if self.shared and all(map(_is_bare, self.shared)) and unique_names(shared) == self.names:
             return list(range(len(self.names)))
         return [self._position(s) for s in shared]

@@ -23,6 +23,7 @@ import jax.errors
 import jax.extend.core
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
+from jax.extend.core.primitives import convert_element_type_p
 from jax.extend.linear_util import wrap_init
 from jax.extend.random import threefry_prng_impl
 from jax.extend.source_info_util import summarize
@@ -37,6 +38,7 @@ __all__ = [
     "Primitive",
     "Var",
     "ad",
+    "as_weak",
     "batching",
     "implementation_jaxpr",
     "inner_jaxprs",
@@ -113,6 +115,11 @@ def part_of(
     if hasattr(info, "with_unknown_names"):  # missing in JAX 0.7.0
         info = info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
+
+
+def as_weak(x: jax.Array) -> jax.Array:
+    """``x`` with a weak type, which no public function of JAX makes."""
+    return convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
 def is_jaxpr(value: object) -> bool:

@@ -17,9 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray
-from jax.extend.core.primitives import convert_element_type_p
 
-from loopax.base.upstream.jax import Primitive, ad, batching, jaxpr_as_fun, low_jaxpr, mlir
+from loopax.base.upstream.jax import Primitive, ad, as_weak, batching, jaxpr_as_fun, low_jaxpr, mlir
 from loopax.ir.sequences import partial_at
 from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents
 from loopax.kernels.native_call.derivatives import transposed
@@ -59,7 +58,7 @@ class Functional:
             n = len(self.gradient_types)
             pairs = zip(args[:n], args[n:], strict=True)
             result = reduce(jnp.add, (_product(*pair, self.number.dtype) for pair in pairs))
-            return [_as_weak(result) if self.number.weak_type else result]
+            return [as_weak(result) if self.number.weak_type else result]
 
         return trace_jaxpr(run, [*self.gradient_types, *self.tangent_types])
 
@@ -91,11 +90,8 @@ def _product(slope: jax.Array, tangent: jax.Array, dtype: Any) -> jax.Array:
     """
     if tangent.dtype != dtype or jax.typeof(slope).weak_type:
         tangent = tangent.astype(dtype)
-    return jnp.sum(slope.astype(dtype) * tangent)  # not a product of vectors, which may be sharded
-
-
-def _as_weak(x: jax.Array) -> jax.Array:
-    return convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+    # Not `*`, which would convert the tangent; nor a product of vectors, which may be sharded.
+    return jnp.sum(lax.mul(slope.astype(dtype), tangent))
 
 
 functional_p = Primitive("loopax_functional")
