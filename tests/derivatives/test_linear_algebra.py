@@ -8,6 +8,8 @@ import pytest
 
 import loopax
 from loopax import jaxify
+from loopax.ir.derivatives.traversal import pull_back, push_forward
+from tests.every_op.record import PLAIN
 
 M = pt.dmatrix("m")
 ROUTES = {
@@ -25,6 +27,39 @@ def test_eigenvalues_that_are_equal(route):
     """Nobody reads the eigenvectors, of which there are many."""
     total = (pt.linalg.eigh(M)[0] ** 2).sum()
     slope = ROUTES[route](total)(np.diag([1.0, 2.0, 2.0]))
+    np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("n_matrices", [1, 2])
+def test_second_derivatives_of_eigenvectors(n_matrices):
+    """Nothing is divided by 0, as nothing is moved by rewrites here."""
+    matrices = [M, pt.dmatrix("b")][:n_matrices]
+    w, v = pt.linalg.eigh(*matrices)
+    y = (np.arange(9.0).reshape(3, 3) * v**2).sum() + (w**3).sum()
+    a = np.array([[2.0, 0.3, -0.4], [0.5, 1.0, 0.8], [0.2, -0.7, 3.0]])
+    values = [a, a @ a.T + np.eye(3)][:n_matrices]
+    along = [np.sin(1.0 + np.arange(9.0)).reshape(3, 3), np.cos(np.arange(9.0)).reshape(3, 3)]
+    along = along[:n_matrices]
+    gradients = pull_back(matrices, [y], [pt.ones(())])
+    slope = sum((g * d).sum() for g, d in zip(gradients, along, strict=True))
+    backward = pull_back(matrices, [slope], [pt.ones(())])
+    forward = push_forward(matrices, gradients, list(map(pt.constant, along)))
+    run = pytensor.function(matrices, [y, slope, *gradients, *backward, *forward], mode=PLAIN)
+    step = 1e-6
+    up, down = (
+        run(*(x + sign * step * d for x, d in zip(values, along, strict=True))) for sign in (1, -1)
+    )
+    central = [(u - d) / (2 * step) for u, d in zip(up, down, strict=True)]
+    _, at, *rest = run(*values)
+    np.testing.assert_allclose(at, central[0], rtol=1e-6)
+    n = n_matrices
+    for products in (rest[n : 2 * n], rest[2 * n :]):
+        np.testing.assert_allclose(products, central[2 : 2 + n], rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_of_equal_eigenvalues_alone():
+    (gradient,) = pull_back([M], [(pt.linalg.eigh(M)[0] ** 2).sum()], [pt.ones(())])
+    (slope,) = pytensor.function([M], [gradient], mode=PLAIN)(np.diag([1.0, 2.0, 2.0]))
     np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
 
 

@@ -46,11 +46,11 @@ def _solve(
     if op.assume_a == "tridiagonal":
         in_cotangents[0] = pt.tril(pt.triu(in_cotangents[0], -1), 1)
     elif op.assume_a in ("sym", "her", "pos"):
-        in_cotangents[0] = _triangle_cotangent(in_cotangents[0], op.lower)
+        in_cotangents[0] = triangle_cotangent(in_cotangents[0], op.lower)
     return in_cotangents
 
 
-def _triangle_cotangent(cotangent: TensorVariable, lower: bool) -> Any:
+def triangle_cotangent(cotangent: TensorVariable, lower: bool) -> Any:
     """The cotangent of one triangle of a symmetric matrix, from the cotangent of the matrix."""
     triangle: Any = pt.tril if lower else pt.triu
     return triangle(cotangent + cotangent.mT) - pt.identity_like(cotangent) * cotangent
@@ -70,7 +70,7 @@ def _pseudoinverse(
     triangle: Any = pt.tril
     symmetric = triangle(a) + triangle(a, -1).mT
     (cotangent,) = own_pullback(op, [symmetric], outputs, cotangents)
-    return [_triangle_cotangent(cotangent, lower=True)]
+    return [triangle_cotangent(cotangent, lower=True)]
 
 
 @fault_of.register(Solve)
