@@ -67,7 +67,7 @@ def _erfcx_jvp(
     out = erfcx(x)
     # Far out the two terms cancel, and the difference is the remainder of the series.
     far = x > 100
-    y = 1 / jnp.where(far, x, 100) ** 2
+    y = (1 / jnp.where(far, x, 100)) ** 2
     remainder = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / np.sqrt(np.pi)
     slope = jnp.where(far, remainder, 2 * jnp.where(far, 0, x) * out - 2 / np.sqrt(np.pi))
     return out, tangents[0] * slope
@@ -95,11 +95,7 @@ def _series(t: Array) -> Array:
 
 def _ratio(z: Array) -> jax.Array:
     """The distribution function over the density, at ``z``."""
-    far = z < -_FAR
-    t = jnp.where(far, -z, _FAR)
-    close = jnp.where(far, 0, z)
-    body = jnp.exp(close**2 / 2) * jax.scipy.special.erfc(-close / _ROOT_2) * (_ROOT_2_PI / 2)
-    return jnp.where(far, _series(t) / t, body)
+    return erfcx(-z / _ROOT_2) * (_ROOT_2_PI / 2)
 
 
 def _tail(x: Array) -> jax.Array:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytensor.scalar.math
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import ArcTan2, Clip, Conj, Pow, Sign, Switch
+from pytensor.scalar.basic import ArcCosh, ArcTan2, Clip, Conj, Pow, Sign, Switch
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.scalar.math import BetaInc, Hyp2F1, Log1mexp
+from pytensor.scalar.math import BetaInc, Erf, Erfc, Erfcx, Hyp2F1, Log1mexp, Owens_t
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
@@ -24,7 +25,16 @@ from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
-from loopax.ir.derivatives.rules.special_functions import betainc_slopes, hyp2f1_slopes
+from loopax.ir.derivatives.rules.special_functions import (
+    arccosh_slopes,
+    betainc_slopes,
+    erf_slopes,
+    erfc_slopes,
+    erfcx_slopes,
+    hyp2f1_slopes,
+    ndtri_exp_slopes,
+    owens_t_slopes,
+)
 
 # The derivatives in all inputs, as a function of the inputs and the output.
 _Slopes = Callable[[Sequence[Any], Any], Sequence[Any]]
@@ -75,9 +85,16 @@ _SLOPES: dict[type, _Slopes] = {
     Pow: lambda inputs, y: (_base_slope(inputs), _exponent_slope(inputs, y)),
     Log1mexp: lambda inputs, y: (_log1mexp_slope(inputs, y),),
     ArcTan2: lambda inputs, angle: _angle_slopes(inputs),
+    ArcCosh: arccosh_slopes,
+    Erf: erf_slopes,
+    Erfc: erfc_slopes,
+    Erfcx: erfcx_slopes,
     BetaInc: betainc_slopes,
     Hyp2F1: hyp2f1_slopes,
+    Owens_t: owens_t_slopes,
 }
+if hasattr(pytensor.scalar.math, "NdtriExp"):  # only some releases have it
+    _SLOPES[pytensor.scalar.math.NdtriExp] = ndtri_exp_slopes
 
 
 @pullback_of.register(Elemwise)
