@@ -4,8 +4,12 @@ SINGULAR = "zeros", "ties", "ones", "rows repeated"
 SHAPE = "PyTensor's Python linker returns a nan of the shape of `a`, not of `b`"
 NOTHING = "an operation of nothing that one of the libraries refuses"
 
-# In a loop, `jax.grad` of native code against that of JAX's operations.
-IN_A_LOOP: dict[tuple[str, str], str] = {
+EQUAL = "equal eigenvalues, or singular values, where rounding decides what is NaN"
+
+# In a loop, `jax.grad` of native code against that of JAX's operations. A class stands for all arguments.
+IN_A_LOOP: dict[str | tuple[str, str], str] = {
+    "Eig": "PyTensor has no derivative of it, and JAX differentiates both forms",
+    **dict.fromkeys([("Eigh", "ones"), ("Eigvalsh", "ones"), ("SVD", "identities")], EQUAL),
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
     ("Eig", "empty"): NOTHING,
     ("Det", "empty"): NOTHING,
