@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor.linalg.summary import SLogDet
 
 import loopax
 from loopax import jaxify
@@ -61,6 +62,41 @@ def test_a_gradient_of_equal_eigenvalues_alone():
     (gradient,) = pull_back([M], [(pt.linalg.eigh(M)[0] ** 2).sum()], [pt.ones(())])
     (slope,) = pytensor.function([M], [gradient], mode=PLAIN)(np.diag([1.0, 2.0, 2.0]))
     np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", ["cho_solve", "solve_triangular", "unit diagonal"])
+def test_a_triangle_that_is_not_read_may_be_nan(name, lower):
+    b = np.array([1.0, -0.5, 2.0])
+    solve = {
+        "cho_solve": lambda m: pt.linalg.cho_solve((m, lower), b),
+        "solve_triangular": lambda m: pt.linalg.solve_triangular(m, b, lower=lower),
+        "unit diagonal": lambda m: pt.linalg.solve_triangular(
+            m, b, lower=lower, unit_diagonal=True
+        ),
+    }[name]
+    is_read = np.tri(3, k=-1 if name == "unit diagonal" else 0, dtype=bool)
+    is_read = is_read if lower else is_read.T
+    at = np.where(is_read, [[2.0, 0.3, -0.4], [0.5, 1.0, 0.8], [0.2, -0.7, 3.0]], np.nan)
+    y = (solve(M) ** 2).sum()
+    (gradient,) = pull_back([M], [y], [pt.ones(())])
+    run = pytensor.function([M], [y, gradient], mode=PLAIN)
+    _, slope = run(at)
+    step = 1e-6
+    moves = [np.where((np.arange(9).reshape(3, 3) == k) & is_read, step, 0) for k in range(9)]
+    differences = [(run(at + d)[0] - run(at - d)[0]) / (2 * step) for d in moves]
+    np.testing.assert_allclose(np.ravel(slope), differences, rtol=1e-6, atol=1e-8)
+
+
+def test_a_log_determinant_that_pytensor_has_written():
+    y = SLogDet()(M)[1]
+    at = np.array([[2.0, 0.3, -0.4], [0.5, 1.0, 0.8], [0.2, -0.7, 3.0]])
+    (gradient,) = pull_back([M], [y], [pt.ones(())])
+    (product,) = push_forward([M], [gradient], [pt.constant(np.eye(3))])
+    slope, second = pytensor.function([M], [gradient, product], mode=PLAIN)(at)
+    inverse = np.linalg.inv(at).T
+    np.testing.assert_allclose(slope, inverse)
+    np.testing.assert_allclose(second, -inverse @ inverse)
 
 
 def _iterated(norm):
