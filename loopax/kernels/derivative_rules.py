@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from pytensor.gradient import NullTypeGradError
 
 from loopax.base.errors import DynamicShapeError, UnsupportedOpError
 from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
@@ -46,7 +47,8 @@ def _jvp(
     derive = _linearized if is_linearized else _jvp_at_once
     try:
         return derive(kernel, batch, primals, wrt, moving)
-    except NotImplementedError:  # an op has no derivative in PyTensor; it may have one in JAX
+    # An op has no derivative in PyTensor; it may have one in JAX.
+    except (NotImplementedError, NullTypeGradError):
         return _jvp_in_jax(kernel, batch, primals, wrt, moving)
 
 

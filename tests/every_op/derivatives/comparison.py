@@ -40,6 +40,10 @@ class Refused(Exception):
     """There is nothing to compare, and the message says why."""
 
 
+class NotNative(AssertionError):
+    """Native code has no derivative, and JAX's operations have been differentiated in its place."""
+
+
 class Derivatives:
     """The gradient, a product with the Jacobian and one with the Hessian, of the sum of all outputs.
 
@@ -110,9 +114,7 @@ class Derivatives:
         floats = self.subject.floats_of(values)
         jaxpr, remarks = self._jaxpr("native", _shapes(floats))
         if _KERNELS.isdisjoint(primitives(jaxpr)):
-            reasons = ". ".join(remarks)
-            kind = Refused if "no conversion to Numba" in reasons else AssertionError
-            raise kind(f"no part of it is native code. {reasons}")
+            raise NotNative(f"no part of it is native code. {'. '.join(remarks)}")
         args = [*floats, *self.direction(values)]
         try:
             return self._named(evaluate(jaxpr, args))
@@ -207,8 +209,10 @@ def _results(values: list[Any], *forms: Callable[[list[Any]], Results]) -> list[
     for form in forms:
         try:
             results.append(form(values))
-        except (Refused, *NO_DERIVATIVE) as error:
+        except NO_DERIVATIVE as error:
             raise Refused(f"{form.__name__}: {error}") from error
+        except NotNative:
+            raise
         except Exception as error:
             raise AssertionError(f"{form.__name__}: {type(error).__name__}: {error}") from error
     return results

@@ -3,19 +3,10 @@
 SINGULAR = "zeros", "ties", "ones", "rows repeated"
 SHAPE = "PyTensor's Python linker returns a nan of the shape of `a`, not of `b`"
 NOTHING = "an operation of nothing that one of the libraries refuses"
-
-BY_JAX = "PyTensor has no derivative of it, and JAX differentiates both forms"
 EQUAL = "equal eigenvalues, or singular values, where rounding decides what is NaN"
 
-# In a loop, `jax.grad` of native code against that of JAX's operations. A class stands for all arguments.
-IN_A_LOOP: dict[str | tuple[str, str], str] = {
-    **dict.fromkeys(
-        [
-            *("Eig", "TRSYL", "LUFactorTridiagonal", "SolveLUFactorTridiagonal"),
-            *("CAReduce", "MulWithoutZeros", "ProdWithoutZeros"),
-        ],
-        BY_JAX,
-    ),
+# In a loop, `jax.grad` of native code against that of JAX's operations.
+IN_A_LOOP: dict[tuple[str, str], str] = {
     **{
         ("Det", arguments): "native code has the inverse, JAX the cofactors"
         for arguments in SINGULAR
@@ -23,7 +14,6 @@ IN_A_LOOP: dict[str | tuple[str, str], str] = {
     ("SolveSylvester", "zeros"): "no solution, and LAPACK solves an equation nearby",
     **dict.fromkeys([("Eigh", "ones"), ("Eigvalsh", "ones"), ("SVD", "identities")], EQUAL),
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
-    ("Eig", "empty"): NOTHING,
     ("Det", "empty"): NOTHING,
     ("CSMGradC", "empty"): NOTHING,
     ("PermutationRV", "empty"): "a position among none, which is an error in Python",
