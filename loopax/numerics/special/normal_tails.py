@@ -13,6 +13,7 @@ import numpy as np
 from loopax.numerics.arrays import Array
 
 _ROOT_2 = float(np.sqrt(2))
+_ROOT_PI = float(np.sqrt(np.pi))
 _ROOT_2_PI = float(np.sqrt(2 * np.pi))
 _FAR = 12.0  # deviations from the mean, below which float32 represents the root of the tail's mass
 _STEPS = 5  # Newton steps, from a start within a tenth
@@ -54,7 +55,7 @@ def erfcx(x: Array) -> jax.Array:
     """``exp(x**2) erfc(x)``. JAX's has no second derivative, and before 0.11 no derivative."""
     far = x > _FAR / _ROOT_2
     t = jnp.where(far, x, _FAR) * _ROOT_2
-    tail = _series(t) / t * (_ROOT_2 / np.sqrt(np.pi))
+    tail = _series(t) / t * (_ROOT_2 / _ROOT_PI)
     y = jnp.where(far, 0, x)
     return jnp.where(far, tail, jnp.exp(y**2) * jax.scipy.special.erfc(y))
 
@@ -68,8 +69,8 @@ def _erfcx_jvp(
     # Far out the two terms cancel, and the difference is the remainder of the series.
     far = x > 100
     y = (1 / jnp.where(far, x, 100)) ** 2
-    remainder = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / np.sqrt(np.pi)
-    slope = jnp.where(far, remainder, 2 * jnp.where(far, 0, x) * out - 2 / np.sqrt(np.pi))
+    remainder = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / _ROOT_PI
+    slope = jnp.where(far, remainder, 2 * jnp.where(far, 0, x) * out - 2 / _ROOT_PI)
     return out, tangents[0] * slope
 
 
