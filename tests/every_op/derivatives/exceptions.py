@@ -35,9 +35,11 @@ LEFT_OUT = {
 OUTSIDE: dict[tuple[str, str], str] = {
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
     **{
-        ("Det", arguments): "PyTensor's inverse of a singular matrix raises"
+        (name, arguments): "PyTensor's inverse of a singular matrix raises"
+        for name in ("Det", "SLogDet")
         for arguments in SINGULAR
     },
+    ("Eigvalsh", "ones"): EQUAL,
     ("Det", "empty"): NOTHING,
     ("QR", "rows repeated"): "not differentiable: the rank may rise in any direction",
     ("JAXOp", "length 1"): IN_A_LOOP["JAXOp", "length 1"],
