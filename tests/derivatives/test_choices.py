@@ -37,3 +37,12 @@ def test_a_bound_above_the_other():
     *shares, tangent = run([1.5, 1.5, 0.5, 1.5], [2.0, 1.0, 1.0, 0.0], [1.0, 2.0, 2.0, 1.0])
     np.testing.assert_array_equal(shares, [[0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]])
     np.testing.assert_array_equal(tangent, [2.0, 10.0, 1.0, 1.0])
+
+
+def test_choices_of_one_column_that_no_type_declares():
+    index, choices = pt.lvector("i"), pt.dmatrix("m")
+    (gradient,) = pull_back([choices], [pt.choose(index, choices)], [pt.as_tensor([1.0, 2.0, 4.0])])
+    (slope,) = pytensor.function([index, choices], [gradient], mode=PLAIN)(
+        [1, 0, 1], np.ones((2, 1))
+    )
+    np.testing.assert_array_equal(slope, [[2.0], [5.0]])
