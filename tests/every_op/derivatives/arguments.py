@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -85,11 +86,13 @@ def _all_equal(values: Any, others: Any) -> bool:
 
 
 def _shapes(subject: Subject, values: list[Any]) -> object:
-    """The shapes of floats and of results, which the weights of the results have; None without results."""
+    """The shapes of floats and of results, which the weights have; unique without results."""
     try:
-        results = subject.reference(values)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            results = subject.reference(values)
     except Exception:
-        return None
+        return object()
     return tuple(np.shape(x) for x in (*subject.floats_of(values), *results))
 
 
