@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.jax_backend import interpreted
 from tests.random_programs import running
 from tests.random_programs.answers import NotAProgram
 from tests.random_programs.building import build
@@ -57,6 +58,24 @@ def assert_right(seed, names):
 def test_random_programs(seed):
     other = random.Random(seed).choice(QUICK)
     assert_right(seed, ["PyTensor's oracles", "numba as Python", other])
+
+
+def test_routes_of_native_code_run_native_code(monkeypatch):
+    """Each kernel of the derivative is run as Python; a route that gets JAX's operations runs none."""
+    kernels = []
+    run = interpreted.CONTROL_FLOW["loopax_kernel"]
+
+    def counted(values, **params):
+        kernels.append(params["kernel"])
+        return run(values, **params)
+
+    monkeypatch.setitem(interpreted.CONTROL_FLOW, "loopax_kernel", counted)
+    case = Case(LONG)
+    assert ROUTES["jax.grad of native jax as Python"](case).status == "right"
+    assert kernels
+    kernels.clear()
+    assert ROUTES["jax.grad of jax as Python"](case).status == "right"
+    assert not kernels
 
 
 @pytest.mark.slow

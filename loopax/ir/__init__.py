@@ -6,6 +6,7 @@ from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian, Pullback, Pus
 from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     blockwise,
     choices,
+    eigenvalues,
     elementwise,
     factorizations,
     foreign_loops,

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from pytensor.gradient import NullTypeGradError
 
 from loopax.base.errors import DynamicShapeError, UnsupportedOpError
 from loopax.base.upstream.jax import JaxprEqn, ad, set_current_trace
@@ -52,7 +53,8 @@ def _jvp(
         derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
     try:
         return derive(kernel, batch, primals, wrt, moving)
-    except NotImplementedError:  # an op has no derivative in PyTensor; it may have one in JAX
+    # An op has no derivative in PyTensor; it may have one in JAX.
+    except (NotImplementedError, NullTypeGradError):
         return _jvp_in_jax(kernel, batch, primals, wrt, moving)
 
 

@@ -5,9 +5,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor.linalg.summary import SLogDet
 
 import loopax
 from loopax import jaxify
+from loopax.ir.derivatives.traversal import pull_back, push_forward
+from tests.every_op.record import PLAIN
 
 M = pt.dmatrix("m")
 ROUTES = {
@@ -26,6 +29,74 @@ def test_eigenvalues_that_are_equal(route):
     total = (pt.linalg.eigh(M)[0] ** 2).sum()
     slope = ROUTES[route](total)(np.diag([1.0, 2.0, 2.0]))
     np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("n_matrices", [1, 2])
+def test_second_derivatives_of_eigenvectors(n_matrices):
+    """Nothing is divided by 0, as nothing is moved by rewrites here."""
+    matrices = [M, pt.dmatrix("b")][:n_matrices]
+    w, v = pt.linalg.eigh(*matrices)
+    y = (np.arange(9.0).reshape(3, 3) * v**2).sum() + (w**3).sum()
+    a = np.array([[2.0, 0.3, -0.4], [0.5, 1.0, 0.8], [0.2, -0.7, 3.0]])
+    values = [a, a @ a.T + np.eye(3)][:n_matrices]
+    along = [np.sin(1.0 + np.arange(9.0)).reshape(3, 3), np.cos(np.arange(9.0)).reshape(3, 3)]
+    along = along[:n_matrices]
+    gradients = pull_back(matrices, [y], [pt.ones(())])
+    slope = sum((g * d).sum() for g, d in zip(gradients, along, strict=True))
+    backward = pull_back(matrices, [slope], [pt.ones(())])
+    forward = push_forward(matrices, gradients, list(map(pt.constant, along)))
+    run = pytensor.function(matrices, [y, slope, *gradients, *backward, *forward], mode=PLAIN)
+    step = 1e-6
+    up, down = (
+        run(*(x + sign * step * d for x, d in zip(values, along, strict=True))) for sign in (1, -1)
+    )
+    central = [(u - d) / (2 * step) for u, d in zip(up, down, strict=True)]
+    _, at, *rest = run(*values)
+    np.testing.assert_allclose(at, central[0], rtol=1e-6)
+    n = n_matrices
+    for products in (rest[n : 2 * n], rest[2 * n :]):
+        np.testing.assert_allclose(products, central[2 : 2 + n], rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_of_equal_eigenvalues_alone():
+    (gradient,) = pull_back([M], [(pt.linalg.eigh(M)[0] ** 2).sum()], [pt.ones(())])
+    (slope,) = pytensor.function([M], [gradient], mode=PLAIN)(np.diag([1.0, 2.0, 2.0]))
+    np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", ["cho_solve", "solve_triangular", "unit diagonal"])
+def test_a_triangle_that_is_not_read_may_be_nan(name, lower):
+    b = np.array([1.0, -0.5, 2.0])
+    solve = {
+        "cho_solve": lambda m: pt.linalg.cho_solve((m, lower), b),
+        "solve_triangular": lambda m: pt.linalg.solve_triangular(m, b, lower=lower),
+        "unit diagonal": lambda m: pt.linalg.solve_triangular(
+            m, b, lower=lower, unit_diagonal=True
+        ),
+    }[name]
+    is_read = np.tri(3, k=-1 if name == "unit diagonal" else 0, dtype=bool)
+    is_read = is_read if lower else is_read.T
+    at = np.where(is_read, [[2.0, 0.3, -0.4], [0.5, 1.0, 0.8], [0.2, -0.7, 3.0]], np.nan)
+    y = (solve(M) ** 2).sum()
+    (gradient,) = pull_back([M], [y], [pt.ones(())])
+    run = pytensor.function([M], [y, gradient], mode=PLAIN)
+    _, slope = run(at)
+    step = 1e-6
+    moves = [np.where((np.arange(9).reshape(3, 3) == k) & is_read, step, 0) for k in range(9)]
+    differences = [(run(at + d)[0] - run(at - d)[0]) / (2 * step) for d in moves]
+    np.testing.assert_allclose(np.ravel(slope), differences, rtol=1e-6, atol=1e-8)
+
+
+def test_a_log_determinant_that_pytensor_has_written():
+    y = SLogDet()(M)[1]
+    at = np.array([[2.0, 0.3, -0.4], [0.5, 1.0, 0.8], [0.2, -0.7, 3.0]])
+    (gradient,) = pull_back([M], [y], [pt.ones(())])
+    (product,) = push_forward([M], [gradient], [pt.constant(np.eye(3))])
+    slope, second = pytensor.function([M], [gradient, product], mode=PLAIN)(at)
+    inverse = np.linalg.inv(at).T
+    np.testing.assert_allclose(slope, inverse)
+    np.testing.assert_allclose(second, -inverse @ inverse)
 
 
 def _iterated(norm):

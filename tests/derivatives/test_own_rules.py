@@ -333,6 +333,18 @@ def test_log1mexp_at_zero(form):
         np.testing.assert_allclose(found, second)
 
 
+def test_log1mexp_of_large_numbers():
+    """Its derivatives vanish, though ``exp(-x)`` overflows in them; above 0 there is no value."""
+    f = jaxify([V], pt.log1mexp(V), loops="xla")
+    at, ones = np.array([-np.inf, -800.0, 1.0]), np.ones(3)
+
+    def slope(x):
+        return jax.jvp(f, (x,), (ones,))[1]
+
+    for found in jax.jvp(slope, (at,), (ones,)):
+        np.testing.assert_array_equal(found, [0, 0, np.nan])
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
 def test_angles_of_large_numbers(form):

@@ -49,6 +49,13 @@ class Wrong(AssertionError):
     """A number, a shape or a dtype that is not the reference's."""
 
 
+def direction_of(floats: Sequence[Any]) -> list[Any]:
+    """A direction that every element of every float input has its part in."""
+    return [
+        np.sin(1.0 + k + np.arange(np.size(x))).reshape(np.shape(x)) for k, x in enumerate(floats)
+    ]
+
+
 class Subject:
     """One example, run through every column."""
 
@@ -127,19 +134,17 @@ class Subject:
             if not self.example.draws and not np.allclose(x, y, rtol, 1e-12, equal_nan=True):
                 raise Wrong(f"{v} is\n{x}, not\n{y}")
 
-    def moved(self, direction: Sequence[Any], by: float) -> list[Any]:
-        values = list(self.values)
+    def moved(
+        self, direction: Sequence[Any], by: float, values: Sequence[Any] | None = None
+    ) -> list[Any]:
+        values = list(self.values if values is None else values)
         for k, d in zip(self.floats, direction, strict=True):
             values[k] = values[k] + np.asarray(by * d, values[k].dtype)
         return values
 
     @cached_property
     def direction(self) -> list[Any]:
-        """One that every element of every float input has its part in."""
-        return [
-            np.sin(1.0 + k + np.arange(np.size(self.values[k]))).reshape(np.shape(self.values[k]))
-            for k in self.floats
-        ]
+        return direction_of(self._floats)
 
     def cost(self, outputs: Sequence[Any], xp: Any = np) -> Any:
         """A number that every element of every float output has its part in."""

@@ -190,6 +190,8 @@ def _kernel(values: list[Any], *, kernel: Any, batch: Any, **_: Any) -> list[Any
             )
             for k in range(rows)
         ]
+        if any(row is NotImplemented for row in each):  # an inner axis has no rows
+            return NotImplemented
         return [np.stack(column) for column in zip(*each, strict=True)]
     if kernel not in _KERNELS:
         graph = kernel.code.graph.clone()

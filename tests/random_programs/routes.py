@@ -69,9 +69,7 @@ def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -
             name = SizedNumba.backend_name
         if backend == JAX_AS_PYTHON:
             options = {"jit": False, "loops": "xla"}
-        if backend == NATIVE_AS_PYTHON:
-            name, options = JAX_AS_PYTHON, {"jit": False, "loops": "native"}
-        if backend == NATIVE:
+        if backend in (NATIVE, NATIVE_AS_PYTHON):  # with ``jit=False`` there is no native code
             name, options = JAX, {"loops": "native"}
         if backend == XLA:
             name, options = JAX, {"loops": "xla"}
@@ -129,7 +127,7 @@ def _in_each(name: str, backends: tuple[str, ...]) -> Callable[[Any], Any]:
     return register
 
 
-@_in_each("{}", (*BACKENDS, NATIVE, NATIVE_AS_PYTHON))
+@_in_each("{}", (*BACKENDS, NATIVE))
 def values(case: Case, backend: str) -> Any:
     answer = case.outputs
     found = _called(_value(case, backend), *case.values)
@@ -219,7 +217,7 @@ def updates(case: Case, backend: str) -> Any:
 
 def _transformed(backend: str, f: Callable[..., Any]) -> Callable[..., Any]:
     """``f``, a function that JAX may trace: as Python traced, and then run."""
-    return interpreted(f) if backend.endswith("as Python") else f
+    return partial(_called, interpreted(f)) if backend.endswith("as Python") else f
 
 
 @_in_each("jit of {}", IN_JAX)
@@ -230,7 +228,7 @@ def under_jit(case: Case, backend: str) -> Any:
     def of(*some: Any) -> Any:
         return f(*with_items(args, traced, some))
 
-    run = interpreted(of) if backend.endswith("as Python") else jax.jit(of)
+    run = _transformed(backend, of) if backend.endswith("as Python") else jax.jit(of)
     found = run(*[case.values[k] for k in traced])
     return _arrays(found), answer, _dtypes(case.written.outputs)
 

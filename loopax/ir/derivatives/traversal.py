@@ -27,6 +27,7 @@ from loopax.ir.derivatives.inner_gradients import (
     is_list_of_floats,
     is_null,
     is_sparse,
+    unknown_through_list,
     zeros_for,
 )
 from loopax.ir.derivatives.rules.complex_numbers import as_cotangent_of, pullback_with_conjugates
@@ -91,7 +92,10 @@ def push_forward(
         if any(x in moving for x in node.inputs):
             out_tangents = _push_forward_node(node, [moving.get(x) for x in node.inputs])
             for y, t in zip(node.outputs, out_tangents, strict=True):
-                if is_float(y) and y not in roots and (is_connected(t) or is_null(t)):
+                if is_list_of_floats(y):
+                    source = next(x for x in node.inputs if x in moving)
+                    moving[y] = unknown_through_list(node.op, node.inputs, source)
+                elif is_float(y) and y not in roots and (is_connected(t) or is_null(t)):
                     moving[y] = t if is_null(t) else as_derivative_of(y, t)
     out_tangents = [moving.get(v) for v in outputs]
     for t in out_tangents:

@@ -136,11 +136,15 @@ def _log1mexp(x: Array) -> jax.Array:
     return jnp.where(small, near, far)
 
 
-@_log1mexp.defjvp
-def _log1mexp_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
-    """``-1 / expm1(-x)``, which is -inf at 0, whose sign `expm1` keeps."""
-    (x,), (tangent,) = primals, tangents
-    return _log1mexp(x), -tangent / jnp.abs(jnp.expm1(-x))
+@jax.custom_jvp
+def _log1mexp_slope(x: Array) -> jax.Array:
+    """``-exp(x) / (1 - exp(x))``, which is -inf at 0, whose sign `expm1` keeps; NaN above 0."""
+    return jnp.where(x > 0, np.nan, -1 / jnp.abs(jnp.expm1(-x)))
+
+
+_log1mexp.defjvps(lambda t, out, x: t * _log1mexp_slope(x))
+# In ``exp(-x) / expm1(-x)**2`` both overflow.
+_log1mexp_slope.defjvps(lambda t, slope, x: t * slope * (1 - slope))
 
 
 def _angle(y: Array, x: Array) -> Any:

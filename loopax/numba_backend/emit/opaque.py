@@ -93,11 +93,8 @@ NONE = Expr("None")
 def constant(emit: Storage, v: Constant) -> Opaque:
     """A constant of an opaque type, as an expression, or as a local assigned at each call."""
     data = v.data
-    if data is None:
-        return Opaque(NONE)
-    if isinstance(v.type, SliceType):
-        parts = (data.start, data.stop, data.step)
-        return Opaque(call("slice", *(None if x is None else int(x) for x in parts)))
+    if data is None or isinstance(v.type, SliceType):
+        return Opaque(_in_source(data))
     if isinstance(v.type, RandomGeneratorType):
         return Opaque(emit.temp(call(emit.bind(_generator_copy(data), "made")), "rng"), fresh=True)
     if isinstance(v.type, TypedListType):
@@ -109,6 +106,14 @@ def constant(emit: Storage, v: Constant) -> Opaque:
             )
         return elements
     return Opaque(local(emit.bind(data, "const")))
+
+
+def _in_source(data: Any) -> Expr:
+    """A slice of numbers, or None, as an expression."""
+    if data is None:
+        return NONE
+    parts = (data.start, data.stop, data.step)
+    return call("slice", *(None if x is None else int(x) for x in parts))
 
 
 def append(emit: Storage, rows: Opaque, item: Expr) -> None:
@@ -153,6 +158,8 @@ def as_argument(emit: Storage, value: Any, v: Any) -> Expr:
     """Convert ``value`` for PyTensor's own conversions: a tensor to an array, 0-d ones too."""
     if isinstance(value, Opaque):
         return value.name
+    if value is None or isinstance(value, slice):  # a constant, which a loop may have as an operand
+        return _in_source(value)
     if isinstance(value, Rows):
         return as_list(emit, value).name
     if isinstance(v.type, ScalarType):

@@ -28,14 +28,26 @@ def j1(x: Array) -> jax.Array:
     return jnp.sign(x) * _bessel(1, x)
 
 
-j0.defjvps(lambda t, out, x: -t * j1(x))
-j1.defjvps(lambda t, out, x: t * (j0(x) - _over(out, x)))
-
-
-def _over(out: Array, x: Array) -> jax.Array:
+@jax.custom_jvp
+def _j1_over(x: Array) -> jax.Array:
     """``j1(x) / x``, with its limit at 0."""
     at_zero = x == 0
-    return jnp.where(at_zero, 0.5, out / jnp.where(at_zero, 1, x))
+    return jnp.where(at_zero, 0.5, j1(x) / jnp.where(at_zero, 1, x))
+
+
+j0.defjvps(lambda t, out, x: -t * j1(x))
+j1.defjvps(lambda t, out, x: t * (j0(x) - _j1_over(x)))
+_j1_over.defjvps(lambda t, out, x: -t * _j2_over(x))
+
+
+def _j2_over(x: Array) -> jax.Array:
+    """``j2(x) / x``: near 0 by its series (DLMF 10.2.2), where ``2 j1(x) / x - j0(x)`` cancels."""
+    near = jnp.abs(x) < 0.2
+    y = jnp.where(near, x, 0)
+    z = (y / 2) ** 2
+    series = y / 8 * (1 - z / 3 * (1 - z / 8 * (1 - z / 15 * (1 - z / 24))))
+    far = jnp.where(near, 1, x)
+    return jnp.where(near, series, (2 * _j1_over(far) - j0(far)) / far)
 
 
 def _bessel(order: int, x: Array) -> jax.Array:

@@ -13,6 +13,7 @@ import numpy as np
 from loopax.numerics.arrays import Array, Arrays, widest_float
 
 _ROOT_2 = float(np.sqrt(2))
+_ROOT_PI = float(np.sqrt(np.pi))
 _ROOT_2_PI = float(np.sqrt(2 * np.pi))
 _FAR = 12.0  # deviations from the mean, below which float32 represents the root of the tail's mass
 _STEPS = 5  # Newton steps, from a start within a tenth
@@ -52,7 +53,7 @@ def erfcx(x: Array) -> jax.Array:
     """``exp(x**2) erfc(x)``. JAX's has no second derivative, and before 0.11 no derivative."""
     far = x > _FAR / _ROOT_2
     t = jnp.where(far, x, _FAR) * _ROOT_2
-    tail = _series(t) / t * (_ROOT_2 / np.sqrt(np.pi))
+    tail = _series(t) / t * (_ROOT_2 / _ROOT_PI)
     y = jnp.where(far, 0, x)
     return jnp.where(far, tail, jnp.exp(y**2) * jax.scipy.special.erfc(y))
 
@@ -63,9 +64,9 @@ def _erfcx_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]
     out = erfcx(x)
     # Far out the two terms cancel, and the difference is the remainder of the series.
     far = x > 100
-    y = 1 / jnp.where(far, x, 100) ** 2
-    remainder = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / np.sqrt(np.pi)
-    slope = jnp.where(far, remainder, 2 * jnp.where(far, 0, x) * out - 2 / np.sqrt(np.pi))
+    y = (1 / jnp.where(far, x, 100)) ** 2
+    remainder = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / _ROOT_PI
+    slope = jnp.where(far, remainder, 2 * jnp.where(far, 0, x) * out - 2 / _ROOT_PI)
     return out, tangents[0] * slope
 
 
@@ -91,11 +92,7 @@ def _series(t: Array) -> Array:
 
 def _ratio(z: Array) -> jax.Array:
     """The distribution function over the density, at ``z``."""
-    far = z < -_FAR
-    t = jnp.where(far, -z, _FAR)
-    close = jnp.where(far, 0, z)
-    body = jnp.exp(close**2 / 2) * jax.scipy.special.erfc(-close / _ROOT_2) * (_ROOT_2_PI / 2)
-    return jnp.where(far, _series(t) / t, body)
+    return erfcx(-z / _ROOT_2) * (_ROOT_2_PI / 2)
 
 
 def _tail(x: Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -52,24 +53,29 @@ REPLACED: Mapping[str, Callable[[Any], Any]] = {
 SINGLE, INTEGER = "float32", "integers in argument "
 
 
-def variants(example: Example) -> Iterator[tuple[str, Subject]]:
-    """The example at each set of arguments, by its name."""
+def variants(example: Example) -> Iterator[tuple[str, Subject, list[Any]]]:
+    """Programs of the example and arguments for each, by name. The types of inputs say no lengths.
+
+    Arguments of the same shapes, with results of the same shapes, have one program.
+    """
     subject = Subject(example)
+    programs: dict[object, Subject] = {}
     for name, change in REPLACED.items():
         values = list(subject.values)
         for k in subject.floats:
             values[k] = np.array(change(values[k]), values[k].dtype)
         if name == "as recorded" or not _all_equal(values, subject.values):
-            yield name, _at(subject, values)
+            yield name, programs.setdefault(_shapes(subject, values), _at(subject, values)), values
     places = subject.floats
     dtypes = {SINGLE: dict.fromkeys(places, "float32")} if places else {}
     if len(places) > 1:
         dtypes |= {f"{INTEGER}{i}": {k: "int64"} for i, k in enumerate(places)}
     for name, changed in dtypes.items():
         try:
-            yield name, _with_dtypes(subject, changed)
+            converted = _with_dtypes(subject, changed)
         except Exception:  # no dtypes of this op
             continue
+        yield name, converted, converted.values
 
 
 def _all_equal(values: Any, others: Any) -> bool:
@@ -79,10 +85,20 @@ def _all_equal(values: Any, others: Any) -> bool:
     )
 
 
-def _at(subject: Subject, values: Any) -> Subject:
-    """The same program: the types of its inputs say no lengths."""
+def _shapes(subject: Subject, values: list[Any]) -> object:
+    """The shapes of floats and of results, which the weights have; unique without results."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            results = subject.reference(values)
+    except Exception:
+        return object()
+    return tuple(np.shape(x) for x in (*subject.floats_of(values), *results))
+
+
+def _at(subject: Subject, values: list[Any]) -> Subject:
     moved = Subject(subject.example)
-    moved.values = list(values)
+    moved.values = values
     return moved
 
 

@@ -3,11 +3,17 @@
 SINGULAR = "zeros", "ties", "ones", "rows repeated"
 SHAPE = "PyTensor's Python linker returns a nan of the shape of `a`, not of `b`"
 NOTHING = "an operation of nothing that one of the libraries refuses"
+EQUAL = "equal eigenvalues, or singular values, where rounding decides what is NaN"
 
 # In a loop, `jax.grad` of native code against that of JAX's operations.
 IN_A_LOOP: dict[tuple[str, str], str] = {
+    **{
+        ("Det", arguments): "native code has the inverse, JAX the cofactors"
+        for arguments in SINGULAR
+    },
+    ("SolveSylvester", "zeros"): "no solution, and LAPACK solves an equation nearby",
+    **dict.fromkeys([("Eigh", "ones"), ("Eigvalsh", "ones"), ("SVD", "identities")], EQUAL),
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
-    ("Eig", "empty"): NOTHING,
     ("Det", "empty"): NOTHING,
     ("CSMGradC", "empty"): NOTHING,
     ("PermutationRV", "empty"): "a position among none, which is an error in Python",
@@ -29,9 +35,11 @@ LEFT_OUT = {
 OUTSIDE: dict[tuple[str, str], str] = {
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
     **{
-        ("Det", arguments): "PyTensor's inverse of a singular matrix raises"
+        (name, arguments): "PyTensor's inverse of a singular matrix raises"
+        for name in ("Det", "SLogDet")
         for arguments in SINGULAR
     },
+    ("Eigvalsh", "ones"): EQUAL,
     ("Det", "empty"): NOTHING,
     ("QR", "rows repeated"): "not differentiable: the rank may rise in any direction",
     ("JAXOp", "length 1"): IN_A_LOOP["JAXOp", "length 1"],

@@ -3,6 +3,7 @@
 import jax
 import mpmath
 import numpy as np
+import scipy.special as sp
 
 from loopax.numerics.special import bessel
 from tests.numerics.special.closeness import close
@@ -20,3 +21,9 @@ def test_bessel_functions_far_out():
         ]
     close(jax.jit(bessel.j0)(x), expected[0], rtol=1e-9)
     close(jax.jit(bessel.j1)(x), expected[1], rtol=1e-9)
+
+
+def test_second_derivatives_near_zero():
+    """Where ``j1(x) / x`` and its limit cancel."""
+    x = np.array([0.0, 1e-200, 1e-9, 0.1, 0.19, 0.21, 3.0])
+    close(jax.vmap(jax.grad(jax.grad(bessel.j1)))(x), sp.jvp(1, x, 2), rtol=1e-11)

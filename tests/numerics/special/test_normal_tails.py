@@ -52,3 +52,11 @@ def test_erfcinv_and_owens_t_at_the_ends():
     close(normal_tails.erfcinv(jnp.asarray(x)), sp.erfcinv(x), rtol=1e-11)
     h, a = np.array([0, 0, 1.5, -3, np.inf]), np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf])
     close(normal_tails.owens_t(h, a), sp.owens_t(h, a))
+
+
+@pytest.mark.parametrize("name", ["erfcx", "erfcinv", "ndtri_exp"])
+def test_derivatives_of_float32_are_float32(name):
+    x = np.float32([0.5]) if name != "ndtri_exp" else np.float32([-0.5])
+    function = getattr(normal_tails, name)
+    value, tangent = jax.eval_shape(lambda x: jax.jvp(function, (x,), (x,)), x)
+    assert value.dtype == tangent.dtype == "float32"

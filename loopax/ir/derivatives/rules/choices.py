@@ -38,6 +38,8 @@ def _pullback(
     for k, is_one in enumerate(choices.type.broadcastable[1:]):
         n_trailing = choices.type.ndim - 2 - k
         index_array = pt.arange(1 if is_one else g.shape[g.type.ndim - 1 - n_trailing])
+        if not is_one:  # NumPy's `choose` broadcasts a length of 1 that no type declares
+            index_array = pt.minimum(index_array, choices.shape[1 + k] - 1)
         index_arrays.append(pt.shape_padright(index_array, n_trailing))
     zeros = pt.zeros_like(choices)
     return [disconnected_type(), zeros[(chosen, *index_arrays)].inc(g)]

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytensor.scalar.math
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import ArcTan2, Conj, Pow, Sign
+from pytensor.scalar.basic import ArcCosh, ArcTan2, Clip, Conj, Pow, Sign, Switch
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.scalar.math import BetaInc, Hyp2F1, Log1mexp
+from pytensor.scalar.math import BetaInc, Erf, Erfc, Erfcx, Hyp2F1, Log1mexp, Owens_t
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
@@ -24,7 +25,16 @@ from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
-from loopax.ir.derivatives.rules.special_functions import betainc_slopes, hyp2f1_slopes
+from loopax.ir.derivatives.rules.special_functions import (
+    arccosh_slopes,
+    betainc_slopes,
+    erf_slopes,
+    erfc_slopes,
+    erfcx_slopes,
+    hyp2f1_slopes,
+    ndtri_exp_slopes,
+    owens_t_slopes,
+)
 
 # The derivatives in all inputs, as a function of the inputs and the output.
 _Slopes = Callable[[Sequence[Any], Any], Sequence[Any]]
@@ -75,9 +85,16 @@ _SLOPES: dict[type, _Slopes] = {
     Pow: lambda inputs, y: (_base_slope(inputs), _exponent_slope(inputs, y)),
     Log1mexp: lambda inputs, y: (_log1mexp_slope(inputs, y),),
     ArcTan2: lambda inputs, angle: _angle_slopes(inputs),
+    ArcCosh: arccosh_slopes,
+    Erf: erf_slopes,
+    Erfc: erfc_slopes,
+    Erfcx: erfcx_slopes,
     BetaInc: betainc_slopes,
     Hyp2F1: hyp2f1_slopes,
+    Owens_t: owens_t_slopes,
 }
+if hasattr(pytensor.scalar.math, "NdtriExp"):  # only some releases have it
+    _SLOPES[pytensor.scalar.math.NdtriExp] = ndtri_exp_slopes
 
 
 @pullback_of.register(Elemwise)
@@ -93,6 +110,8 @@ def _pullback(
         return [pt.conj(cotangents[0])]
     if isinstance(op.scalar_op, ComplexFromPolar):
         return _pull_back_polar(inputs, cotangents[0])
+    if isinstance(op.scalar_op, Clip) and _is_float(outputs[0]):
+        return _pull_back_clip(inputs, cotangents[0])
     if isinstance(op.scalar_op, Sign) and inputs[0].type.dtype.startswith("complex"):
         raise NotImplementedError(
             f"PyTensor gives 0 for the derivative of {describe(outputs[0])}, the sign of a complex "
@@ -105,6 +124,21 @@ def _pullback(
     return [
         disconnected_type() if not _is_float(x) else summed(g * slope, x)
         for x, slope in zip(inputs, slopes(inputs, y), strict=True)
+    ]
+
+
+def _pull_back_clip(inputs: Sequence[Any], g: Variable) -> list[Any]:
+    """The cotangent goes to the one number that ``clip`` returns.
+
+    PyTensor's rule gives it to both bounds if the lower one is above the upper one.
+    """
+    x, low, high = inputs
+    is_low, is_high = pt.lt(x, low), pt.gt(x, high)
+    below = pt.switch(is_low, g, 0)
+    inside, above = (pt.switch(is_low, 0, pt.switch(is_high, *pair)) for pair in ((0, g), (g, 0)))
+    return [
+        summed(share, v) if _is_float(v) else disconnected_type()
+        for v, share in zip(inputs, (inside, below, above), strict=True)
     ]
 
 
@@ -138,6 +172,28 @@ def _push_forward_loop(
     return [moving.get(k, disconnected_type()) for k in range(len(outputs))]
 
 
+def _push_forward_choice(
+    op: Elemwise, inputs: Sequence[Any], output: Variable, tangents: Sequence[Any]
+) -> Any:
+    """The tangent of the number that is chosen.
+
+    PyTensor multiplies the others by 0, which is NaN where one of them is infinite or NaN: behind
+    ``switch(x > 0, log(x), 0)`` at 0.
+    """
+    n_tests = 1 if isinstance(op.scalar_op, Switch) else 0
+    numbers, moving = inputs[n_tests:], tangents[n_tests:]
+    if not any(map(_is_connected, moving)):
+        return [disconnected_type()]
+    complete = [
+        t if _is_connected(t) else v.zeros_like(dtype=output.type.dtype)
+        for v, t in zip(numbers, moving, strict=True)
+    ]
+    if n_tests:
+        return [pt.switch(inputs[0], *complete)]
+    (x, low, high), (inside, below, above) = inputs, complete
+    return [pt.switch(pt.lt(x, low), below, pt.switch(pt.gt(x, high), above, inside))]
+
+
 @pushforward_of.register(Elemwise)
 def _pushforward(
     op: Elemwise,
@@ -147,6 +203,8 @@ def _pushforward(
 ) -> Any:
     if isinstance(op.scalar_op, ScalarLoop):
         return _push_forward_loop(op, inputs, outputs, tangents)
+    if isinstance(op.scalar_op, Switch | Clip):
+        return _push_forward_choice(op, inputs, outputs[0], tangents)
     slopes = _slopes(op, inputs, outputs)
     if slopes is None:
         return op.pushforward(inputs, outputs, tangents)

@@ -1,4 +1,4 @@
-"""Pullbacks of solves and inverses that read only a part of a matrix.
+"""Pullbacks of solves and inverses that read only a part of a matrix, and of log-determinants.
 
 PyTensor's rules give a cotangent to the other part, or read it themselves (3.0.7, 3.3.8).
 """
@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.linalg.summary import SLogDet
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
@@ -27,8 +30,19 @@ def _cholesky_solve(
 ) -> Any:
     """A pullback that reads one triangle of the factor, as the value does; PyTensor's reads both."""
     factor, b = inputs
-    triangle = pt.tril(factor) if op.lower else pt.triu(factor)
-    return own_pullback(op, [triangle, b], outputs, cotangents)
+    return own_pullback(op, [triangle(factor, op.lower), b], outputs, cotangents)
+
+
+@pullback_of.register(SolveTriangular)
+def _triangular_solve(
+    op: SolveTriangular,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
+    """A pullback that is zero, not NaN, outside of what the solve reads of a singular matrix."""
+    cotangent, *others = own_pullback(op, inputs, outputs, cotangents)
+    return [triangle(cotangent, op.lower, 1 if op.unit_diagonal else 0), *others]
 
 
 @pullback_of.register(Solve)
@@ -46,14 +60,23 @@ def _solve(
     if op.assume_a == "tridiagonal":
         in_cotangents[0] = pt.tril(pt.triu(in_cotangents[0], -1), 1)
     elif op.assume_a in ("sym", "her", "pos"):
-        in_cotangents[0] = _triangle_cotangent(in_cotangents[0], op.lower)
+        in_cotangents[0] = triangle_cotangent(in_cotangents[0], op.lower)
     return in_cotangents
 
 
-def _triangle_cotangent(cotangent: TensorVariable, lower: bool) -> Any:
+def triangle(a: Any, lower: bool, n_left_out: int = 0) -> Any:
+    """One triangle of a matrix, without the diagonal and further ``n_left_out - 1`` diagonals.
+
+    `pytensor.tensor.tril` multiplies the other triangle by 0, and NaN stays NaN.
+    """
+    rows, columns = pt.arange(a.shape[-2])[:, None], pt.arange(a.shape[-1])
+    distance = rows - columns if lower else columns - rows
+    return pt.switch(distance >= n_left_out, a, 0)
+
+
+def triangle_cotangent(cotangent: TensorVariable, lower: bool) -> Any:
     """The cotangent of one triangle of a symmetric matrix, from the cotangent of the matrix."""
-    triangle: Any = pt.tril if lower else pt.triu
-    return triangle(cotangent + cotangent.mT) - pt.identity_like(cotangent) * cotangent
+    return triangle(cotangent, lower) + triangle(cotangent.mT, lower, 1)
 
 
 @pullback_of.register(MatrixPinv)
@@ -67,10 +90,22 @@ def _pseudoinverse(
     (a,) = inputs
     if not op.hermitian or not a.type.dtype.startswith("float"):
         return own_pullback(op, inputs, outputs, cotangents)
-    triangle: Any = pt.tril
-    symmetric = triangle(a) + triangle(a, -1).mT
+    symmetric = triangle(a, lower=True) + triangle(a, True, 1).mT
     (cotangent,) = own_pullback(op, [symmetric], outputs, cotangents)
-    return [_triangle_cotangent(cotangent, lower=True)]
+    return [triangle_cotangent(cotangent, lower=True)]
+
+
+@pullback_of.register(SLogDet)
+def _log_determinant(
+    op: SLogDet,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[TensorVariable],
+) -> Any:
+    """The transposed inverse; PyTensor has no derivative of the op, which one of its rewrites writes."""
+    (a,), (_, g) = inputs, cotangents
+    inverse: Any = pt.linalg.inv(a)
+    return [disconnected_type() if isinstance(g.type, DisconnectedType) else g * inverse.mT]
 
 
 @fault_of.register(Solve)

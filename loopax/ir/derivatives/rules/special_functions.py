@@ -1,4 +1,4 @@
-"""Derivatives of special functions of several numbers, where PyTensor's series are NaN, wrong or missing.
+"""Derivatives of special functions, where PyTensor's are NaN, wrong or missing: series, ends, and far out.
 
 Each function takes the inputs and the output, and returns a derivative for each input
 (`loopax.ir.derivatives.rules.elementwise`).
@@ -22,7 +22,65 @@ from loopax.ir.derivatives.rules.registry import own_pullback
 from loopax.ir.derivatives.rules.scalar_loops import loop_tangents
 
 _RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
+_FAR = 30.0  # deviations at which the density is 0 in float64
+_SERIES = 100.0  # where three terms of it are exact
 _PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
+
+
+def erf_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivative of ``erf``: 0 far out, as all further ones are; PyTensor's are infinity times 0."""
+    (x,) = inputs
+    is_far = abs(x) > _FAR
+    density = pt.exp(-(pt.switch(is_far, 0, x) ** 2))
+    return [pt.switch(is_far, 0, np.array(2 / np.sqrt(np.pi), y.type.dtype) * density)]
+
+
+def erfc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivative of ``erfc``."""
+    return [-slope for slope in erf_slopes(inputs, y)]
+
+
+def erfcx_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivative ``2 x erfcx(x) - 2 / sqrt(pi)`` of ``erfcx``.
+
+    Far out the two terms cancel, and the difference is the remainder of a series
+    (`loopax.numerics.special.normal_tails`).
+    """
+    (x,) = inputs
+    is_far = x > _SERIES
+    twice = np.array(2 / np.sqrt(np.pi), y.type.dtype)
+    z = (1 / pt.switch(is_far, x, _SERIES)) ** 2
+    remainder = -z * (1 - 1.5 * z * (1 - 2.5 * z)) * (twice / 2)
+    near = 2 * pt.switch(is_far, 0, x) * y - twice
+    return [pt.switch(is_far, remainder, near).astype(y.type.dtype)]
+
+
+def ndtri_exp_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivative of ``ndtri_exp``: the distribution function over the density.
+
+    In PyTensor's ``exp(x + y**2 / 2)`` the terms cancel far out.
+    """
+    root = np.array(np.sqrt(np.pi / 2), y.type.dtype)
+    return [root * pt.erfcx(-y / np.array(np.sqrt(2), y.type.dtype))]
+
+
+def owens_t_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivatives of ``owens_t(h, a)``: for an infinite ``a`` those of a normal tail."""
+    h, a = inputs
+    is_endless = pt.isinf(a)
+    slope = pt.switch(is_endless, 1, a)
+    side = pt.sign(pt.switch(is_endless, a, 0)) * pt.switch(h >= 0, 1, -1)
+    share = pt.switch(is_endless, side, pt.erf(slope * h / np.sqrt(2)))
+    by_h = -pt.exp(-(h**2) / 2) * share / (2 * np.sqrt(2 * np.pi))
+    squares = slope**2 + 1
+    by_a = pt.switch(is_endless, 0, pt.exp(-squares * h**2 / 2) / (2 * np.pi * squares))
+    return [by_h.astype(y.type.dtype), by_a.astype(y.type.dtype)]
+
+
+def arccosh_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
+    """The derivative of ``arccosh``: NaN below -1, as the value is, and without the square of ``x``."""
+    (x,) = inputs
+    return [1 / (pt.sqrt(x - 1) * pt.sqrt(x + 1))]
 
 
 def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
