@@ -9,8 +9,9 @@ import pytest
 from pytensor import sparse
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scalar.loop import ScalarLoop
+from pytensor.sparse.basic import CSMGrad
 from pytensor.tensor.elemwise import Elemwise
 
 import loopax
@@ -449,3 +450,17 @@ def test_a_missing_second_derivative_is_refused():
     f = jaxify([V], pytensor.grad(pt.prod(V), V).sum(), backend=NATIVE)
     with pytest.raises(NullTypeGradError, match="ProdWithoutZeros"):
         loopax.grad(f)(BASE)
+
+
+def test_entries_of_a_sparse_matrix_have_the_length_of_their_matrix():
+    data, other = pt.vector("data", shape=(4,)), pt.vector("other", shape=(3,))
+    shape = np.array([3, 3], "int32")
+    matrix = sparse.CSC(data, np.int32([0, 2, 1, 2]), np.int32([0, 2, 3, 4]), shape)
+    factor = sparse.CSC(other, np.int32([1, 0, 2]), np.int32([0, 1, 2, 3]), shape)
+    product = sparse.dense_from_sparse(matrix * factor)
+    (gradient,) = pull_back([data], [product], [pt.ones((3, 3))])
+    (cotangent,) = pull_back([other], [gradient], [pt.constant([1.0, 2.0, 3.0, 4.0])])
+    f = pytensor.function([data, other], cotangent, mode=FAST_COMPILE, on_unused_input="ignore")
+    np.testing.assert_array_equal(f(BASE[:4], VALUES), [0, 0, 4])  # one entry in common
+    types = [v.type for v in ancestors([cotangent]) if v.owner and isinstance(v.owner.op, CSMGrad)]
+    assert [t.shape for t in types] == [(None,)] * 2

@@ -40,6 +40,7 @@ OUTSIDE: dict[tuple[str, str], str] = {
         for arguments in SINGULAR
     },
     ("Eigvalsh", "ones"): EQUAL,
+    ("CSMGrad", "zeros"): "a product of sparse matrices has no entry where a factor is 0",
     ("Det", "empty"): NOTHING,
     ("QR", "rows repeated"): "not differentiable: the rank may rise in any direction",
     ("JAXOp", "length 1"): IN_A_LOOP["JAXOp", "length 1"],

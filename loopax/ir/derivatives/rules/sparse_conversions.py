@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import walk
 from pytensor.sparse.basic import CSMGrad, DenseFromSparse, SparseFromDense
 
@@ -60,7 +60,9 @@ def _elements_at_entries(
 ) -> Any:
     in_cotangents: list[Any] = [disconnected_type() for _ in inputs]
     (_, *places), matrix = inputs[:4], inputs[4:]
-    in_cotangents[4] = op(*matrix, *cotangents, *places)
+    operands = [*matrix, *cotangents, *places]
+    # The op itself would type the result like the cotangent, which may have another static length.
+    in_cotangents[4] = Apply(op, operands, [matrix[0].type()]).outputs[0]
     return in_cotangents
 
 
