@@ -20,6 +20,7 @@ from tests.random_programs.judging import difference
 from tests.random_programs.oracles import Case
 from tests.random_programs.plain import plainly
 from tests.random_programs.routes import ROUTES
+from tests.random_programs.shares import SHARES
 from tests.random_programs.shrinking import shrunk
 from tests.random_programs.writing import program
 
@@ -30,6 +31,10 @@ QUICK = [name for name in ROUTES if name.endswith("as Python")]
 def plain():
     with plainly():
         yield
+
+
+def test_each_share_is_of_a_route():
+    assert {name for shares in SHARES.values() for name in shares} <= ROUTES.keys()
 
 
 def is_quick(kind):
