@@ -3,6 +3,7 @@
     -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
     1 / x   ->  x ** -1.0   not in float16: the result would be float32
     x // 1  ->  x           not of floats, which it rounds down
+    x**a * x**b, exp(a) * exp(b), x / exp(a)  ->  one power     not where an exponent is a whole number
     solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
                                                             which a is one triangle
@@ -12,11 +13,13 @@
 
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The third
-gives another value. Of the fourth PyTensor takes the lower triangle whatever ``lower`` is, and L L^T of a
-complex matrix for L L^H; the fifth solves with one triangle of a matrix that is told to be symmetric. The
-sixth takes ``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (PyTensor 3.3.8):
-a general system with ``a`` would then read one triangle, and its gradient would depend on when it is taken.
-In the seventh line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
+gives another value. So does the fourth: PyTensor adds exponents in their own dtype, where 100 + 100 is -56
+in int8, the dtype of a constant 100, and True + True is True. Of the fifth PyTensor takes the lower
+triangle whatever ``lower`` is, and L L^T of a complex matrix for L L^H; the sixth solves with one triangle
+of a matrix that is told to be symmetric. The seventh takes ``solve(a, c, assume_a="pos")`` for a promise
+about ``a`` in the whole graph (PyTensor 3.3.8): a general system with ``a`` would then read one triangle,
+and its gradient would depend on when it is taken.
+In the eighth line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
 and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that
 only `stabilize` asks for.
 """
@@ -30,6 +33,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.rewriting.unify import OpPattern
+from pytensor.scalar.basic import Exp, Pow
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import cholesky
 from pytensor.tensor.linalg.solvers.general import Solve
@@ -41,13 +45,17 @@ from pytensor.tensor.rewriting.math import (
     AlgebraicCanonizer,
     local_add_canonizer,
     local_div_by_one,
+    local_div_exp_to_mul_exp,
     local_mul_canonizer,
+    local_mul_exp_to_exp_add,
+    local_mul_pow_to_pow_add,
     local_neg_to_mul,
     local_reciprocal_canon,
 )
 from pytensor.tensor.type import discrete_dtypes, uint_dtypes
 
 from loopax.facts.axes import unshuffled
+from loopax.facts.elementwise import scalar_op_of
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
 
 CORRECTED = "loopax_corrected"
@@ -72,6 +80,34 @@ def drop_division_by_one(fgraph: FunctionGraph, node: Apply) -> Any:
     """``x / 1 -> x``, and ``x // 1 -> x`` of whole numbers."""
     rounds = node.op == int_div and node.outputs[0].type.dtype not in discrete_dtypes
     return None if rounds else local_div_by_one.transform(fgraph, node)
+
+
+@node_rewriter([mul, true_div])
+def add_exponents(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``x**a * x**b -> x**(a + b)`` where no sum of exponents can overflow."""
+    return None if _has_whole_exponent(node) else local_mul_pow_to_pow_add.transform(fgraph, node)
+
+
+@node_rewriter([mul, true_div])
+def add_arguments_of_exp(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``exp(a) * exp(b) -> exp(a + b)`` where no sum of arguments can overflow."""
+    return None if _has_whole_exponent(node) else local_mul_exp_to_exp_add.transform(fgraph, node)
+
+
+@node_rewriter([true_div])
+def negate_argument_of_exp(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``x / exp(a) -> x * exp(-a)`` where ``a`` has a negative."""
+    return None if _has_whole_exponent(node) else local_div_exp_to_mul_exp.transform(fgraph, node)
+
+
+def _has_whole_exponent(node: Apply) -> bool:
+    """Whether an operand is a power of which the exponent is a whole number or a bool."""
+    powers = [
+        v.owner
+        for v in node.inputs
+        if v.owner is not None and isinstance(scalar_op_of(v.owner.op), Pow | Exp)
+    ]
+    return any(power.inputs[-1].type.dtype in discrete_dtypes for power in powers)
 
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
@@ -128,6 +164,9 @@ REPLACED = {
     "local_add_canonizer": (gather_terms, ("canonicalize",)),
     "local_div_by_one": (drop_division_by_one, ("canonicalize",)),
     "local_mul_canonizer": (gather_factors, ("canonicalize",)),
+    "local_mul_pow_to_pow_add": (add_exponents, ("specialize",)),
+    "local_mul_exp_to_exp_add": (add_arguments_of_exp, ("specialize",)),
+    "local_div_exp_to_mul_exp": (negate_argument_of_exp, ("specialize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),

@@ -14,6 +14,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax import jaxify
 from loopax.lowering.canonical.stabilize import stabilize
+from tests.support.compare import FAST_COMPILE
 
 DTYPES = ("bool", "int8", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
@@ -129,3 +130,16 @@ def test_promise_about_a_matrix_is_for_the_system_that_makes_it(loops):
     value, slope = jax.jit(jax.value_and_grad(expected))(at)
     np.testing.assert_allclose(f(at, vector), value, rtol=1e-12)
     np.testing.assert_allclose(jax.grad(f)(at, vector), slope, rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
+def test_sums_of_whole_exponents_do_not_overflow(dtype, options):
+    x, k = pt.vector("x"), pt.vector("k", dtype=dtype)
+    power = x**k
+    results = [power * power * x ** k[::-1] * power, x**100 * x**100, power / x**100, x / pt.exp(k)]
+    at = np.array([1.1, 0.9]), np.array([1, 0] if dtype == "bool" else [80, 70], dtype)
+    expected = pytensor.function([x, k], results, mode=FAST_COMPILE)(*at)
+    results = jaxify([x, k], results, **options)(*at)
+    for result, right in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, right, 1e-6)
