@@ -15,6 +15,7 @@ from pytensor.typed_list.basic import TypedListVariable
 from pytensor.typed_list.type import TypedListType
 
 from loopax import LoopTypeError, SharedContext, StatefulFunctionError, jaxify
+from loopax.calling.layout import Layout
 from loopax.jax_backend import JaxContext
 from loopax.numba_backend import NumbaContext
 
@@ -278,3 +279,16 @@ def test_generators_lists_and_sparse_matrices_in_the_form_of_the_other_backend()
     assert first == g.apply(there)[1][0] and (doubled == 2 * np.eye(2)).all()
     assert f.apply(again)[1][0] == f.apply(again.to("jax"))[1][0]
     assert float(f.apply(g.init_context())[1][0]) == float(f.apply(f.init_context())[1][0])
+
+
+@both
+def test_a_repeated_call_looks_no_variable_up(backend, monkeypatch):
+    total = pytensor.shared(np.float64(1.0), name="total")
+    f = jaxify([], total, updates={total: total + 1}, backend=backend).stateful()
+    assert f() == 1
+
+    def refuse(*args):
+        raise AssertionError("a variable is looked up whose position is known")
+
+    monkeypatch.setattr(Layout, "_position", refuse)
+    assert (f(), f()) == (2, 3)

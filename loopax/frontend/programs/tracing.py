@@ -60,7 +60,7 @@ def trace(fn: Callable[..., Any], sig: Signature) -> Program:
     return program
 
 
-@lru_cache(maxsize=1024)  # a new type takes 20 times as long as to find it: 20 us a leaf and call
+@lru_cache(maxsize=1024)  # new types took two thirds of a call with three numbers, 40 us then
 def _tensor_type(dtype: Any, static_shape: tuple[int | None, ...]) -> Type:
     return TensorType(str(dtype), static_shape)
 
