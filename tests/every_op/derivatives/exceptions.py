@@ -1,5 +1,7 @@
 """Arguments at which a form raises where the other has a derivative, by class, with the reason."""
 
+import pytensor
+
 SINGULAR = "zeros", "ties", "ones", "rows repeated"
 SHAPE = "PyTensor's Python linker returns a nan of the shape of `a`, not of `b`"
 NOTHING = "an operation of nothing that one of the libraries refuses"
@@ -26,6 +28,10 @@ IN_A_LOOP: dict[tuple[str, str], str] = {
 }
 # Arguments that are not tried, with the reason.
 NOT_TRIED = {("Grad2F1Loop", "ones"): "near z = 1, PyTensor's Python linker sums a million terms"}
+if pytensor.__version__.startswith("3.0."):
+    NOT_TRIED["Composite", "integers in argument 0"] = (
+        "PyTensor's graph for it does not run: NameError"
+    )
 # Why a class is not compared at all.
 LEFT_OUT = {
     "Remove": "a value decides a length, and JAX cannot trace it",
