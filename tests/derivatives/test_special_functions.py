@@ -1,5 +1,6 @@
 """Derivatives of special functions in their parameters, natively: PyTensor's are NaN or wrong there."""
 
+import jax
 import mpmath
 import numpy as np
 import pytensor
@@ -66,6 +67,51 @@ def test_betainc_at_the_ends():
     f = jaxify([a, b, x], pt.betainc(a, b, x).sum(), backend=NATIVE)
     point = np.array([1.7, 2.4]), np.array([1.3, 2.5]), np.array([0.0, 1.0])
     np.testing.assert_array_equal(loopax.grad(f, (0, 1))(*point), 0)
+
+
+# Shapes and arguments on both sides of where the series meets the fraction, which a whole shape ends.
+INCOMPLETE = np.array(
+    [[1e-3, 0.5], [0.5, 2.0], [2.0, 2.0], [3.0, 3.001], [7.5, 1.0], [30.0, 30.0], [30.0, 80.0]]
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op, sign", [(pt.gammainc, 1), (pt.gammaincc, -1)])
+def test_incomplete_gammas_in_both_arguments(op, sign):
+    k, x = pt.dvectors("k", "x")
+    f = jaxify([k, x], op(k, x).sum(), backend=NATIVE)
+    gradient = loopax.grad(f, (0, 1))(*INCOMPLETE.T)
+    products = loopax.hvp(f, tuple(INCOMPLETE.T), (np.ones(7), np.zeros(7)))
+    with mpmath.workdps(40):
+        for at, *slopes in zip(INCOMPLETE, *gradient, products[0], strict=True):
+            shape, argument = map(mpmath.mpf, map(float, at))
+
+            def value(k, x):
+                return sign * mpmath.gammainc(k, 0, x, regularized=True)
+
+            orders = (1, 0), (0, 1), (2, 0)
+            expected = [float(mpmath.diff(value, (shape, argument), n)) for n in orders]
+            np.testing.assert_allclose(slopes, expected, rtol=1e-9, err_msg=str(at))
+
+
+def test_incomplete_functions_at_the_ends():
+    """The density is not 0 at an end where its power is 1, and the value does not depend on the shape."""
+    k, x = pt.dvectors("k", "x")
+    f = jaxify([k, x], pt.gammaincc(k, x).sum(), backend=NATIVE)
+    by_k, by_x = loopax.grad(f, (0, 1))(np.array([1.0, 2.5, 0.5]), np.array([0.0, 0.0, np.inf]))
+    np.testing.assert_array_equal(by_k, 0)
+    np.testing.assert_array_equal(by_x, [-1, 0, 0])
+    g = jaxify([k, x], pt.betainc(k, 1.0, x).sum(), backend=NATIVE)
+    np.testing.assert_allclose(
+        loopax.grad(g, 1)(np.array([1.0, 4.0]), np.array([0.0, 1.0])), [1, 4]
+    )
+
+
+def test_erfcinv_at_the_ends():
+    """JAX before 0.12 has the derivative 0 there."""
+    x = pt.dvector("x")
+    f = jaxify([x], pt.erfcinv(x).sum(), loops="xla")
+    np.testing.assert_array_equal(jax.grad(f)(np.array([0.0, 2.0])), -np.inf)
 
 
 def test_a_choice_in_an_elementwise_loop():

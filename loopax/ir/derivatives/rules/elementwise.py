@@ -16,13 +16,24 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import ArcCosh, ArcTan2, Clip, Conj, Pow, Sign, Switch
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.scalar.math import BetaInc, Erf, Erfc, Erfcx, Hyp2F1, Log1mexp, Owens_t
+from pytensor.scalar.math import (
+    BetaInc,
+    Erf,
+    Erfc,
+    Erfcx,
+    GammaInc,
+    GammaIncC,
+    Hyp2F1,
+    Log1mexp,
+    Owens_t,
+)
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
+from loopax.ir.derivatives.rules.incomplete_gammas import gammainc_slopes, gammaincc_slopes
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
 from loopax.ir.derivatives.rules.special_functions import (
@@ -90,6 +101,8 @@ _SLOPES: dict[type, _Slopes] = {
     Erfc: erfc_slopes,
     Erfcx: erfcx_slopes,
     BetaInc: betainc_slopes,
+    GammaInc: gammainc_slopes,
+    GammaIncC: gammaincc_slopes,
     Hyp2F1: hyp2f1_slopes,
     Owens_t: owens_t_slopes,
 }

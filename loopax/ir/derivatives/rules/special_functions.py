@@ -87,13 +87,21 @@ def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivatives of ``betainc(a, b, x)``.
 
     In a and b they are 0 where x is 0 or 1: PyTensor has the product of 0 and a logarithm that is infinite.
+    So it has in x where a or b is 1.
     """
     a, b, x = (pt.second(y, v) for v in inputs)
     is_end = (pt.eq(x, 0) | pt.eq(x, 1)) & (a > 0) & (b > 0)
     inside = pt.switch(is_end, np.array(0.5, y.type.dtype), x)
     *parameters, _ = _own_slopes(betainc, [a, b, inside])
-    *_, by_x = _own_slopes(betainc, [a, b, x])
-    return [*(pt.switch(is_end, 0, slope).astype(y.type.dtype) for slope in parameters), by_x]
+    powers = times_log(a - 1, pt.log(x)) + times_log(b - 1, pt.log1p(-x))
+    density = pt.exp(powers - (pt.gammaln(a) + (pt.gammaln(b) - pt.gammaln(a + b))))
+    by_parameters = [pt.switch(is_end, 0, slope) for slope in parameters]
+    return [slope.astype(y.type.dtype) for slope in (*by_parameters, density)]
+
+
+def times_log(exponent: Any, log: Any) -> Any:
+    """The logarithm of a power: 0 for the exponent 0, where the base may be 0."""
+    return pt.switch(pt.eq(exponent, 0), 0, exponent * log)
 
 
 def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
