@@ -32,19 +32,32 @@ class NativeFunction:
         self.plan = plan
         self.checks = checks
         self._jitted: dict[Any, Any] = {}
+        # By structure and classes of the leaves, where all of these are arrays: small programs run for
+        # little longer than the choice of one takes. Not of tracers, whose values may be no arrays.
+        self._of_arrays: dict[Any, Any] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        jitted, arrays = self._resolved(args, kwargs)
-        return jitted(*arrays)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        classes = tree, *map(type, leaves)
+        try:
+            known = self._of_arrays.get(classes)
+        except TypeError:  # a part of the structure has no hash
+            jitted, arrays = self._resolved(leaves, tree)
+            return jitted(*arrays)
+        if known is None:
+            known, arrays = self._resolved(leaves, tree)
+            if len(arrays) < len(leaves) or any(isinstance(x, jax.core.Tracer) for x in leaves):
+                return known(*arrays)
+            self._of_arrays[classes] = known
+        return known(*leaves)
 
     def compile(self, *args: object, **kwargs: object) -> None:
         """Compile the code that a call with these arguments runs, without running it."""
-        jitted, arrays = self._resolved(args, kwargs)
+        jitted, arrays = self._resolved(*jax.tree.flatten((args, kwargs)))
         jitted.lower(*arrays)
 
-    def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    def _resolved(self, leaves: list[Any], tree: PyTreeDef) -> tuple[Any, list[Any]]:
         """The function from arrays that a call runs, and its arguments."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
         static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
         arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]

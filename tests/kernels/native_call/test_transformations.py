@@ -16,6 +16,7 @@ from jax.experimental import checkify
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import loopax
+from loopax.kernels.native_call.function import NativeFunction
 from tests.support.compare import primitives
 
 
@@ -129,6 +130,40 @@ def test_pytrees_keywords_words_and_numbers() -> None:
     assert found["n"] == 2
     assert found["twice"].dtype == jnp.float32
     np.testing.assert_array_equal(f({"x": 3.0, "y": []}, kind="k", scale=4.0)["k"], 12.0)
+
+
+def test_a_call_of_arrays_looks_its_function_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By structure and classes of the leaves, unless one of them may be static, such as a word."""
+    resolved: list[Any] = []
+    resolve = NativeFunction._resolved
+
+    def noted(self: NativeFunction, leaves: Any, tree: Any) -> Any:
+        resolved.append(leaves)
+        return resolve(self, leaves, tree)
+
+    monkeypatch.setattr(NativeFunction, "_resolved", noted)
+    f = loopax.native(
+        lambda x, by=1.0: jax.tree.map(lambda y: y * len(by) if by == "ab" else y * by, x)
+    )
+    for x, by, n in [
+        (jnp.ones(2), 3.0, 1),
+        (jnp.zeros(4, int), 2.0, 0),  # JAX traces it for the other type
+        (np.ones(2), 3.0, 1),
+        ({"x": jnp.ones(2)}, 3.0, 1),
+        ({"y": jnp.ones(2)}, 3.0, 1),
+        ({"x": jnp.ones(3)}, 4.0, 0),
+        (jnp.ones(2), "ab", 1),
+        (jnp.ones(3), "ab", 1),
+        (jnp.ones(3), 3.0, 0),
+    ]:
+        resolved.clear()
+        factor = 2.0 if by == "ab" else by
+        chex.assert_trees_all_close(f(x, by), jax.tree.map(lambda y, k=factor: y * k, x))
+        assert len(resolved) == n, (x, by)
+    for _ in range(2):
+        resolved.clear()
+        np.testing.assert_allclose(jax.jit(lambda x: f(x, 2.0))(jnp.ones(3)), 2.0)
+        assert len(resolved) == 1
 
 
 def test_weak_types_stay() -> None:
