@@ -102,7 +102,7 @@ def _covered(frame: Frame, node: Apply, parts: Mapping[int, Any], entries: Numbe
 
 
 def _readers(frame: Frame, node: Apply, k: int, entries: Numbers) -> Any:
-    """Those of ``entries`` of the output that read operand ``k``, where a switch chooses."""
+    """Flags of the output's ``entries`` that read operand ``k``, where a switch chooses."""
     if not is_elementwise(node, Switch):
         return entries
     condition = np.broadcast_to(np.asarray(frame.value(node.inputs[0]), bool), entries.shape)

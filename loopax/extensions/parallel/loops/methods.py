@@ -46,7 +46,7 @@ def sum_at_the_end(part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -
 
 
 def _offsets(part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> Any:
-    """What each step adds to an affine function's linear part."""
+    """The constant that each step adds to an affine function's linear part."""
     at = part.coordinates
     zero = at.split(zeros_like(at.join(start)))
     return jax.vmap(lambda row: at.join(step(row, zero)))(rows)
