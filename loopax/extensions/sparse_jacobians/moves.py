@@ -11,8 +11,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.subtensor import IncSubtensor
 
+from loopax.extensions.sparse_jacobians.axes import by_axes
 from loopax.extensions.sparse_jacobians.known import Known, linked, rows_at, stacked, union
-from loopax.extensions.sparse_jacobians.unknown_ops import all_of_all
 from loopax.facts.scalars import is_float
 
 _EXACT = 2**24  # the largest range of integers that float32 represents
@@ -21,7 +21,7 @@ _EXACT = 2**24  # the largest range of integers that float32 represents
 def moved_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     numbered, deps = _numbered(node, operands)
     if numbered is None:
-        return all_of_all(node, operands)
+        return by_axes(node, operands)
     moved = []
     for v, ids in zip(node.outputs, _performed(node, numbered), strict=True):
         ids = np.asarray(ids).astype("int64")
@@ -53,7 +53,7 @@ def _numbered(node: Apply, operands: Sequence[Known]) -> tuple[Any, Any]:
 def written_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     numbered, deps = _numbered(node, operands)
     if numbered is None:
-        return all_of_all(node, operands)
+        return by_axes(node, operands)
     op: Any = node.op
     if isinstance(op, IncSubtensor):  # writes each element once
         setting_op = copy(op)

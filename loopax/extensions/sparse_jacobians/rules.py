@@ -1,7 +1,7 @@
 """Rules for the structure of outputs of PyTensor's ops.
 
-An op that only moves elements runs on their numbers, which show where the elements go. For an unknown
-op each element of the outputs depends on all elements of the inputs, in the same row of a batch.
+An op that only moves elements runs on their numbers, which show where the elements go. Each rule here
+says more than the axes of the op's record do, by which `by_axes` infers the structure of all other ops.
 """
 
 from __future__ import annotations
@@ -12,25 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply
-from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarOp
-from pytensor.tensor.basic import (
-    Alloc,
-    ExtractDiag,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
+from pytensor.tensor.basic import Alloc, ExtractDiag, Join, MakeVector, Split
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -39,27 +28,22 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.extensions.sparse_jacobians.known import Known, gathered, linked, masked, rows_at, union
+from loopax.extensions.sparse_jacobians.axes import by_axes, of_axes, shapes_of
+from loopax.extensions.sparse_jacobians.known import Known, linked, masked, rows_at, union
 from loopax.extensions.sparse_jacobians.moves import moved_outputs, written_outputs
-from loopax.extensions.sparse_jacobians.unknown_ops import all_of_all, broadcast_shape, shapes_of
 from loopax.facts.elementwise import function_of, is_elementwise
 from loopax.facts.scalars import is_float
 from loopax.ir.derivatives import inner_gradients
 
 _MOVERS = (
     Alloc,
-    DeepCopyOp,
-    DimShuffle,
     ExtractDiag,
     Join,
     MakeVector,
     Repeat,
     Reshape,
-    ScalarFromTensor,
-    SpecifyShape,
     Split,
     Subtensor,
-    TensorFromScalar,
     AdvancedSubtensor,
     AdvancedSubtensor1,
 )
@@ -78,20 +62,17 @@ def known_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
         return [Known(shape) for shape in shapes_of(node, operands)]
     if function_of(op) is not None:
         return _elementwise(node, operands)
-    if isinstance(op, ViewOp | CheckAndRaise):  # a subclass of ViewOp stops derivatives
-        cut = isinstance(op, ViewOp) and type(op) is not ViewOp
-        return [Known(operands[0].shape, None, None if cut else operands[0].deps)]
-    if isinstance(op, CAReduce):
-        return _reduced(node, operands)
+    if isinstance(op, ViewOp) and type(op) is not ViewOp:  # a subclass stops derivatives
+        return [Known(operands[0].shape)]
     if isinstance(op, Dot):
         return _product(node, operands)
-    if isinstance(op, CumOp | Softmax | LogSoftmax):
-        return _along_axis(node, operands)
+    if isinstance(op, CumOp):
+        return _cumulated(node, operands)
     if isinstance(op, _MOVERS):
         return moved_outputs(node, operands)
     if isinstance(op, _WRITERS):
         return written_outputs(node, operands)
-    return all_of_all(node, operands)
+    return by_axes(node, operands)
 
 
 def _shape_of_shape(node: Apply, operands: Sequence[Known]) -> list[Known]:
@@ -108,7 +89,7 @@ def _shape_of_shape(node: Apply, operands: Sequence[Known]) -> list[Known]:
 
 
 def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    shape = broadcast_shape(node, operands) if is_elementwise(node) else ()
+    shape = of_axes(node, operands) if is_elementwise(node) else ()
     if not any(
         inner_gradients.is_float(v) or isinstance(v.type, ps.ScalarType) for v in node.outputs
     ):
@@ -151,31 +132,16 @@ def _mask(scalar_op: ScalarOp, k: int, operands: Sequence[Known], full: tuple[in
 # -- along axes --------------------------------------------------------------------------------------
 
 
-def _reduced(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    op: Any = node.op
-    full = operands[0].full_shape
-    axes = range(len(full)) if op.axis is None else op.axis
-    remaining = tuple(n for axis, n in enumerate(full) if axis not in axes)
-    if not is_float(node.outputs[0]):
-        return [Known(remaining)]
-    groups = np.arange(prod(remaining)).reshape([1 if k in axes else n for k, n in enumerate(full)])
-    ids = np.broadcast_to(groups, full)
-    return [Known(remaining, None, gathered(operands[0].deps, ids, prod(remaining)))]
-
-
-def _along_axis(node: Apply, operands: Sequence[Known]) -> list[Known]:
-    """Dependence of each element on all along its axis; in a cumulative sum on those up to it."""
+def _cumulated(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    """Dependence of each element on the elements along its axis up to it."""
     op: Any = node.op
     full = operands[0].full_shape
     ids = np.arange(prod(full)).reshape(full if op.axis is not None else -1)
-    n = ids.shape[-1 if op.axis is None else op.axis]
-    lines = np.moveaxis(ids, -1 if op.axis is None else op.axis, -1).reshape(-1, n)
-    target, source = (
-        np.tril_indices(n) if isinstance(op, CumOp) else np.indices((n, n)).reshape(2, -1)
-    )
+    n = ids.shape[op.axis or 0]
+    lines = np.moveaxis(ids, op.axis or 0, -1).reshape(-1, n)
+    target, source = np.tril_indices(n)
     rows, columns = lines[:, target].ravel(), lines[:, source].ravel()
-    deps = linked(rows, columns, (prod(full), prod(full)), operands[0].deps)
-    return [Known(full if op.axis is not None or not isinstance(op, CumOp) else (n,), None, deps)]
+    return [Known(ids.shape, None, linked(rows, columns, (ids.size, ids.size), operands[0].deps))]
 
 
 def _product(node: Apply, operands: Sequence[Known]) -> list[Known]:
@@ -205,6 +171,3 @@ def _matrix(shape: tuple[int, ...], first: bool) -> tuple[int, int]:
     if len(shape) == 2:
         return shape[0], shape[1]
     return (1, shape[0]) if first else (shape[0], 1)
-
-
-# -- unknown ops ----------------------------------------------------------------------------------

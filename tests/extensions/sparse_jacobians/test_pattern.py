@@ -13,6 +13,7 @@ from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
 from loopax.importer.import_graph import import_graph
 from loopax.ir import evaluate
 from loopax.ir.derivatives.graph_derivatives import jacobian
+from tests.facts.test_new_ops import CubeSum, Roll, softsign
 
 N = 6
 x = pt.tensor("x", shape=(N,), dtype="float64")
@@ -185,3 +186,22 @@ def test_what_is_not_known_is_said(outputs, match):
     wrt = [y.owner.inputs[0]] if match.startswith("a length") else [x]
     with pytest.raises(UnknownStructure, match=match):
         jacobian_pattern(wrt, [y])
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda v: softsign(v) * data, np.eye(N)),
+        (lambda v: CubeSum((1,))(v.reshape((2, 3))), np.kron(np.eye(2), np.ones(3))),
+        (lambda v: CubeSum((0,))(v.reshape((2, 3))), np.tile(np.eye(3), 2)),
+        # Its record says that an element follows from those along the axis, not from which of them.
+        (lambda v: Roll(1)(v.reshape((2, 3))), np.kron(np.eye(2), np.ones((3, 3)))),
+        (lambda v: Roll(0)(v.reshape((2, 3)).T), np.kron(np.ones((3, 3)), np.eye(2))),
+    ],
+)
+def test_an_op_that_a_record_describes(function, wanted):
+    y = function(x)
+    found = pattern_of([y])
+    if y.ndim == 2 and y.owner.op == Roll(0):
+        found = found[:, np.arange(N).reshape(2, 3).T.ravel()]  # columns in the order of the rows
+    np.testing.assert_array_equal(found, wanted)
