@@ -20,6 +20,7 @@ from pytensor.tensor.math import Dot
 
 import loopax
 from loopax import jaxify, scan
+from loopax.base.errors import DynamicShapeError
 from loopax.base.upstream.pytensor import WithShapes
 from loopax.explanation.expected_time import expected_times
 from loopax.facts import (
@@ -35,7 +36,7 @@ from loopax.facts import (
 )
 from loopax.facts.linearity import is_affine
 from loopax.facts.record import UNKNOWN
-from loopax.ir import Cond
+from loopax.ir import Cond, evaluate
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.sizes import Dims
 from loopax.lowering import lower
@@ -271,3 +272,20 @@ def test_a_batch_in_a_graph(name):
     np.testing.assert_allclose(
         jaxify([m], batched)(MATRIX), [function(2 * r) for r in MATRIX], rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("op", [softsign, Roll(0), Roll(1), CubeSum((0,)), CubeSum((1,))], ids=str)
+def test_rows_of_which_only_the_run_tells_the_number(op, axis):
+    mask = pt.bvector("mask")
+    selected = m[mask.astype(bool)] if axis == 0 else m[:, mask.astype(bool)]
+    f = jax.jit(jaxify([m, mask], op(selected)))
+    along = getattr(op, "axis", None) == axis or axis in getattr(op, "axes", ())
+    for taken in np.zeros(MATRIX.shape[axis]), np.arange(MATRIX.shape[axis]) % 2:
+        values = MATRIX, taken.astype("int8")
+        if along:  # and its record does not say what it would do with rows behind the end
+            with pytest.raises(DynamicShapeError, match="how many rows there are"):
+                f(*values)
+        else:
+            wanted = evaluate(FunctionGraph([m, mask], [op(selected)], clone=True), *values)[0]
+            np.testing.assert_allclose(f(*values), wanted, rtol=1e-12)

@@ -157,10 +157,7 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
         site.frame, site.node, values
     ):
         return convert_arrays(site, values)
-    op_rule = find_trace_rule(site.op)
-    if op_rule is None:
-        refuse_trace(site)
-    outs = op_rule(site, *values)
+    outs = find_trace_rule(site.op)(site, *values)
     if not isinstance(outs, tuple | list):
         outs = [outs]
     declared = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]

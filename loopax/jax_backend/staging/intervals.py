@@ -26,7 +26,7 @@ from loopax.ir import Call, Scan
 from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.sizes import Interval, access_of, interval_of, interval_of_values, masks_of
 from loopax.jax_backend.staging.frame import Frame, IndexOf, RowOf
-from loopax.jax_backend.staging.registry import find_trace_rule
+from loopax.jax_backend.staging.registry import has_trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
@@ -85,7 +85,7 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
 
 def _may_be_open(op: Op) -> bool:
     """Whether a length that ``op`` is given may be traced: of a shape JAX is to know all."""
-    return find_trace_rule(op) is not None and not isinstance(op, Reshape | SplitDims)
+    return has_trace_rule(op) and not isinstance(op, Reshape | SplitDims)
 
 
 def _cuts(frame: Frame, node: Apply) -> bool:

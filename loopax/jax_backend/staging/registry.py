@@ -30,7 +30,10 @@ def rule(*op_classes: type) -> Callable[[Rule], Rule]:
 
 
 def trace_rule(*op_classes: type) -> Callable[[Rule], Rule]:
-    """Register a rule for where an input is a `PaddedArray`, or the length of the result is left open."""
+    """Register a rule for where an input is a `PaddedArray`, or the length of the result is left open.
+
+    The rule of ``Op`` itself is for all ops that have no other.
+    """
     return _registering(_TRACE_RULES, op_classes)
 
 
@@ -61,8 +64,16 @@ def find_leaf_rule() -> Rule:
     return _LEAF[0]
 
 
-def find_trace_rule(op: Op) -> Rule | None:
-    return _nearest(_TRACE_RULES, op)
+def find_trace_rule(op: Op) -> Rule:
+    """The rule of the nearest class that ``op`` is an instance of, `Op` included."""
+    found = _nearest(_TRACE_RULES, op)
+    assert found is not None
+    return found
+
+
+def has_trace_rule(op: Op) -> bool:
+    """Whether ``op`` has a rule other than the rule of all ops."""
+    return find_trace_rule(op) is not _TRACE_RULES[Op]
 
 
 def _nearest(rules: dict[type, Rule], op: Op) -> Rule | None:

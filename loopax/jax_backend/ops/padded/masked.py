@@ -1,6 +1,7 @@
 """Masked arithmetic on a `PaddedArray`, whose length is only known when the program runs.
 
-What maps rows to rows is computed of all of them, those behind the end too, which repeat the last one.
+What maps rows to rows is computed of all of them, those behind the end too, which repeat the last one: that
+is all ops whose record gives the result the axis of the rows, and which have no rule of their own.
 What puts rows together, sums and products along the trace, leaves them out. What picks and joins rows
 is in `rows`.
 """
@@ -15,18 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
 from jax.typing import ArrayLike
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
-from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, ZeroGrad
+from pytensor.compile.ops import TypeCastingOp
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp, RavelMultiIndex, UnravelIndex
 from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 
+from loopax.facts import facts_of
 from loopax.facts.axes import raises_of_nothing
+from loopax.facts.families import normalized
 from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.legal import or_refused
@@ -41,9 +44,21 @@ def passed_on(site: Site, *values: AnyArray) -> Any:
     return convert_arrays(site, values)
 
 
-@trace_rule(Elemwise)
-def elementwise(site: Site, *values: AnyArray) -> Any:
-    return _of_rows(site, values, ())
+@trace_rule(Op)
+def by_record(site: Site, *values: AnyArray) -> Any:
+    """A function of each row, where the record of the op says that the result has the axis of the rows."""
+    axes = facts_of(site.op).axes(site.node)
+    if axes is None or len(site.node.outputs) > 1:
+        refuse_trace(site)
+    of_result = {
+        own.index(x.axis) if x.axis in own else None
+        for x, own in zip(values, axes, strict=True)
+        if isinstance(x, PaddedArray)
+    }
+    axis = of_result.pop() if len(of_result) == 1 else None
+    if axis is None:
+        refuse_trace(site)
+    return _of_rows(site, values, [own[axis] for own in axes], axis)
 
 
 @trace_rule(UnravelIndex, RavelMultiIndex)
@@ -51,25 +66,39 @@ def index_of_several(site: Site, *values: AnyArray) -> Any:
     *indices, dims = values
     if isinstance(dims, PaddedArray):
         refuse_trace(site)
-    return _of_rows(site, indices, (dims,))
+    return _of_broadcast_rows(site, indices, (dims,))
 
 
-def _of_rows(site: Site, values: Sequence[AnyArray], others: tuple[Any, ...]) -> list[PaddedArray]:
+def _of_broadcast_rows(
+    site: Site, values: Sequence[AnyArray], others: Sequence[Any] = ()
+) -> list[PaddedArray]:
     """A function of each row of ``values``, which are broadcast, and of the whole of ``others``."""
-    first = next(x for x in values if isinstance(x, PaddedArray))
-    axis, length = first.axis, first.length
+    axes = {x.axis for x in values if isinstance(x, PaddedArray)}
+    if len(axes) > 1:
+        refuse_trace(site)
+    (axis,) = axes
+    along = [axis if np.ndim(x) else None for x in values]
+    return _of_rows(site, [*values, *others], [*along, *[None] * len(others)], axis)
+
+
+def _of_rows(
+    site: Site, values: Sequence[AnyArray], axes: Sequence[int | None], axis: int
+) -> list[PaddedArray]:
+    """A function of each row, with rows along ``axis`` of the results and along ``axes`` of ``values``.
+
+    None stands for a value of which the whole is used.
+    """
     # An array that is not broadcast along the trace has rows of its own, be it one.
     along = [
-        isinstance(x, PaddedArray) or (np.ndim(x) > 0 and not v.type.broadcastable[axis])
-        for x, v in zip(values, site.node.inputs[: len(values)], strict=True)
+        None if k is None or (not isinstance(x, PaddedArray) and v.type.broadcastable[k]) else k
+        for x, v, k in zip(values, site.node.inputs, axes, strict=True)
     ]
-    if any(isinstance(x, PaddedArray) and x.axis != axis for x in values):
-        refuse_trace(site)
-    traces = [as_padded(x, axis) for x, k in zip(values, along, strict=True) if k]
+    traces = [as_padded(x, k) for x, k in zip(values, along, strict=True) if k is not None]
+    length = next(x.length for x in values if isinstance(x, PaddedArray))
     bound = min(t.bound for t in traces)
     rows = iter([t.fitted(bound).data for t in traces])
-    inputs = [next(rows) if k else x for x, k in zip(values, along, strict=True)]
-    outs = convert_arrays(site, [*inputs, *others])
+    inputs = [x if k is None else next(rows) for x, k in zip(values, along, strict=True)]
+    outs = convert_arrays(site, inputs)
     return [PaddedArray(_where_equal(site, x, length, traces), length, axis) for x in outs]
 
 
@@ -93,15 +122,9 @@ def check(site: Site, x: PaddedArray, *conditions: ArrayLike) -> Any:
     return [x.with_data(y) for y in convert_arrays(site, [x.data, *conditions])]
 
 
-@trace_rule(DisconnectedGrad, ZeroGrad, GradClip, GradScale, DeepCopyOp, TypeCastingOp)
-def of_each_row(site: Site, x: PaddedArray) -> Any:
+@trace_rule(TypeCastingOp)
+def of_another_type(site: Site, x: PaddedArray) -> Any:
     return [x.with_data(y) for y in convert_arrays(site, [x.data])]
-
-
-@trace_rule(DimShuffle)
-def dimshuffle(site: Site, x: PaddedArray) -> PaddedArray:
-    (data,) = convert_arrays(site, [x.data])
-    return PaddedArray(data, x.length, list(site.op.new_order).index(x.axis))
 
 
 @trace_rule(SpecifyShape)
@@ -149,9 +172,7 @@ _NEUTRAL: dict[type, Callable[[Any], Any]] = {
 @trace_rule(CAReduce)
 def reduce(site: Site, x: PaddedArray) -> AnyArray:
     op = site.op
-    neutral = _NEUTRAL.get(type(op.scalar_op))
-    if neutral is None:
-        refuse_trace(site)
+    neutral = _NEUTRAL.get(type(op.scalar_op), lambda dtype: None)
     return _reduced(site, x, neutral(x.dtype), of_some=raises_of_nothing(op))
 
 
@@ -159,37 +180,38 @@ def reduce(site: Site, x: PaddedArray) -> AnyArray:
 def argmax(site: Site, x: PaddedArray) -> AnyArray:
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     result = _reduced(site, x, _least(x.dtype), of_some=True)
-    if isinstance(result, PaddedArray):
+    if x.axis not in axes:
         return result
     return jnp.where(x.length > 0, x.positions(axes).in_array(result), result)
 
 
-def _reduced(site: Site, x: PaddedArray, neutral: int | float, of_some: bool) -> AnyArray:
+def _reduced(site: Site, x: PaddedArray, neutral: int | float | None, of_some: bool) -> Any:
     """``of_some`` says that there is no result without a row."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
-    if x.axis in axes:
-        (result,) = convert_arrays(site, [x.masked(neutral)])
-        return or_refused(site.context, x.length > 0, result) if of_some else result
-    (data,) = convert_arrays(site, [x.data])
-    return PaddedArray(data, x.length, x.axis - sum(a < x.axis for a in axes))
+    if x.axis not in axes:
+        return by_record(site, x)
+    if neutral is None:
+        refuse_trace(site)
+    (result,) = convert_arrays(site, [x.masked(neutral)])
+    return or_refused(site.context, x.length > 0, result) if of_some else result
 
 
 @trace_rule(Softmax, LogSoftmax)
-def softmax(site: Site, x: PaddedArray) -> PaddedArray:
+def softmax(site: Site, x: PaddedArray) -> Any:
     """Along the trace the rows behind the end have the weight 0."""
-    axes = range(x.ndim) if site.op.axis is None else site.op.axis
-    along = x.axis in (axes if not isinstance(axes, int) else (axes % x.ndim,))
-    (data,) = convert_arrays(site, [x.masked(_least(x.dtype)) if along else x.data])
-    result = x.with_data(data)
-    return result.repeated() if along else result
+    if x.axis not in normalized(site.op.axis, x.ndim):
+        return by_record(site, x)
+    (data,) = convert_arrays(site, [x.masked(_least(x.dtype))])
+    return x.with_data(data).repeated()
 
 
 @trace_rule(CumOp)
-def cumulated(site: Site, x: PaddedArray) -> PaddedArray:
+def cumulated(site: Site, x: PaddedArray) -> Any:
     """The rows behind the end come last: those before it do not see them."""
+    if site.op.axis != x.axis:
+        return by_record(site, x)
     (data,) = convert_arrays(site, [x.data])
-    result = x.with_data(data)
-    return result.repeated() if site.op.axis == x.axis else result
+    return x.with_data(data).repeated()
 
 
 @trace_rule(Dot)
@@ -230,7 +252,7 @@ def blockwise(site: Site, *values: AnyArray) -> Any:
     batch_ndim = site.op.batch_ndim(site.node)
     are_batches = {x.axis < batch_ndim for x in values if isinstance(x, PaddedArray)}
     if are_batches == {True}:
-        return _of_rows(site, values, ())
+        return _of_broadcast_rows(site, values)
     if True in are_batches:
         refuse_trace(site)
     return convert_arrays(site, values)
