@@ -5,6 +5,7 @@ Every analysis and every pass then treats them as it treats PyTensor's own of th
 
 import jax
 import jax.numpy as jnp
+import numba
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
@@ -13,6 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.basic import upgrade_to_float
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
@@ -68,6 +70,11 @@ def _jax_softsign(op, **kwargs):
     return lambda x: x / (1 + jnp.abs(x))
 
 
+@register_funcify_and_cache_key(Softsign)
+def _numba_softsign(op, **kwargs):
+    return numba.njit(lambda x: x / (1 + abs(x))), None
+
+
 register_scalar(Softsign, ScalarFacts(0.3, 20, keeps_zero=True))
 softsign = Elemwise(Softsign(upgrade_to_float, name="softsign"), name="softsign")
 
@@ -99,6 +106,14 @@ class Roll(WithShapes, SameType):
 @jax_funcify.register(Roll)
 def _jax_roll(op, **kwargs):
     return lambda x: jnp.roll(x, 1, op.axis)
+
+
+@register_funcify_and_cache_key(Roll)
+def _numba_roll(op, node, **kwargs):
+    if op.axis == 0:
+        return numba.njit(lambda x: np.concatenate((x[-1:], x[:-1]))), None
+    assert op.axis == 1 and node.inputs[0].type.ndim == 2
+    return numba.njit(lambda x: np.concatenate((x[:, -1:], x[:, :-1]), 1)), None
 
 
 register(
@@ -140,6 +155,14 @@ class CubeSum(WithShapes, Op):
 @jax_funcify.register(CubeSum)
 def _jax_cube_sum(op, **kwargs):
     return lambda x: jnp.sum(x**3, op.axes)
+
+
+@register_funcify_and_cache_key(CubeSum)
+def _numba_cube_sum(op, node, **kwargs):
+    if not node.outputs[0].type.ndim:
+        return numba.njit(lambda x: np.asarray((x**3).sum())), None
+    (axis,) = op.axes
+    return numba.njit(lambda x: (x**3).sum(axis)), None
 
 
 register(
@@ -289,3 +312,24 @@ def test_rows_of_which_only_the_run_tells_the_number(op, axis):
         else:
             wanted = evaluate(FunctionGraph([m, mask], [op(selected)], clone=True), *values)[0]
             np.testing.assert_allclose(f(*values), wanted, rtol=1e-12)
+
+
+@ROW
+def test_native_code(name):
+    """An op without a conversion would run as Python, with a warning."""
+    op, function = NEW[name]
+    final, trace = scan(lambda s, r: (s + r * op(m[0] * s + 1).sum(), s), c, x)
+    f = jaxify([x, m, c], [final, op(trace)], backend="numba", on_missing="raise")
+    w, states = np.array([1.0, -2.0, 0.5]), [0.3]
+    for r in w:
+        states.append(states[-1] + r * np.sum(function(MATRIX[0] * states[-1] + 1)))
+    found = f(w, MATRIX, 0.3)
+    np.testing.assert_allclose(found[0], states[-1], rtol=1e-12)
+    np.testing.assert_allclose(found[1], function(np.array(states[:-1])), rtol=1e-12)
+
+
+@pytest.mark.parametrize("op", [Roll(0), Roll(1), CubeSum((0,)), CubeSum((1,))], ids=str)
+def test_native_code_of_a_matrix(op):
+    f = jaxify([m], op(m), backend="numba", on_missing="raise")
+    wanted = evaluate(FunctionGraph([m], [op(m)], clone=True), MATRIX)[0]
+    np.testing.assert_allclose(f(MATRIX), wanted, rtol=1e-12)

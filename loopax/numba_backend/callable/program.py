@@ -89,6 +89,12 @@ class NativeProgram:
         return self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
 
+# `numba_funcify.register` is not asked for scalar ops.
+_REGISTER = (
+    "Register one with pytensor.link.numba.dispatch.basic.register_funcify_and_cache_key(OpClass)"
+)
+
+
 def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
     """Compile ``graph``, imported and lowered, to one native function; ``graph`` itself stays
     unchanged.
@@ -147,9 +153,8 @@ def native_variants(
     if lines := list(dict.fromkeys(variants.by_python)):
         if on_missing == "raise":
             raise UnsupportedOpError(
-                f"These ops have no conversion to Numba:\n{_listed(lines)}\nRegister one with "
-                "pytensor.link.numba.dispatch.numba_funcify.register(OpClass), or let them run as Python "
-                "with on_missing='callback'.",
+                f"These ops have no conversion to Numba:\n{_listed(lines)}\n{_REGISTER}, or let them run "
+                "as Python with on_missing='callback'.",
                 lines,
             )
         warn_of_python(lines)
@@ -173,8 +178,7 @@ def warn_of_python(lines: Sequence[str]) -> None:
         "These ops have no conversion to Numba and run as Python, which costs microseconds per "
         "call:\n"
         f"{_listed(lines)}\n"
-        "Register one with pytensor.link.numba.dispatch.numba_funcify.register(OpClass). To refuse "
-        "such ops, use jaxify(..., on_missing='raise').",
+        f"{_REGISTER}. To refuse such ops, use jaxify(..., on_missing='raise').",
         UserWarning,
         stacklevel=3,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
@@ -55,7 +55,8 @@ def converts_scalar(op: ScalarOp, node: Apply) -> bool:
     """
     if isinstance(op, Composite):
         return all(converts_scalar(n.op, n) for n in op.fgraph.apply_nodes)
-    if numba_funcify.dispatch(type(op)) is not numba_funcify.dispatch(ScalarOp):
+    dispatch = numba_funcify_and_cache_key.dispatch  # the registry by which `scalars` calls it
+    if dispatch(type(op)) is not dispatch(ScalarOp):
         return True
     if has_expression(op, node):
         return True

@@ -1,5 +1,9 @@
 """Ops without a rule: PyTensor's conversions, Python where there is none, shapes that depend on values."""
 
+import importlib
+import re
+
+import numba
 import numpy as np
 import pytensor
 import pytensor.scalar as ps
@@ -9,12 +13,14 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch import numba_funcify
 from pytensor.printing import Print
 from pytensor.raise_op import Assert
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list import TypedListType
 
 import loopax
+from loopax import jaxify
 from loopax.base.errors import UnsupportedOpError
 from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.agreement import assert_agrees
@@ -147,3 +153,48 @@ def test_traces_of_unknown_length():
         pytensor.grad(steps.sum(), s), pytensor.grad(total, s),
     ]  # fmt: skip
     assert_agrees([s], outputs, [2.0], [30.0])
+
+
+@pytest.mark.parametrize("on_missing", ["callback", "raise"])
+def test_the_advice_for_an_op_without_a_conversion_works(on_missing):
+    class Tripled(ps.UnaryScalarOp):
+        """Without even the name of a function of NumPy."""
+
+        nfunc_spec = None
+
+        def impl(self, x):
+            return 3.0 * x
+
+    class Turned(Reversed):
+        pass
+
+    tripled = Elemwise(Tripled(ps.upgrade_to_float, name="tripled"))
+    y = tripled(2 * x) + Turned()(x)
+
+    def f():
+        return jaxify([x], y, backend="numba", on_missing=on_missing)(np.arange(3.0))
+
+    said = UserWarning if on_missing == "callback" else UnsupportedOpError
+    raises = pytest.warns if on_missing == "callback" else pytest.raises
+    with raises(said, match=r"(?s)tripled.*Turned.*Register one with (\S+)\(OpClass\)") as caught:
+        f()
+    text = str(caught[0].message if on_missing == "callback" else caught.value)
+    module, _, name = re.search(r"Register one with (\S+)\(", text)[1].rpartition(".")
+    register = getattr(importlib.import_module(module), name)
+    register(Tripled)(lambda op, **kwargs: (numba.njit(lambda x: 3.0 * x), None))
+    register(Turned)(lambda op, **kwargs: (numba.njit(lambda x: x[::-1]), None))
+    np.testing.assert_allclose(f(), [2.0, 7.0, 12.0])
+
+
+def test_a_scalar_op_registered_where_it_is_not_asked_for_runs_as_python():
+    class Halved(ps.UnaryScalarOp):
+        nfunc_spec = None
+
+        def impl(self, x):
+            return x / 2
+
+    numba_funcify.register(Halved)(lambda op, **kwargs: numba.njit(lambda x: x / 2))
+    halved = Elemwise(Halved(ps.upgrade_to_float, name="halved"))
+    with pytest.warns(UserWarning, match="register_funcify_and_cache_key"):
+        f = jaxify([x], halved(x), backend="numba")
+        np.testing.assert_allclose(f(np.arange(3.0)), [0.0, 0.5, 1.0])
