@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytensor
 from pytensor.compile.mode import Mode, predefined_modes, register_linker, register_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -33,6 +32,7 @@ from pytensor.link.basic import Container, PerformLinker
 from pytensor.link.utils import map_storage
 from pytensor.tensor.random.type import RandomType
 
+from loopax.base.upstream.pytensor import wrap_setting
 from loopax.builders import Builder
 from loopax.calling import Backend, backend_named
 from loopax.frontend import read_linked
@@ -202,9 +202,7 @@ def register_with_pytensor() -> None:
             register_linker(name.lower(), linker)
             register_mode(name, Mode(linker, _REWRITES))
     # `register_mode` makes a name known to all but the configuration, which has a list of PyTensor's own.
-    setting: Any = vars(type(pytensor.config))["mode"]
-    if not isinstance(setting._apply, _ByName):
-        setting._apply = _ByName(setting._apply)
+    wrap_setting("mode", _ByName)
 
 
 class _ByName:

@@ -22,6 +22,7 @@ The files are parsed, not imported: an import in a function or under TYPE_CHECKI
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,6 +119,14 @@ TARGETS = {
 # The adapter that has PyTensor's private names.
 PRIVATE = "loopax.base.upstream.pytensor"
 
+# Private attributes that may be read anywhere: of the standard library and NumPy, which describe them, and
+# names of loopax's own that another file than the one that defines them reads.
+PRIVATE_ATTRIBUTES = {
+    *("_at_fork_reinit", "_exit", "_fields", "_getframe", "_replace"),
+    "_implementation",  # of NumPy's functions, for ``__array_function__``: NEP 18
+    *("_arguments", "_made_of"),  # of callables, for functions that take one apart
+}
+
 # What a folder imports of nobody: its mathematics is of arrays and numbers.
 FOREIGN = {"numerics": {"pytensor", "pymc"}}
 
@@ -211,6 +220,65 @@ def violations(module: str, package: str, source: str) -> Iterator[str]:
         for target, users in TARGETS.items():
             if within(name, target) and not any(within(module, user) for user in users):
                 yield f"line {line}: imports {name}; only {', '.join(sorted(users))} may"
+
+
+def private_attributes(source: str) -> Iterator[tuple[int, str]]:
+    """Each (line, expression) that reads or writes a private attribute that the source does not define.
+
+    An attribute of ``self`` or ``cls`` may be inherited, and counts as defined.
+    """
+    if not re.search(r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]|attr\([^()]*\"_[a-zA-Z]", source):
+        return  # to parse all files takes seconds
+    found: list[tuple[int, str, ast.AST]] = []
+    defined = set(PRIVATE_ATTRIBUTES)
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                defined.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                defined.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=context):
+                defined |= {name} if isinstance(context, ast.Store) else set()
+            case (
+                ast.Attribute(attr=name)
+                | ast.Call(
+                    func=ast.Name(id="getattr" | "hasattr" | "setattr"),
+                    args=[_, ast.Constant(value=str(name)), *_],
+                )
+            ):
+                if name.startswith("_") and not name.startswith("__"):
+                    found.append((node.lineno, name, node))
+            # object.__setattr__(self, "_name", value), in a frozen dataclass
+            case ast.Call(
+                func=ast.Attribute(attr="__setattr__"), args=[_, ast.Constant(value=name), _]
+            ):
+                defined.add(name)
+    yield from ((line, ast.unparse(node)) for line, name, node in found if name not in defined)
+
+
+def test_private_attributes_of_other_libraries_are_read_in_adapters() -> None:
+    found = [
+        f"{name_of(path)}, line {line}: {expression}"
+        for path in PACKAGE
+        if path.parent != ROOT / "loopax" / "base" / "upstream"
+        for line, expression in private_attributes(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "write a function in loopax/base/upstream:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "expressions"),
+    [
+        ("op._props_dict()", ["op._props_dict"]),
+        ("dispatcher._cache = {}", ["dispatcher._cache"]),
+        ('getattr(op, "_rule", None)', ["getattr(op, '_rule', None)"]),
+        ("class A:\n    _key: int\n    def f(self, other): return self._a, other._key", []),
+        ("class A:\n    def __init__(self): self._a = 1\ndef f(x): return x._a", []),
+        ("op.__props__, args._replace(n=1)", []),
+    ],
+)
+def test_a_private_attribute_is_seen(source: str, expressions: list[str]) -> None:
+    assert [found for _, found in private_attributes(source)] == expressions
 
 
 def package_of(path: Path) -> str:

@@ -15,6 +15,7 @@ from types import ModuleType
 
 from pytensor.configdefaults import config
 
+from loopax.base.upstream.pytensor import names_of_flags
 from loopax.cache import folder
 
 # Packages that may affect any result. The bytes of their files count, since editing an installed file
@@ -72,8 +73,8 @@ def interpreter() -> list[str]:
 
 def flags_of_pytensor() -> list[str]:
     """PyTensor's flags that affect results; its own key of them lacks ``numba__fastmath``, for one."""
-    names = (name for name in config._config_var_dict if not _has(name, _IRRELEVANT_FLAGS))
-    return [f"{name}={getattr(config, name)}" for name in sorted(names)]
+    names = (name for name in names_of_flags() if not _has(name, _IRRELEVANT_FLAGS))
+    return [f"{name}={getattr(config, name)}" for name in names]
 
 
 def flags_of_jax() -> list[str]:

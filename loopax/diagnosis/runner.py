@@ -10,6 +10,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.base.upstream.pytensor import core_node
 from loopax.diagnosis.frames import Failed, Frame, TooLong
 from loopax.diagnosis.loops import LoopRun
 from loopax.diagnosis.numbers import without_subnormals
@@ -95,7 +96,7 @@ class Runner:
         if not isinstance(op, Blockwise) or not isinstance(op.core_op, InnerGraphOp):
             return None
         if (node, at) not in frame.inside:
-            core = op._create_dummy_core_node(list[Any](node.inputs))
+            core = core_node(op, node.inputs)
             n = op.batch_ndim(node)
             rows = []
             for v in node.inputs:

@@ -34,7 +34,7 @@ from pytensor.tensor.extra_ops import CpuContiguous
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 
 from loopax.base.errors import UnsupportedOpError, describe
-from loopax.base.upstream.pytensor import IfElse, LazyIfElse, freeze, thaw
+from loopax.base.upstream.pytensor import IfElse, LazyIfElse, core_node_and_inputs, freeze, thaw
 from loopax.importer.accumulators import widen_accumulators
 from loopax.importer.choices import choice_from_rows
 from loopax.importer.fused import unfused
@@ -154,8 +154,9 @@ class _Importer:
     def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
         """A batch of loops, and with each of them what is read of it."""
         op: Any = node.op
-        core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
-        pairs = batched_reads(graph, node.outputs, core.outputs)
+        core, inputs = core_node_and_inputs(op, node.inputs)
+        of_row: Any = core.outputs
+        pairs = batched_reads(graph, node.outputs, of_row)
         body = self.run(FunctionGraph(inputs, [one for _, one in pairs], clone=False))
         loops = [
             ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
@@ -172,7 +173,7 @@ class _Importer:
         A scan casts what it is given (a row of floats where its step reads integers): the casts, which are
         between ``inputs`` and the node's own, are part of the body.
         """
-        core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
+        core, inputs = core_node_and_inputs(op, node.inputs)
         body = self.run(FunctionGraph(inputs, core.outputs, clone=False))
         return Call.from_graph(body, name=str(core.op))
 

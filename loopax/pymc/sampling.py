@@ -18,7 +18,7 @@ from pytensor.graph.basic import Variable
 from loopax.base.gc_pause import gc_paused
 from loopax.base.upstream.nutpie import compilation_patches
 from loopax.base.upstream.patching import patched
-from loopax.base.upstream.pymc import jax_sampler_patches
+from loopax.base.upstream.pymc import competence, jax_sampler_patches
 from loopax.calling import backend_named
 from loopax.native_functions import Loops
 from loopax.options import BackendName
@@ -277,7 +277,7 @@ def _steps_beside_nuts(model: pm.Model) -> list[str]:
     steps = []
     for value in model.value_vars:
         variable, differentiable = model.values_to_rvs[value], value.dtype not in discrete_types
-        step = max(STEP_METHODS, key=lambda step: step._competence(variable, differentiable))
+        step = max(STEP_METHODS, key=lambda step: competence(step, variable, differentiable))
         if not issubclass(step, pm.NUTS):
             steps.append(f"{variable.name!r} ({step.__name__})")
     return steps

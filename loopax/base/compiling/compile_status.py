@@ -15,15 +15,14 @@ from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import forks_wait_for
 from loopax.base.status_line import waiting
 from loopax.base.uninterrupted import uninterrupted
-from loopax.base.upstream.numba import Dispatcher, global_compiler_lock, llvm_ffi
+from loopax.base.upstream.numba import COMPILER_LOCKS, Dispatcher, global_compiler_lock
 
 if TYPE_CHECKING:
     from numba import types
 
-# The locks of Numba and LLVM, in the order in which a compilation takes them. A fork waits until they
-# are free, as for the locks of `logging`: a child with a half-changed copy of LLVM aborts, or hangs.
-LOCKS = global_compiler_lock._lock, llvm_ffi.lib._lock._lock
-for _lock in reversed(LOCKS):  # the last one registered runs first
+# A fork waits until they are free, as for the locks of `logging`: a child with a half-changed copy of LLVM
+# aborts, or hangs.
+for _lock in reversed(COMPILER_LOCKS):  # the last one registered runs first
     forks_wait_for(_lock)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loopax.base.upstream.numba import Dispatcher
+from loopax.base.upstream.numba import Dispatcher, call_instead_of_compiling
 
 
 class SignatureMismatch(Exception):
@@ -20,7 +20,7 @@ class SignatureMismatch(Exception):
 
 def no_recompilation(dispatcher: Dispatcher) -> Any:
     """``dispatcher``, which raises `SignatureMismatch` at a call instead of compiling."""
-    dispatcher._compile_for_args = _refuse
+    call_instead_of_compiling(dispatcher, _refuse)
     return dispatcher
 
 

@@ -8,6 +8,11 @@ releases of docs/install.md; pyproject.toml stops before the next minor release 
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.binding import ffi as llvm_ffi
@@ -35,6 +40,7 @@ from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
+    "COMPILER_LOCKS",
     "CFunc",
     "CPUContext",
     "CompilerBase",
@@ -49,9 +55,11 @@ __all__ = [
     "NumbaError",
     "PassManager",
     "Signature",
+    "call_instead_of_compiling",
     "call_xxgemm",
     "call_xxgemv",
     "cgutils",
+    "compiled_of",
     "compiler",
     "compute_cfg_from_blocks",
     "cpu_target",
@@ -66,8 +74,45 @@ __all__ = [
     "must_use_alloca",
     "numba_config",
     "numba_ir",
+    "numbers_functions_in_order",
     "populate_array",
     "random_interval",
     "register_pass",
-    "serialize",
+    "stored",
+    "struct_value",
+    "use_cache",
 ]
+
+# The locks of Numba and LLVM, in the order in which a compilation takes them.
+COMPILER_LOCKS = global_compiler_lock._lock, llvm_ffi.lib._lock._lock
+
+
+def use_cache(function: Dispatcher | CFunc, cache: NullCache) -> None:
+    """Let Numba load the code of ``function`` from ``cache``, and store it there."""
+    function._cache = cache
+
+
+def stored(compiled: Any) -> bytes:
+    """Compiled code as bytes."""
+    data: bytes = serialize.dumps(compiled._reduce())
+    return data
+
+
+def compiled_of(context: CPUContext, data: bytes) -> Any:
+    """The compiled code that was `stored` as ``data``."""
+    return compiler.CompileResult._rebuild(context, *pickle.loads(data))
+
+
+def numbers_functions_in_order() -> bool:
+    """Whether Numba numbers the functions of a process 0, 1, 2 and so on, as PyTensor does not let it."""
+    return isinstance(FunctionIdentity._unique_ids, count)
+
+
+def call_instead_of_compiling(dispatcher: Dispatcher, function: Callable[..., Any]) -> None:
+    """Call ``function`` where ``dispatcher`` has no code for the types of its arguments."""
+    dispatcher._compile_for_args = function
+
+
+def struct_value(struct: Any) -> Any:
+    """The LLVM value of a struct that code is writing."""
+    return struct._getvalue()

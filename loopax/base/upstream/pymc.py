@@ -1,5 +1,5 @@
 """Patches of `loopax.pymc` for PyMC: functions of its JAX samplers that turn a graph into JAX, and loops
-over draws.
+over draws. The competence of its step methods.
 
 Tried on PyMC 6.0 to 6.4.
 """
@@ -53,3 +53,8 @@ def _around(loop: Callable[..., Any], module: object, original: object) -> Calla
 
 def _instead(function: Callable[..., Any], module: object, original: object) -> Callable[..., Any]:
     return function
+
+
+def competence(step: Any, variable: object, is_differentiable: bool) -> Any:
+    """How well a step method suits a variable, as ``pm.sample`` compares them."""
+    return step._competence(variable, is_differentiable)

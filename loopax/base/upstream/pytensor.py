@@ -11,8 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pytensor
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
 from pytensor.graph.traversal import toposort
 from pytensor.tensor import subtensor
@@ -34,13 +37,21 @@ __all__ = [
     "WithShapes",
     "adds_last_only",
     "axis_of",
+    "check_batch_shapes",
     "copy_origin",
+    "core_node",
+    "core_node_and_inputs",
     "freeze",
+    "has_own_connections",
     "indices_from_subtensor",
     "joined_by",
     "joined_rows",
+    "names_of_flags",
+    "props_of",
+    "shape_of_draw",
     "thaw",
     "vectorize_rules",
+    "wrap_setting",
 ]
 
 try:  # 3.3 moved IfElse; its old path warns
@@ -225,3 +236,60 @@ def joined_rows(node: Apply | None) -> list[Any] | None:
     if node is None or not isinstance(node.op, Join) or axis_of(node) != 0:
         return None
     return list(joined_by(node.op, node.inputs))
+
+
+# -- private attributes ------------------------------------------------------------------------------
+
+
+def core_node(op: Any, inputs: Sequence[Any], keeps_shared: bool = False) -> Apply:
+    """The node that ``op``, a Blockwise, applies to one row of ``inputs``; its inputs are new variables.
+
+    With ``keeps_shared`` an input that all rows share is an input of the node as it is.
+    """
+    node: Apply = op._create_dummy_core_node(inputs, propagate_unbatched_core_inputs=keeps_shared)
+    return node
+
+
+def core_node_and_inputs(op: Any, inputs: Sequence[Any]) -> tuple[Apply, list[Any]]:
+    """The `core_node`, and its new variables: the op may cast them before they are inputs of the node."""
+    node, dummies = op._create_dummy_core_node(inputs, return_dummy_inputs=True)
+    return node, dummies
+
+
+def check_batch_shapes(node: Apply, values: Sequence[Any]) -> None:
+    """Raise PyTensor's error for a Blockwise if a length of 1 is broadcast that is not static."""
+    op: Any = node.op
+    op._check_runtime_broadcast(node, values)
+
+
+def has_own_connections(op: OpFromGraph) -> bool:
+    """Whether ``op`` was built with a connection pattern other than its graph's.
+
+    PyTensor keeps the pattern that it finds in the same attribute.
+    """
+    found = io_connection_pattern(op.inner_inputs, op.inner_outputs)
+    return op._connection_pattern not in (None, found)
+
+
+def shape_of_draw(op: Any, parameters: Sequence[Variable]) -> Sequence[Any]:
+    """The shape of one draw of a RandomVariable, as a graph of its parameters."""
+    shape: Sequence[Any] = op._supp_shape_from_params(parameters)
+    return shape
+
+
+def props_of(op: Any) -> dict[str, Any]:
+    """The properties of ``op`` by name."""
+    props: dict[str, Any] = op._props_dict()
+    return props
+
+
+def names_of_flags() -> list[str]:
+    """The names of all of PyTensor's flags."""
+    return sorted(pytensor.config._config_var_dict)
+
+
+def wrap_setting(name: str, wrapper: type) -> None:
+    """Let the flag ``name`` take its values by ``wrapper(before)``; ``before`` is PyTensor's function."""
+    setting: Any = vars(type(pytensor.config))[name]
+    if not isinstance(setting._apply, wrapper):
+        setting._apply = wrapper(setting._apply)

@@ -27,7 +27,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.base.upstream.pytensor import vectorize_rules
+from loopax.base.upstream.pytensor import core_node_and_inputs, vectorize_rules
 from loopax.facts import facts_of
 from loopax.ir.batching.batch import Batch, vectorized
 
@@ -159,7 +159,7 @@ def _unbatched(node: Apply, row_of: _RowValues) -> list[Variable] | None:
     ]
     if all(is_one or row is None for row, is_one in zip(rows, ones, strict=True)):
         return None
-    core, dummies = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
+    core, dummies = core_node_and_inputs(op, node.inputs)
     inputs = [v if row is None else row for v, row in zip(node.inputs, rows, strict=True)]
     old_batch, new_batch = Batch(dummies, node.inputs), Batch(dummies, inputs)
     if not new_batch.ndim:

@@ -24,6 +24,7 @@ from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.base.lock import free_in_children
+from loopax.base.upstream.pytensor import core_node
 from loopax.facts.record import is_foreign
 from loopax.ir.ops.inner_graph_op import core_of
 
@@ -127,17 +128,9 @@ def _wrapped(node: Apply, forward: Apply, positions: Sequence[int]) -> Op:
     if not isinstance(op, Blockwise):
         return AfterForward(op, forward, positions)
     if isinstance(forward.op, Blockwise):
-        forward = _core_node(forward)
+        forward = core_node(forward.op, forward.inputs)
     wrapped = AfterForward(op.core_op, forward, positions)
     return Blockwise(wrapped, signature=op.signature, name=op.name)
-
-
-def _core_node(node: Apply) -> Apply:
-    """The node that a Blockwise applies to one row."""
-    op: Any = node.op
-    inputs: Any = node.inputs
-    core: Apply = op._create_dummy_core_node(inputs)
-    return core
 
 
 _NUMBERS = type(None), bool, int, float, complex, str, bytes, tuple, frozenset, np.generic, np.dtype

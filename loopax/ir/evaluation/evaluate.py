@@ -18,7 +18,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.base.upstream.pytensor import IfElse, LazyIfElse
+from loopax.base.upstream.pytensor import IfElse, LazyIfElse, check_batch_shapes, core_node
 from loopax.ir.derivatives.after_forward import perform
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
@@ -106,8 +106,8 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
 def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[np.ndarray]) -> list[Any]:
     """The outputs of a Blockwise of an op with inner graphs, IfElse too."""
     op: Any = node.op
-    op._check_runtime_broadcast(node, inputs)
-    core, n = op._create_dummy_core_node(node.inputs), op.batch_ndim(node)
+    check_batch_shapes(node, inputs)
+    core, n = core_node(op, node.inputs), op.batch_ndim(node)
     batch = np.broadcast_shapes(*(x.shape[:n] for x in inputs))
     batches = [np.broadcast_to(x, (*batch, *x.shape[n:])) for x in inputs]
     rows = [of_node(core, [np.array(x[index]) for x in batches]) for index in np.ndindex(*batch)]

@@ -15,6 +15,7 @@ from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.type import integer_dtypes
 
 from loopax.base.lock import TRACING
+from loopax.base.upstream.pytensor import check_batch_shapes, core_node
 from loopax.ir import Call
 from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
@@ -107,15 +108,15 @@ def blockwise_rule(site: Site, *values: object) -> Any:
     batch_ndim = op.batch_ndim(site.node)
     padded = {k: x for k, x in enumerate(values) if isinstance(x, PaddedArray)}
     values = tuple(x.data if isinstance(x, PaddedArray) else x for x in values)
-    op._check_runtime_broadcast(site.node, values)
-    core_node = op._create_dummy_core_node(site.node.inputs, propagate_unbatched_core_inputs=True)
+    check_batch_shapes(site.node, values)
+    of_row = core_node(op, site.node.inputs, keeps_shared=True)
     static = {
         k: row
         for k, x in enumerate(values)
         if isinstance(x, np.ndarray) and (row := shared_row(x, batch_ndim)) is not None
     }
-    frame = Frame(site.context, Plan(tuple(core_node.inputs)), {}, site.node.inputs, site.frame)
-    core_site = Site(core_node, site.used, frame)
+    frame = Frame(site.context, Plan(tuple(of_row.inputs)), {}, site.node.inputs, site.frame)
+    core_site = Site(of_row, site.used, frame)
 
     padded_axes: list[int | None] = []  # of the outputs, there when a row has been traced
 
@@ -123,7 +124,7 @@ def blockwise_rule(site: Site, *values: object) -> Any:
         values = [static.get(k, row) for k, row in enumerate(rows)]
         for k, x in padded.items():
             values[k] = PaddedArray(rows[k], x.length, x.axis - batch_ndim)
-        frame.values.update(zip(core_node.inputs, values, strict=True))
+        frame.values.update(zip(of_row.inputs, values, strict=True))
         outs = convert(core_site, values)
         padded_axes[:] = [x.axis if isinstance(x, PaddedArray) else None for x in outs]
         lengths = [x.length if isinstance(x, PaddedArray) else 0 for x in outs]

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from loopax.base.compiling.compile_status import compilation_of
 from loopax.base.uninterrupted import uninterrupted
-from loopax.base.upstream.numba import CFunc, cgutils, ir
+from loopax.base.upstream.numba import CFunc, cgutils, ir, use_cache
 from loopax.jax_backend.staging.primitive_rules import Batch
 from loopax.kernels.ffi.call_frame import I64, CallFrame
 from loopax.kernels.ffi.failures import STOPPED
@@ -72,7 +72,7 @@ def handler(
 
     cfunc = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
     if key is not None and is_possible():
-        cfunc._cache = CodeCache(key)
+        use_cache(cfunc, CodeCache(key))
     with compilation_of(function.py_func):
         uninterrupted(cfunc.compile)
     return cfunc

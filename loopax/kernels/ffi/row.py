@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types
 
-from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
+from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array, struct_value
 from loopax.jax_backend.staging.primitive_rules import Batch, axes_before
 from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
@@ -165,7 +165,7 @@ class _Row:
             itemsize=I64(np.dtype(t.dtype).itemsize),
             meminfo=None,
         )
-        return array._getvalue()
+        return struct_value(array)
 
     def _return(self, buffer: Buffer, t: ArrayType, native: Any, value: ir.Value) -> None:
         """Copy ``value``, of the type ``native``, to its row of ``buffer``, and release it."""

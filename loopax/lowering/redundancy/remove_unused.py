@@ -24,10 +24,10 @@ from typing import Any
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op, io_connection_pattern
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 
-from loopax.base.upstream.pytensor import thaw
+from loopax.base.upstream.pytensor import has_own_connections, thaw
 from loopax.ir import Call, Cond, Scan
 from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import OpenLoop
@@ -115,7 +115,6 @@ def _calls(graph: FunctionGraph) -> dict[Apply, list[Apply]]:
 def _is_its_graph(op: Op) -> bool:
     if isinstance(op, Call):
         return type(op) is Call and op.rule is None
-    # Where none was given, what PyTensor found for a connection pattern is kept in its place.
     return (
         type(op) is OpFromGraph
         and not op.is_inline
@@ -123,8 +122,7 @@ def _is_its_graph(op: Op) -> bool:
         and not getattr(op, "shared_inputs", ())
         and op.pullback_overrides is None
         and op.pushforward_overrides is None
-        and op._connection_pattern
-        in (None, io_connection_pattern(op.inner_inputs, op.inner_outputs))
+        and not has_own_connections(op)
     )
 
 

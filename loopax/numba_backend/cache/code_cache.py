@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 from loopax.base.upstream.numba import (
     CPUContext,
     Dispatcher,
-    FunctionIdentity,
     NullCache,
-    compiler,
-    serialize,
+    compiled_of,
+    numbers_functions_in_order,
+    stored,
+    use_cache,
 )
 from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
@@ -45,7 +43,7 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
             return None
         target_context.refresh()
         try:
-            loaded = compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
+            loaded = compiled_of(target_context, data)
         except Exception:  # a damaged entry is compiled again
             folder.remove(key)
             return None
@@ -55,7 +53,7 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
         """Store compiled code, unless it contains addresses of this process."""
         if not compiled.lifted and not compiled.library.has_dynamic_globals:
             key = self._entry(signature)
-            folder.write(key, serialize.dumps(compiled._reduce()))
+            folder.write(key, stored(compiled))
             # Without the type annotations, which serve Numba's debug output alone.
             _IN_PROCESS[key] = compiled._replace(type_annotation=None)
 
@@ -71,7 +69,7 @@ def keep_on_disk(dispatcher: Dispatcher, *parts: str) -> None:
     """
     key = content_key(dispatcher.py_func, *parts)
     if key is not None and is_possible():
-        dispatcher._cache = CodeCache(key)
+        use_cache(dispatcher, CodeCache(key))
 
 
 def is_possible() -> bool:
@@ -81,5 +79,4 @@ def is_possible() -> bool:
     may have the symbols of other functions: https://github.com/numba/numba/issues/10486. PyTensor gives
     them random numbers, in 3.0.7 and 3.3.7.
     """
-    numbers: Iterator[int] = FunctionIdentity._unique_ids
-    return not isinstance(numbers, count)
+    return not numbers_functions_in_order()

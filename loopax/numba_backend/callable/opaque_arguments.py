@@ -17,7 +17,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
-from loopax.base.upstream.numba import cgutils, ir
+from loopax.base.upstream.numba import cgutils, ir, struct_value
 from loopax.numba_backend.emit.expressions import Expr, call
 from loopax.numba_backend.emit.opaque import native, numba_type
 
@@ -95,7 +95,7 @@ def _unbox_leaves(declared: LeavesType, x: ir.Value, c: Any) -> NativeValue:
         inner.cleanup()
         c.pyapi.decref(items)
 
-    return NativeValue(struct._getvalue(), is_error=inner.is_error, cleanup=cleanup)
+    return NativeValue(struct_value(struct), is_error=inner.is_error, cleanup=cleanup)
 
 
 @intrinsic

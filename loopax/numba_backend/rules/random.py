@@ -18,6 +18,7 @@ import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.op import RandomVariable
 
+from loopax.base.upstream.pytensor import shape_of_draw
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, dtype_name, expr
 from loopax.numba_backend.emit.object_mode import object_mode
@@ -188,6 +189,6 @@ def _row_shape(site: Site, one_draw: _Draw) -> list[Dim]:
     """The shape of one draw, as the op computes it from the parameters."""
     emit, op = site.emit, site.op
     inputs = [v.type() for v in op.dist_params(site.node)]
-    dims = [pt.as_tensor(n).astype("int64") for n in op._supp_shape_from_params(inputs)]
+    dims = [pt.as_tensor(n).astype("int64") for n in shape_of_draw(op, inputs)]
     graph = FunctionGraph(inputs, dims, clone=False)
     return [as_dim(emit.scalar(n)) for n in emit.run(graph, one_draw.params)]

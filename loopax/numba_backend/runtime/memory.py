@@ -16,6 +16,7 @@ from loopax.base.upstream.numba import (
     ir,
     make_array,
     populate_array,
+    struct_value,
 )
 from loopax.numba_backend.runtime.instructions import result_type
 
@@ -64,7 +65,7 @@ def _allocated(
         itemsize=itemsize,
         meminfo=meminfo,
     )
-    return array._getvalue()
+    return struct_value(array)
 
 
 def _size(

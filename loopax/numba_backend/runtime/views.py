@@ -17,6 +17,7 @@ from loopax.base.upstream.numba import (
     ir,
     make_array,
     populate_array,
+    struct_value,
 )
 from loopax.numba_backend.runtime.instructions import result_type
 
@@ -91,7 +92,7 @@ def _view(
         meminfo=source.meminfo,
         parent=source.parent,
     )
-    value = result._getvalue()
+    value = struct_value(result)
     context.nrt.incref(builder, signature.return_type, value)
     return value
 

@@ -11,6 +11,7 @@ from pytensor.graph.null_type import NullType
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.base.upstream.pytensor import core_node
 from loopax.ir.batching.batch import vectorized
 from loopax.ir.derivatives.rules.elementwise import summed
 from loopax.ir.derivatives.rules.registry import (
@@ -31,7 +32,7 @@ def _blockwise(
 ) -> Any:
     if not has_own_pullback(op.core_op):
         return own_pullback(op, inputs, outputs, cotangents)
-    core = op._create_dummy_core_node(inputs)
+    core = core_node(op, inputs)
     seeds = [
         g if isinstance(g.type, DisconnectedType) else y.type()
         for y, g in zip(core.outputs, cotangents, strict=True)

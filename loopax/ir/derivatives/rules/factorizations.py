@@ -18,6 +18,7 @@ from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.base.upstream.pytensor import props_of
 from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 
@@ -30,7 +31,7 @@ def _lu(
 ) -> Any:
     if not op.permute_l or isinstance(cotangents[0].type, DisconnectedType):
         return own_pullback(op, inputs, outputs, cotangents)
-    options = {**op._props_dict(), "permute_l": False, "p_indices": False}
+    options = {**props_of(op), "permute_l": False, "p_indices": False}
     plain = type(op)(**options)
     p, lower, upper = plain(*inputs)
     lower_cotangent = p.mT @ cotangents[0]
