@@ -24,7 +24,15 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.facts.costs import ARRAY, COPY, PRODUCT, UNKNOWN_LENGTH, WRITE
+from loopax.facts.costs import (
+    ARRAY,
+    COPY,
+    UNKNOWN_LENGTH,
+    WRITE,
+    LapackCost,
+    lapack_cost_of,
+    product,
+)
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 from loopax.ir import Cond, Scan
@@ -37,9 +45,6 @@ if TYPE_CHECKING:
 
 _READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
 _PRODUCTS = (Dot, BatchedDot)
-_LINALG = "linalg"
-_CUBE = 0.5  # ns for each of the n^3 operations of a factorization, inverse or solve
-_CALL = 300.0  # ns for a call of LAPACK
 
 LengthOf = Callable[[Any], float]  # of a dimension variable
 
@@ -116,10 +121,17 @@ def _time_of_op(node: Apply, shape: Callable[[Any], list[float]]) -> float:
         return ARRAY + entries * nanoseconds(function)
     shapes = [shape(v) for v in node.inputs]
     if isinstance(core, _PRODUCTS):
-        return 2 * ARRAY + PRODUCT * entries * (shapes[-1][-1:] or [1.0])[0]
-    if _LINALG in type(core).__module__:
-        largest = max(shapes, key=math.prod, default=[1.0])
-        return _CALL + _CUBE * math.prod(largest) * min(largest[-2:], default=1.0)
+        return product(entries, (shapes[0][-1:] or [1.0])[0])
+    if (lapack := lapack_cost_of(core)) is not None:
+        return _time_of_lapack(lapack, shapes)
     if isinstance(op, CAReduce):
         return ARRAY + COPY * math.prod(shapes[0])
     return ARRAY + WRITE * entries
+
+
+def _time_of_lapack(cost: LapackCost, shapes: list[list[float]]) -> float:
+    """Nanoseconds of a function of a matrix, for each in a batch, whose last input is its right side."""
+    matrix = max(shapes, key=math.prod, default=[1.0])
+    batch, core = math.prod(matrix[:-2]), matrix[-2:]
+    n = (math.prod(core) * min(core, default=1.0)) ** (1 / 3)
+    return batch * cost(n, math.prod(shapes[-1]) / (batch * n) if shapes else 0.0)

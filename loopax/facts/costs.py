@@ -1,4 +1,4 @@
-"""Costs of operations on whole arrays in native code, in nanoseconds for each entry of the result.
+"""Costs of operations on whole arrays in native code: in nanoseconds for each entry of the result, or call.
 
 `python -m benchmarks.op_costs` measures these figures, and those of functions of numbers in `scalars.py`,
 on arrays of 2,000 entries. Each is the geometric mean of two machines: one with vectors of 4 numbers, and
@@ -7,6 +7,16 @@ write 0.7. What is cheaper by them is cheaper on both, or nearly. `COPY` and `KE
 first machine alone, and scaled as similar operations were.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pytensor.graph.op import Op
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.core import SolveBase
+from pytensor.tensor.linalg.summary import Det
+
 GATHER = 0.33  # 0.2 in the first cache, 1.0 in none
 WRITE = 0.5
 COPY = 0.06
@@ -14,3 +24,37 @@ PRODUCT = 0.2  # a multiplication of a product of matrices
 KEEP = 0.2  # an entry that is written in one loop and read in others
 ARRAY = 10.0  # of each array, whatever its size
 UNKNOWN_LENGTH = 100  # what a length is taken for of which nothing is known
+
+
+def product(entries: float, inner: float) -> float:
+    """The nanoseconds of a product of matrices, each of whose entries is a sum of ``inner`` products."""
+    return 2 * ARRAY + PRODUCT * entries * inner
+
+
+class LapackCost(NamedTuple):
+    """The nanoseconds of a call of LAPACK for a matrix of n rows, and a right side of some columns."""
+
+    call: float
+    cube: float  # for each of n^3 operations
+    right: float = 0.0  # for each of n^2 operations with a column of the right side
+
+    def __call__(self, n: float, columns: float = 0.0) -> float:
+        return self.call + self.cube * n**3 + self.right * n**2 * columns
+
+
+DETERMINANT = LapackCost(300, 0.3)
+INVERSE = LapackCost(500, 1.0)
+SOLVE = LapackCost(400, 0.3, 0.5)
+LAPACK = LapackCost(300, 0.5)  # of all others
+
+
+def lapack_cost_of(op: Op) -> LapackCost | None:
+    """The cost of ``op``, of one matrix; None where it is no function of matrices."""
+    match op:
+        case Det() | Cholesky():
+            return DETERMINANT
+        case MatrixInverse():
+            return INVERSE
+        case SolveBase():
+            return SOLVE
+    return LAPACK if "linalg" in type(op).__module__ else None

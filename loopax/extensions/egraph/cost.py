@@ -17,7 +17,18 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.extensions.egraph.op_table import SCALARS, OpTable
 from loopax.extensions.egraph.rules import RULES_BY_NAME, Rule
 from loopax.extensions.egraph.saturate import Node, Saturated
-from loopax.facts.costs import ARRAY, COPY, GATHER, KEEP, PRODUCT, UNKNOWN_LENGTH, WRITE
+from loopax.facts.costs import (
+    ARRAY,
+    COPY,
+    DETERMINANT,
+    GATHER,
+    INVERSE,
+    KEEP,
+    SOLVE,
+    UNKNOWN_LENGTH,
+    WRITE,
+    product,
+)
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 
@@ -25,6 +36,11 @@ FEW = 8  # the most entries of an array in locals, on which operations are scala
 SCALAR = 4.0  # time of a scalar operation, in entries of an array
 DIGITS = 1e9  # cost of lost digits: the stable form wins at any price
 LEAF = 0.01
+_LAPACK = {
+    "inv": INVERSE,
+    **dict.fromkeys(("det", "signdet", "logdet"), DETERMINANT),
+    **dict.fromkeys(("solve1", "solve2"), SOLVE),
+}
 
 
 def keeping_cost_of(table: OpTable, egraph: Saturated) -> Callable[[int, Node], float]:
@@ -89,16 +105,12 @@ def _function(table: OpTable, name: str) -> Any:
 
 
 def _cost_of_op(name: str, n: int, sizes: list[int]) -> float:
-    rows = max(sizes, default=1) ** 0.5
     if name == "dot":
         inner = (sizes[0] * sizes[1] / max(n, 1)) ** 0.5
-        return 2 * ARRAY + PRODUCT * n * inner
-    if name == "inv":
-        return 500 + 1.0 * rows**3
-    if name in ("det", "signdet", "logdet"):
-        return 300 + 0.3 * rows**3
-    if name in ("solve1", "solve2"):
-        return 400 + 0.3 * sizes[0] ** 1.5 + 0.5 * sizes[0] ** 0.5 * sizes[1]
+        return product(n, inner)
+    if name in _LAPACK:
+        rows = max(sizes[0], 1) ** 0.5
+        return _LAPACK[name](rows, sizes[-1] / rows)
     if name == "sum":
         return ARRAY + COPY * sizes[0]
     if name == "diag":
