@@ -127,6 +127,16 @@ PRIVATE_ATTRIBUTES = {
     *("_arguments", "_made_of"),  # of callables, for functions that take one apart
 }
 
+# Who may call the loops and branches of JAX itself. All others call those of `manual_axes`, which also work
+# inside of ``jax.shard_map``.
+JAX_LOOPS = {"scan", "while_loop", "fori_loop", "cond"}
+CALLERS_OF_JAX_LOOPS = {
+    "loopax.numerics.manual_axes",
+    "loopax.jax_backend.staging.kept_rules",  # asks what JAX's scan does, of a number
+    # Chains of a sampler, whose functions run on whole devices.
+    *("loopax.pymc.blackjax_loop", "loopax.pymc.numpyro_loop"),
+}
+
 # What a folder imports of nobody: its mathematics is of arrays and numbers.
 FOREIGN = {"numerics": {"pytensor", "pymc"}}
 
@@ -279,6 +289,42 @@ def test_private_attributes_of_other_libraries_are_read_in_adapters() -> None:
 )
 def test_a_private_attribute_is_seen(source: str, expressions: list[str]) -> None:
     assert [found for _, found in private_attributes(source)] == expressions
+
+
+def jax_loops(source: str) -> Iterator[tuple[int, str]]:
+    """Each (line, name) where the source names a loop or a branch of ``jax.lax``."""
+    for node in ast.walk(ast.parse(source)) if re.search(r"\blax\b", source) else ():
+        match node:
+            case ast.Attribute(attr=name) if ast.unparse(node.value) in ("lax", "jax.lax"):
+                names = {name}
+            case ast.ImportFrom(module="jax.lax", names=imported):
+                names = {alias.name for alias in imported}
+            case _:
+                continue
+        yield from ((node.lineno, name) for name in names & JAX_LOOPS)
+
+
+def test_jax_loops_are_called_in_one_place() -> None:
+    found = {
+        module: calls
+        for path in PACKAGE
+        if (calls := [*jax_loops(path.read_text(encoding="utf-8"))]) and (module := module_of(path))
+    }
+    assert found.keys() == CALLERS_OF_JAX_LOOPS, "call those of loopax.numerics.manual_axes"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from jax import lax\nlax.scan(f, x)", ["scan"]),
+        ("loop = partial(jax.lax.while_loop, going)", ["while_loop"]),
+        ("from jax.lax import cond as either", ["cond"]),
+        ("from loopax.numerics.manual_axes import scan\nscan(f, x)  # a lax.scan", []),
+        ("lax.mul(x, y)", []),
+    ],
+)
+def test_a_jax_loop_is_seen(source: str, names: list[str]) -> None:
+    assert [name for _, name in jax_loops(source)] == names
 
 
 def package_of(path: Path) -> str:

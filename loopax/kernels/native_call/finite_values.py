@@ -34,6 +34,7 @@ from loopax.kernels.native_call.equations import has_loop, loop_depth, most_axes
 from loopax.kernels.native_call.finite_states import Flag, Report
 from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_names
 from loopax.lowering.finiteness.places import Place, error_of_reports
+from loopax.numerics.manual_axes import scan, while_loop
 
 # The outputs of a jaxpr with what is found in it, and the names of the loops around an equation.
 Inspected: TypeAlias = tuple[list[Any], Any]
@@ -182,7 +183,7 @@ class _Evaluation:
             inner = self.with_values(inner, named, inside)
             return self._next(k, finding, inner, len(loops), outs[:n]), outs[n:]
 
-        (_, finding, *finals), ys = lax.scan(
+        (_, finding, *finals), ys = scan(
             step,
             (self._start(), self._kind.none(), *states),
             rows,
@@ -207,7 +208,7 @@ class _Evaluation:
             )
             return self._next(k, finding, inner, len(loops), outs)
 
-        _, finding, *finals = lax.while_loop(
+        _, finding, *finals = while_loop(
             lambda carry: jaxpr_as_fun(condition)(*args[:n], *carry[2:])[0],
             step,
             (self._start(), self._kind.none(), *args[n + m :]),

@@ -24,6 +24,7 @@ from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents
 from loopax.kernels.native_call.derivatives import transposed
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, trace_jaxpr
+from loopax.numerics.manual_axes import cond
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ class Functional:
         gradient, others = args[: len(self.gradient_types)], args[len(self.gradient_types) :]
         tangents = others[len(self.value_types) :]
         is_finite = reduce(jnp.logical_and, (jnp.isfinite(x).all() for x in gradient))
-        return lax.cond(
+        return cond(
             is_finite,
             lambda: list(jaxpr_as_fun(self.product)(*gradient, *tangents)),
             lambda: list(self.from_values(*others)),
