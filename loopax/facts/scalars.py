@@ -99,6 +99,11 @@ def is_float(v: Variable) -> bool:
     return str(getattr(v.type, "dtype", "")).startswith(("float", "complex"))
 
 
+def is_real(v: Variable) -> bool:
+    """Whether ``v`` is an array, or a number, of floats, which are no complex numbers."""
+    return str(getattr(v.type, "dtype", "")).startswith("float")
+
+
 def _of_floats(node: Apply) -> bool:
     return is_float(node.outputs[0])
 

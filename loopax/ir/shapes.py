@@ -21,6 +21,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import IfElse
+from loopax.ir.ops.bounds import known_number
 from loopax.ir.ops.calling_convention import ScanArgs
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.scan_grammar import ScanGrammar
@@ -72,7 +73,7 @@ def filled(value: TensorLike, dims: Sequence[Variable | int]) -> Any:
         pt.constant(int(n.data), dtype="int64") if isinstance(n, Constant) else n.astype("int64")
         for n in sizes
     ]
-    static = [int(n.data) if isinstance(n, Constant) else None for n in scalars]
+    static = [*map(known_number, scalars)]
     out = value.type.clone(shape=static)()
     return Apply(pt.alloc, [value, *scalars], [out]).outputs[0]
 

@@ -32,6 +32,7 @@ from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
+from loopax.ir.ops.bounds import known_number
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.ops.trace import stacked
 from loopax.ir.replace import replaced
@@ -124,7 +125,7 @@ class _Buffer:
         # Not `pt.empty`: it folds what its lengths follow from, to see whether they are constants, and a
         # length may follow from the loop before. That made many loops one after the other quadratic.
         dims = [pt.as_tensor(n).astype("int64") for n in (n_steps, *self.shape)]
-        shape = [int(n.data) if isinstance(n, Constant) else None for n in dims]
+        shape = [*map(known_number, dims)]
         dtype = self.y.type.dtype
         return Apply(AllocEmpty(dtype), dims, [TensorType(dtype, tuple(shape))()]).outputs[0]
 

@@ -21,14 +21,14 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.gradient import disconnected_grad
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type_other import make_slice
 from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list import extend
 
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.ops.bounds import is_unbounded, split_bound
+from loopax.ir.ops.bounds import is_unbounded, known_number, split_bound
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.rows import KeepRows
@@ -151,7 +151,7 @@ def _zero_rows(body: FunctionGraph, ys: Sequence[Variable]) -> list[Any]:
 
 def truncated(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """The loop in two parts, of which only the last ``truncate_gradient`` steps have a derivative."""
-    n = _static_number(args.n_steps)
+    n = known_number(args.n_steps)
     if n is not None and n <= scan.options.truncate_gradient:
         return expanded(scan.with_options(truncate_gradient=-1), args)
     return _joined(scan, *halves(scan, args))
@@ -161,7 +161,7 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
     """The last ``truncate_gradient`` steps, after the steps before them, cut off from derivatives."""
     n_last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
-    n, static_n = args.n_steps, _static_number(args.n_steps)
+    n, static_n = args.n_steps, known_number(args.n_steps)
     m = pt.minimum(n, n_last)
     backwards = scan.options.reverse
     split = m if backwards else n - m  # the row at which the second part begins
@@ -186,7 +186,7 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     block_steps, *deeper = levels if isinstance(levels, tuple) else (levels,)
     inside_of_block = tuple(deeper) if len(deeper) > 1 else next(iter(deeper), None)
     plain = scan.with_options(checkpoint=inside_of_block)
-    n, static_n = args.n_steps, _static_number(args.n_steps)
+    n, static_n = args.n_steps, known_number(args.n_steps)
     size = _block_length(block_steps, n)
     if static_n is not None and static_n < int(size.data):
         return plain.split_outputs(plain.bind(args))
@@ -227,7 +227,7 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 
 def _block_length(block_steps: int | Literal["sqrt"] | None, n: TensorVariable) -> Any:
     """The number of steps between two states that are kept."""
-    static_n = _static_number(n)
+    static_n = known_number(n)
     if block_steps != "sqrt":
         return pt.constant(block_steps, dtype="int64")
     if static_n is None:
@@ -237,10 +237,6 @@ def _block_length(block_steps: int | Literal["sqrt"] | None, n: TensorVariable) 
     root = max(1, isqrt(static_n))
     divisors = (k for k in range(root, root // 2, -1) if static_n % k == 0)
     return pt.constant(next(divisors, root), dtype="int64")
-
-
-def _static_number(n: Variable) -> int | None:
-    return int(n.data) if isinstance(n, Constant) else None
 
 
 # -- parts of loops ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from loopax.base.errors import LoopTypeError, describe
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.calling.types import has_shape
+from loopax.facts.scalars import is_real
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.jax_op.functions import Batched, Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types
@@ -82,7 +83,7 @@ class JaxOp(Op):
     # -- derivatives -----------------------------------------------------------------------------
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        return [[_is_float(x) and _is_float(y) for y in node.outputs] for x in node.inputs]
+        return [[is_real(x) and is_real(y) for y in node.outputs] for x in node.inputs]
 
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
@@ -114,14 +115,9 @@ def inline(site: Site, *values: object) -> tuple[Any, ...]:
     return tuple(site.op.function(*values))
 
 
-def _is_float(v: Variable) -> bool:
-    return (
-        np.dtype(v.type.dtype).kind == "f"
-    )  # of complex numbers, JAX and PyTensor conjugate differently
-
-
 def _places(variables: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(k for k, v in enumerate(variables) if _is_float(v))
+    # Of complex numbers, JAX and PyTensor conjugate differently.
+    return tuple(k for k, v in enumerate(variables) if is_real(v))
 
 
 def _connected(variables: Sequence[Any], others: Sequence[Any]) -> tuple[int, ...]:

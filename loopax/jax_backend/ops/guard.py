@@ -31,6 +31,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.scalars import is_real
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
@@ -98,11 +99,11 @@ def _guard(
         return None
     values = [_rows(site.frame.read(u), mask) for u in node.inputs]
     op = node.op.scalar_op
-    if not any(map(is_traced, values)) or not _is_floating(v):
+    if not any(map(is_traced, values)) or not is_real(v):
         return None
     new = [_guard(site, apply_scalar, u, mask, depth - 1) for u in node.inputs]
     at, harmless = _singular_argument(op, values)
-    if at is not None and _is_floating(node.inputs[at]):
+    if at is not None and is_real(node.inputs[at]):
         new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
     if all(x is None for x in new):
         return None
@@ -121,10 +122,6 @@ def _singular_argument(op: ScalarOp, values: Sequence[Array]) -> tuple[int | Non
     if isinstance(op, ps.TrueDiv) and is_traced(values[1]):
         return 1, _HARMLESS
     return (0, _HARMLESS) if isinstance(op, ps.Pow) else (None, _HARMLESS)
-
-
-def _is_floating(v: Variable) -> bool:
-    return bool(np.dtype(v.type.dtype).kind == "f")
 
 
 def _guard_moved(

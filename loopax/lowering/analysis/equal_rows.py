@@ -22,6 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.batching.row_values import shared_row
+from loopax.ir.ops.bounds import known_number
 from loopax.ir.shapes import filled
 from loopax.ir.sizes import Dims, read_of
 
@@ -73,7 +74,7 @@ def without_leading(value: TensorVariable, ndim: int) -> Any:
 def _spread(value: Variable | None, dims: list[Variable]) -> Any:
     if value is None:
         return None
-    static = [int(n.data) if isinstance(n, Constant) else None for n in dims]
+    static = [*map(known_number, dims)]
     known = tuple(n for n in static if n is not None)
     if len(known) < len(dims):
         return filled(value, dims)

@@ -99,7 +99,7 @@ class Row:
 
 
 @dataclass
-class Window:
+class Run:
     """A run of consecutive statements of a block."""
 
     row: Row
@@ -143,7 +143,7 @@ class Window:
 
     @property
     def pattern(self) -> tuple[int, ...]:
-        """The equalities among its names: windows of equal text are equal if their patterns are."""
+        """The equalities among its names: runs of equal text are equal if their patterns are."""
         number = {name: k for k, name in enumerate(self.distinct)}
         return tuple(number[name] for name in self.names)
 
@@ -175,17 +175,17 @@ class Program:
             item.last = self._count - 1
         self.rows.append(row)
 
-    def repeated(self) -> Iterator[list[Window]]:
-        """Yield groups of at least two windows that are equal up to names of locals and floats."""
-        runs = sorted(self._runs(), key=lambda run: -(len(run) - 1) * run[0].n_lines)
-        for run in runs[:_CANDIDATES]:
-            alike: dict[Any, list[Window]] = defaultdict(list)
-            for window in run:
-                alike[window.pattern].append(window)
-            yield from (windows for windows in alike.values() if len(windows) > 1)
+    def repeated(self) -> Iterator[list[Run]]:
+        """Yield groups of at least two runs that are equal up to names of locals and floats."""
+        groups = sorted(self._equal_runs(), key=lambda runs: -(len(runs) - 1) * runs[0].n_lines)
+        for group in groups[:_CANDIDATES]:
+            alike: dict[Any, list[Run]] = defaultdict(list)
+            for run in group:
+                alike[run.pattern].append(run)
+            yield from (runs for runs in alike.values() if len(runs) > 1)
 
-    def _runs(self) -> Iterator[list[Window]]:
-        """Yield groups of disjoint windows of equal text, each extended as far as all stay equal."""
+    def _equal_runs(self) -> Iterator[list[Run]]:
+        """Yield groups of disjoint runs of equal text, each extended as far as all stay equal."""
         places = [(row, k) for row in self.rows for k in range(len(row.items) + 1)]
         texts: dict[Any, int] = {}
 
@@ -209,7 +209,7 @@ class Program:
                 starts, n = _extended(whole, starts, length)
                 if (key := (n, *starts)) not in yielded:
                     yielded.add(key)
-                    yield [Window(*places[k], n) for k in starts]
+                    yield [Run(*places[k], n) for k in starts]
             # Double the length: equal texts are pairs of equal texts.
             pairs: dict[tuple[int, int], int] = {}
             ranks = [
@@ -220,7 +220,7 @@ class Program:
 
 
 def _extended(texts: Sequence[int], starts: list[int], n: int) -> tuple[list[int], int]:
-    """Extend windows of length ``n`` at both ends while they stay equal and disjoint."""
+    """Extend runs of length ``n`` at both ends while they stay equal and disjoint."""
     room = int(np.diff(starts).min()) - n
     while room and starts[-1] + n < len(texts) and len({texts[k + n] for k in starts}) == 1:
         n, room = n + 1, room - 1

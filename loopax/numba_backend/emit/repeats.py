@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
-from loopax.numba_backend.emit.repeated_runs import TOKEN, Program, Window, is_float
+from loopax.numba_backend.emit.repeated_runs import TOKEN, Program, Run, is_float
 from loopax.numba_backend.emit.statements import Assign, Do, Function, Return, Statement, mapped
 
 _LONG = 300  # the least lines of a program that is searched
@@ -46,13 +46,13 @@ def _share(emit: Emitter) -> bool:
     program = Program(emit)
     used: set[int] = set()
     new: dict[int, list[Statement]] = {}
-    repeats = filter(None, (_Repeat.checked(windows, program) for windows in program.repeated()))
+    repeats = filter(None, (_Repeat.checked(runs, program) for runs in program.repeated()))
     for repeat in sorted(repeats, key=lambda repeat: -repeat.gain):
-        inside = {k for window in repeat.windows for k in window.numbers}
+        inside = {k for run in repeat.runs for k in run.numbers}
         if repeat.gain > 0 and not inside & used:
             used |= inside
-            for window, statement in zip(repeat.windows, repeat.calls(emit), strict=True):
-                first, *tail = window.items
+            for run, statement in zip(repeat.runs, repeat.calls(emit), strict=True):
+                first, *tail = run.items
                 new[first.number] = [statement]
                 new.update((item.number, []) for item in tail)
     for row in program.rows:
@@ -64,52 +64,50 @@ def _share(emit: Emitter) -> bool:
 
 @dataclass
 class _Repeat:
-    """Windows that are equal up to names and floats. Names are numbered within a window.
+    """Runs that are equal up to names and floats. Names are numbered within a run.
 
     ``args`` are the names that they read, ``results`` the names read elsewhere, ``floats`` the floats
     that differ.
     """
 
-    windows: list[Window]
+    runs: list[Run]
     args: list[int]
     results: list[int]
     floats: list[int]
 
     @classmethod
-    def checked(cls, windows: list[Window], program: Program) -> _Repeat | None:
-        flow, distinct = windows[0].flow, windows[0].distinct
+    def checked(cls, runs: list[Run], program: Program) -> _Repeat | None:
+        flow, distinct = runs[0].flow, runs[0].distinct
         if flow.leaves:
             return None
         assigned = [k for k, name in enumerate(distinct) if name in flow.assigned]
-        results = [k for k in assigned if any(_is_read_elsewhere(w, k, program) for w in windows)]
+        results = [k for k in assigned if any(_is_read_elsewhere(r, k, program) for r in runs)]
         operands = [
             k
             for k, name in enumerate(distinct)
             # A local assigned on some paths alone may keep its old value.
             if name in flow.needed or (k in results and name not in flow.defined)
         ]
-        windows = [
-            w for w in windows if all(w.row.is_defined(w.distinct[k], w.start) for k in operands)
-        ]
-        if len(windows) < 2:
+        runs = [r for r in runs if all(r.row.is_defined(r.distinct[k], r.start) for k in operands)]
+        if len(runs) < 2:
             return None
-        shared = {k for k in operands if len({w.distinct[k] for w in windows}) == 1}
+        shared = {k for k in operands if len({r.distinct[k] for r in runs}) == 1}
         args = [k for k in operands if k not in shared or distinct[k] not in program.globals]
-        columns = zip(*(w.floats for w in windows), strict=True)
+        columns = zip(*(r.floats for r in runs), strict=True)
         floats = [j for j, column in enumerate(columns) if len(set(column)) > 1]
-        return cls(windows, args, results, floats)
+        return cls(runs, args, results, floats)
 
     @property
     def gain(self) -> float:
         """The number of lines that outlining saves."""
         n_args = len(self.args) + len(self.floats)
         one_call = _CALL + _ARG * n_args + _RESULT * len(self.results)
-        n = len(self.windows)
-        return (n - 1) * self.windows[0].n_lines - n * one_call - _FUNCTION
+        n = len(self.runs)
+        return (n - 1) * self.runs[0].n_lines - n * one_call - _FUNCTION
 
     def calls(self, emit: Emitter) -> Iterator[Statement]:
-        """Yield a call for each window, of a function with the statements of the first one."""
-        first = self.windows[0]
+        """Yield a call for each run, of a function with the statements of the first one."""
+        first = self.runs[0]
         name = emit.source.fresh("part")
         float_args = {j: local(emit.source.fresh("c")) for j in self.floats}
         args = [*(local(first.distinct[k]) for k in self.args), *float_args.values()]
@@ -120,22 +118,22 @@ class _Repeat:
         if results:
             function.body.add(Return(results[0] if len(results) == 1 else tuple_of(results)))
         emit.define_function(function, emit.namespace, emit.keys)
-        for window in self.windows:
-            operands = [local(window.distinct[k]) for k in self.args]
-            floats = [Expr(window.floats[j]) for j in self.floats]
+        for run in self.runs:
+            operands = [local(run.distinct[k]) for k in self.args]
+            floats = [Expr(run.floats[j]) for j in self.floats]
             call_of_part = call(name, *operands, *floats)
-            targets = tuple(local(window.distinct[k]) for k in self.results)
+            targets = tuple(local(run.distinct[k]) for k in self.results)
             yield Assign(targets, call_of_part) if targets else Do(call_of_part)
 
 
-def _is_read_elsewhere(window: Window, k: int, program: Program) -> bool:
-    name = window.distinct[k]
-    return program.uses[name] > window.counts[name]
+def _is_read_elsewhere(run: Run, k: int, program: Program) -> bool:
+    name = run.distinct[k]
+    return program.uses[name] > run.counts[name]
 
 
-def _with_floats(window: Window, float_args: dict[int, Expr]) -> Iterator[Statement]:
-    """Yield the statements of ``window`` with arguments in the place of some of its floats."""
-    count = iter(range(len(window.floats)))
+def _with_floats(run: Run, float_args: dict[int, Expr]) -> Iterator[Statement]:
+    """Yield the statements of ``run`` with arguments in the place of some of its floats."""
+    count = iter(range(len(run.floats)))
 
     def change(x: Expr) -> Expr:
         new: list[str] = []
@@ -153,5 +151,5 @@ def _with_floats(window: Window, float_args: dict[int, Expr]) -> Iterator[Statem
         text = TOKEN.sub(written, x.text)
         return Expr(text, (*x.names, *new))
 
-    for item in window.items:
+    for item in run.items:
         yield mapped(item.statement, change)

@@ -33,6 +33,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
+from loopax.facts.scalars import is_real
 from loopax.ir.derivatives.rules.incomplete_gammas import gammainc_slopes, gammaincc_slopes
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
@@ -123,7 +124,7 @@ def _pullback(
         return [pt.conj(cotangents[0])]
     if isinstance(op.scalar_op, ComplexFromPolar):
         return _pull_back_polar(inputs, cotangents[0])
-    if isinstance(op.scalar_op, Clip) and _is_float(outputs[0]):
+    if isinstance(op.scalar_op, Clip) and is_real(outputs[0]):
         return _pull_back_clip(inputs, cotangents[0])
     if isinstance(op.scalar_op, Sign) and inputs[0].type.dtype.startswith("complex"):
         raise NotImplementedError(
@@ -135,7 +136,7 @@ def _pullback(
         return own_pullback(op, inputs, outputs, cotangents)
     (y,), (g,) = outputs, cotangents
     return [
-        disconnected_type() if not _is_float(x) else summed(g * slope, x)
+        disconnected_type() if not is_real(x) else summed(g * slope, x)
         for x, slope in zip(inputs, slopes(inputs, y), strict=True)
     ]
 
@@ -150,7 +151,7 @@ def _pull_back_clip(inputs: Sequence[Any], g: Variable) -> list[Any]:
     below = pt.switch(is_low, g, 0)
     inside, above = (pt.switch(is_low, 0, pt.switch(is_high, *pair)) for pair in ((0, g), (g, 0)))
     return [
-        summed(share, v) if _is_float(v) else disconnected_type()
+        summed(share, v) if is_real(v) else disconnected_type()
         for v, share in zip(inputs, (inside, below, above), strict=True)
     ]
 
@@ -225,7 +226,7 @@ def _pushforward(
     terms = [
         slope * t
         for x, slope, t in zip(inputs, slopes(inputs, y), tangents, strict=True)
-        if _is_float(x) and _is_connected(t)
+        if is_real(x) and _is_connected(t)
     ]
     return [pt.add(*terms) if terms else disconnected_type()]
 
@@ -235,15 +236,11 @@ def _slopes(
 ) -> _Slopes | None:
     """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
-    return None if is_complex or not _is_float(outputs[0]) else _SLOPES.get(type(op.scalar_op))
+    return None if is_complex or not is_real(outputs[0]) else _SLOPES.get(type(op.scalar_op))
 
 
 def _is_connected(derivative: Variable) -> bool:
     return not isinstance(derivative.type, DisconnectedType)
-
-
-def _is_float(v: Variable) -> bool:
-    return bool(v.type.dtype.startswith("float"))
 
 
 def summed(g: TensorVariable, x: Variable) -> Any:

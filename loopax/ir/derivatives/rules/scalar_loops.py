@@ -20,6 +20,7 @@ from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.facts.scalars import is_real
 from loopax.ir.replace import replaced
 
 
@@ -31,7 +32,7 @@ def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, i
     NotImplementedError
         An op in the loop has no derivative.
     """
-    wrt = [k for k, v in enumerate(inputs) if k > 0 and _is_float(v) and not _is_constant(v)]
+    wrt = [k for k, v in enumerate(inputs) if k > 0 and is_real(v) and not _is_constant(v)]
     moving = {k: _moving_states(op, [k - 1]) for k in wrt}
     starts = [
         pt.constant(np.array(s == k - 1, op.inputs[s].type.dtype)) for k in wrt for s in moving[k]
@@ -56,7 +57,7 @@ def loop_tangents(
         An op in the loop has no derivative.
     """
     n_states = len(op.outputs) - int(op.is_while)
-    wrt = [k - 1 for k in sorted(tangents) if k > 0 and _is_float(inputs[k])]
+    wrt = [k - 1 for k in sorted(tangents) if k > 0 and is_real(inputs[k])]
     tangents = {k: t.astype(inputs[k].type.dtype) for k, t in tangents.items()}
     states = _moving_states(op, wrt)
     starts = [
@@ -99,11 +100,11 @@ def _moving_states(op: ScalarLoop, wrt: Sequence[int]) -> list[int]:
         n_before = len(moving)
         for node in graph.toposort():
             if any(x in moving for x in node.inputs):
-                moving.update(y for y in node.outputs if _is_float(y))
+                moving.update(y for y in node.outputs if is_real(y))
         moving |= {
             graph.inputs[s]
             for s in range(n_states)
-            if graph.outputs[s] in moving and _is_float(graph.inputs[s])
+            if graph.outputs[s] in moving and is_real(graph.inputs[s])
         }
     return [s for s in range(n_states) if graph.inputs[s] in moving]
 
@@ -144,12 +145,12 @@ def _slopes(graph: FunctionGraph) -> dict[tuple[Apply, int], Any]:
     slopes: dict[tuple[Apply, int], Any] = {}
     for node in graph.toposort():
         (y,) = node.outputs
-        if _is_float(y) and any(map(_is_float, node.inputs)):
+        if is_real(y) and any(map(is_real, node.inputs)):
             every = _pulled_back_one(node)
             slopes |= {
                 (node, k): slope
                 for k, (x, slope) in enumerate(zip(node.inputs, every, strict=True))
-                if _is_float(x) and not isinstance(x, Constant)
+                if is_real(x) and not isinstance(x, Constant)
             }
     return slopes
 
@@ -179,7 +180,7 @@ def _push_forward(
     A `Switch` selects between tangents, because 0 times the one that it leaves out may be NaN.
     """
     for node in graph.toposort():
-        if isinstance(node.op, Switch) and _is_float(node.outputs[0]):
+        if isinstance(node.op, Switch) and is_real(node.outputs[0]):
             condition, *choices = node.inputs
             if any(x in tangents for x in choices):
                 dtype = node.outputs[0].type.dtype
@@ -195,10 +196,6 @@ def _push_forward(
                 terms.append(slope * tangents[x])
         if terms:
             tangents[node.outputs[0]] = add(*terms) if len(terms) > 1 else terms[0]
-
-
-def _is_float(v: Variable) -> bool:
-    return bool(v.type.dtype.startswith("float"))
 
 
 def _is_constant(v: Variable) -> bool:
