@@ -479,6 +479,21 @@ def test_file_names_say_what_is_inside() -> None:
     assert not nameless, f"{nameless}: name each for the one thing it does"
 
 
+CLOCK = re.compile(r"\b(perf_counter|monotonic)\b|\btime\.time\(|\btimeout=|\.(wait|join|poll)\([\d.]+\)")
+
+
+def test_no_test_depends_on_a_clock() -> None:
+    """A hang is ended by pytest-timeout alone, so that a slow machine fails no test."""
+    found = [
+        f"{name_of(path)}, line {k}: {line.strip()}"
+        for path in python_files("tests")
+        if path.name.startswith("test_") and path != Path(__file__)
+        for k, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if CLOCK.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_every_code_folder_has_a_readme() -> None:
     readmes = [folder / "README.md" for folder in CODE_FOLDERS]
     absent = [name_of(readme) for readme in readmes if not readme.is_file()]

@@ -93,11 +93,11 @@ def test_a_forked_process_can_call_a_native_function():
         warnings.simplefilter("ignore")  # that a process with threads is forked: JAX's and Python's
         child = multiprocessing.get_context("fork").Process(target=_call, args=(native, theirs))
         child.start()
+    theirs.close()  # a child that dies is then an end of the pipe
     try:
-        assert ours.poll(30), "the forked process hangs"
         assert ours.recv() == [1, 3, 9]
-        child.join(10)
+        child.join()
         assert child.exitcode == 0
     finally:
         child.kill()
-        child.join(10)
+        child.join()

@@ -225,7 +225,6 @@ def test_the_whole_job(tmp_path):
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
-        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     progress = done.stderr.splitlines()

@@ -444,7 +444,7 @@ def test_threads_that_call_first_at_once(kind):
     barrier = Barrier(8)
 
     def call(k):
-        barrier.wait(timeout=30)
+        barrier.wait()
         return float(f(XS) if k % 2 else jax.jit(f)(jnp.asarray(XS)))
 
     with ThreadPoolExecutor(8) as pool:

@@ -22,7 +22,6 @@ def run(code, **environment):
         env=inherited | environment | {"PYTENSOR_FLAGS": flags},
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

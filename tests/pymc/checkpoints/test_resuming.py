@@ -53,7 +53,6 @@ def test_draws_of_a_run_that_was_killed(tmp_path, sampler, points):
         env={**os.environ, "LOOPAX_CACHE_DIR": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
-        timeout=200,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     *_, resumed, plain = run.stdout.splitlines()
