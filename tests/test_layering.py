@@ -479,7 +479,9 @@ def test_file_names_say_what_is_inside() -> None:
     assert not nameless, f"{nameless}: name each for the one thing it does"
 
 
-CLOCK = re.compile(r"\b(perf_counter|monotonic)\b|\btime\.time\(|\btimeout=|\.(wait|join|poll)\([\d.]+\)")
+CLOCK = re.compile(
+    r"\b(perf_counter|monotonic)\b|\btime\.time\(|\btimeout=|\.(wait|join|poll)\([\d.]+\)"
+)
 
 
 def test_no_test_depends_on_a_clock() -> None:

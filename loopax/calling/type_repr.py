@@ -25,14 +25,15 @@ class _Word:
 
 def type_in_words(t: Type) -> str:
     """``float64[?, 3]``, ``csr[float64]``, ``generator``, ``list of float64[?]``, ``slice``, ``None``."""
-    if isinstance(t, TypedListType):
-        return f"list of {type_in_words(t.ttype)}"
-    if isinstance(t, RandomType):
-        return "generator"
-    if isinstance(t, SliceType):
-        return "slice"
-    if isinstance(t, NoneTypeT):
-        return "None"
+    match t:
+        case TypedListType(ttype=of_items):
+            return f"list of {type_in_words(of_items)}"
+        case RandomType():
+            return "generator"
+        case SliceType():
+            return "slice"
+        case NoneTypeT():
+            return "None"
     shape = ", ".join("?" if n is None else str(n) for n in getattr(t, "shape", ()))
     kind = f"{t.format} " if isinstance(t, SparseTensorType) else ""
     return f"{kind}{getattr(t, 'dtype', t)}[{shape}]"

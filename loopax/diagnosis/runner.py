@@ -66,15 +66,14 @@ class Runner:
         return [frame.value(v) for v in frame.graph.outputs]
 
     def _outputs(self, frame: Frame, node: Apply, inputs: Sequence[Any]) -> list[Any]:
-        op: Any = node.op
-        if isinstance(op, Scan):
-            loop = frame.inside[node] = LoopRun(self, frame, node, inputs)
-            return loop.run()
-        if isinstance(op, Cond):
-            branch = op.branches[0 if inputs[0] else 1]
-            return self._within(frame, node, branch, inputs[1:])
-        if isinstance(op, Call):
-            return self._within(frame, node, op.written or op.fgraph, inputs)
+        match node.op:
+            case Scan():
+                loop = frame.inside[node] = LoopRun(self, frame, node, inputs)
+                return loop.run()
+            case Cond(branches=branches):
+                return self._within(frame, node, branches[0 if inputs[0] else 1], inputs[1:])
+            case Call(written=written, fgraph=graph):
+                return self._within(frame, node, written or graph, inputs)
         try:
             return apply(node, inputs)
         except Exception as error:  # a third-party op may raise anything

@@ -13,7 +13,6 @@ from pytensor.graph.type import Type
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ExtractDiag
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
@@ -42,23 +41,22 @@ def name_of(node: Apply, output: int) -> str | None:
     if len({t.dtype for t in (*types, node.outputs[0].type)}) > 1:
         return None
     ranks = [t.ndim for t in types]
-    if isinstance(op, Sum) and node.outputs[0].type.ndim == 0:
-        usual = op.acc_dtype in (None, "float64", types[0].dtype)
-        return "sum" if usual and types[0].dtype == "float64" else None
-    if isinstance(op, CAReduce):
-        return None
-    if isinstance(op, Dot) and max(ranks) <= 2 and min(ranks) >= 1:
-        return "dot"
-    if isinstance(op, MatrixInverse) and ranks == [2]:
-        return "inv"
-    if isinstance(op, Det) and ranks == [2]:
-        return "det"
-    if isinstance(op, SLogDet) and ranks == [2]:
-        return ("signdet", "logdet")[output]
-    if isinstance(op, ExtractDiag) and ranks == [2] and op == ExtractDiag(0, 0, 1, op.view):
-        return "diag"
-    if isinstance(op, Solve) and ranks[0] == 2 and op == Solve(b_ndim=op.b_ndim):
-        return f"solve{op.b_ndim}" if ranks[1] == op.b_ndim else None
+    match op, ranks:
+        case Sum(acc_dtype=acc_dtype), _ if node.outputs[0].type.ndim == 0:
+            usual = acc_dtype in (None, "float64", types[0].dtype)
+            return "sum" if usual and types[0].dtype == "float64" else None
+        case Dot(), [1 | 2, 1 | 2]:
+            return "dot"
+        case MatrixInverse(), [2]:
+            return "inv"
+        case Det(), [2]:
+            return "det"
+        case SLogDet(), [2]:
+            return ("signdet", "logdet")[output]
+        case ExtractDiag(view=view), [2] if op == ExtractDiag(0, 0, 1, view):
+            return "diag"
+        case Solve(b_ndim=b_ndim), [2, rank] if op == Solve(b_ndim=b_ndim):
+            return f"solve{b_ndim}" if rank == b_ndim else None
     return None
 
 

@@ -38,19 +38,17 @@ def known_node_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
 
     Raises `UnknownStructure` if a length, or the number of steps of a loop, is unknown.
     """
-    op: Any = node.op
     if _is_known(node, operands):
         return [constant(x) for x in apply(node, [k.value for k in operands])]
     if not any(k.deps is not None for k in operands):
         return known_outputs(node, operands)
-    if isinstance(op, Scan):
-        return _loop(op, operands)
-    if isinstance(op, Cond):
-        return _branches(op, operands)
-    if isinstance(op, Call) and op.rule is None:
-        return _body(op.fgraph, operands)
-    if isinstance(op, Derivative):
-        return _body(op.expansion, operands)
+    match node.op:
+        case Scan() as op:
+            return _loop(op, operands)
+        case Cond() as op:
+            return _branches(op, operands)
+        case Call(rule=None, fgraph=graph) | Derivative(expansion=graph):
+            return _body(graph, operands)
     return known_outputs(node, operands)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.sparse.type import SparseTensorType
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
+from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.math import Dot
@@ -21,6 +21,7 @@ from loopax.ir import FitRows, KeepRows
 from loopax.ir.effects import Effects, effects
 from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.symbolic import is_symbolic
+from loopax.lowering.redundancy.fold_constants import entries_asked_for
 
 FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
 
@@ -81,13 +82,8 @@ def _plain(x: object) -> bool:
 
 def _elements(op: Op, values: Sequence[Any]) -> float:
     """How many elements the largest output has, at most."""
-    if isinstance(op, Alloc):
-        return float(np.prod([float(n) for n in values[1:]]))
-    if isinstance(op, Eye):
-        return float(values[0]) * float(values[1])
-    if isinstance(op, ARange):
-        start, stop, step = map(float, values)
-        return (stop - start) / step if step else 0.0
+    if (n := entries_asked_for(op, values)) is not None:
+        return n
     try:  # elementwise, or smaller than its inputs
         shape = np.broadcast_shapes(*(np.shape(x) for x in values))
     except ValueError:

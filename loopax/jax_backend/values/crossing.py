@@ -75,22 +75,21 @@ def accept(x: object, expected: Type, what: str) -> Any:
     hold, or is of another kind.
     """
     refuse_variable(x, what)
-    if isinstance(expected, DenseTensorType):
-        return (
-            _accept_jax(x, expected, what)
-            if isinstance(x, jax.Array)
-            else _filtered(x, expected, what)
-        )
-    if isinstance(expected, TypedListType):
-        return _accept_list(x, expected, what)
-    if isinstance(expected, RandomType):
-        return as_key(x, what)
-    if isinstance(expected, SparseTensorType):
-        return as_bcoo(x, expected, what)
-    if isinstance(expected, ScalarType):
-        return accept(x, TensorType(expected.dtype, ()), what)
-    if isinstance(expected, SliceType):
-        return accept_slice(x, what, _PARTS)
+    match expected:
+        case DenseTensorType():
+            if isinstance(x, jax.Array):
+                return _accept_jax(x, expected, what)
+            return _filtered(x, expected, what)
+        case TypedListType():
+            return _accept_list(x, expected, what)
+        case RandomType():
+            return as_key(x, what)
+        case SparseTensorType():
+            return as_bcoo(x, expected, what)
+        case ScalarType(dtype=dtype):
+            return accept(x, TensorType(dtype, ()), what)
+        case SliceType():
+            return accept_slice(x, what, _PARTS)
     return accept_none(x, what)
 
 

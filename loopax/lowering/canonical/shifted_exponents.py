@@ -169,16 +169,17 @@ def _maximum_of(v: Variable) -> tuple[Apply, int] | None:
     """The node of a maximum, with 1, or of a minimum, with -1; guarded where it is infinite or not."""
     while (node := v.owner) is not None:
         op = getattr(node.op, "scalar_op", None)  # that of a reduction too
-        if isinstance(op, ps.ScalarMaximum):
-            return node, 1
-        if isinstance(op, ps.ScalarMinimum):
-            return node, -1
-        if isinstance(op, ps.Switch):  # a number in the place of an infinity
-            v = next((u for u in node.inputs[1:] if number_in(u) is None), node.inputs[0])
-        elif isinstance(op, ps.Cast) or isinstance(node.op, DimShuffle | DisconnectedGrad):
-            v = node.inputs[0]
-        else:
-            return None
+        match op or node.op:
+            case ps.ScalarMaximum():
+                return node, 1
+            case ps.ScalarMinimum():
+                return node, -1
+            case ps.Switch():  # a number in the place of an infinity
+                v = next((u for u in node.inputs[1:] if number_in(u) is None), node.inputs[0])
+            case ps.Cast() | DimShuffle() | DisconnectedGrad():
+                v = node.inputs[0]
+            case _:
+                return None
     return None
 
 

@@ -74,16 +74,17 @@ def closure(wanted: Iterable[Variable], nodes: Sequence[Apply]) -> set[Variable]
 
 def _by_function(function: Callable[..., Any], node: Apply) -> Sequence[Variable]:
     inputs = node.inputs
-    if isinstance(function, ps.Add | ps.Sub):
-        return [] if _may_cancel(inputs, _SUM) else inputs
-    if isinstance(function, ps.Mul | ps.TrueDiv):
-        if _may_cancel(inputs, _PRODUCT) or any(map(_may_be_constant_zero, inputs)):
-            return []
-        return inputs if isinstance(function, ps.Mul) else inputs[:1]
-    if isinstance(function, ps.Pow):
-        return inputs[:1] if _is_positive(inputs[1]) else []
-    if isinstance(function, ps.Cast):
-        return inputs
+    match function:
+        case ps.Add() | ps.Sub():
+            return [] if _may_cancel(inputs, _SUM) else inputs
+        case ps.Mul() | ps.TrueDiv():
+            if _may_cancel(inputs, _PRODUCT) or any(map(_may_be_constant_zero, inputs)):
+                return []
+            return inputs if isinstance(function, ps.Mul) else inputs[:1]
+        case ps.Pow():
+            return inputs[:1] if _is_positive(inputs[1]) else []
+        case ps.Cast():
+            return inputs
     return inputs[:1] if isinstance(function, _FIRST) else []
 
 

@@ -118,19 +118,20 @@ def _pullback(
     outputs: Sequence[Variable],
     cotangents: Sequence[Variable],
 ) -> Any:
-    if isinstance(op.scalar_op, ScalarLoop):
-        return _pull_back_loop(op, inputs, cotangents)
-    if isinstance(op.scalar_op, Conj):
-        return [pt.conj(cotangents[0])]
-    if isinstance(op.scalar_op, ComplexFromPolar):
-        return _pull_back_polar(inputs, cotangents[0])
-    if isinstance(op.scalar_op, Clip) and is_real(outputs[0]):
-        return _pull_back_clip(inputs, cotangents[0])
-    if isinstance(op.scalar_op, Sign) and inputs[0].type.dtype.startswith("complex"):
-        raise NotImplementedError(
-            f"PyTensor gives 0 for the derivative of {describe(outputs[0])}, the sign of a complex "
-            'number, and it is not 0. JAX has it: jax.grad(jaxify(..., loops="xla")).'
-        )
+    match op.scalar_op:
+        case ScalarLoop():
+            return _pull_back_loop(op, inputs, cotangents)
+        case Conj():
+            return [pt.conj(cotangents[0])]
+        case ComplexFromPolar():
+            return _pull_back_polar(inputs, cotangents[0])
+        case Clip() if is_real(outputs[0]):
+            return _pull_back_clip(inputs, cotangents[0])
+        case Sign() if inputs[0].type.dtype.startswith("complex"):
+            raise NotImplementedError(
+                f"PyTensor gives 0 for the derivative of {describe(outputs[0])}, the sign of a complex "
+                'number, and it is not 0. JAX has it: jax.grad(jaxify(..., loops="xla")).'
+            )
     slopes = _slopes(op, inputs, outputs)
     if slopes is None:
         return own_pullback(op, inputs, outputs, cotangents)
