@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import Elemwise
+from scipy.special import digamma
 
 import loopax
 from loopax import jaxify
@@ -105,6 +106,27 @@ def test_incomplete_functions_at_the_ends():
     np.testing.assert_allclose(
         loopax.grad(g, 1)(np.array([1.0, 4.0]), np.array([0.0, 1.0])), [1, 4]
     )
+
+
+def _hvp_of_jax(f, at, along):
+    return jax.jvp(jax.grad(f, (0, 1)), at, along)[1]
+
+
+@pytest.mark.parametrize(
+    "options, hvp", [({"backend": NATIVE}, loopax.hvp), ({"loops": "xla"}, _hvp_of_jax)]
+)
+def test_densities_move_with_a_shape_of_1(options, hvp):
+    """Their power is 1 there, and its derivative in the exponent a logarithm; 0 where that is infinite."""
+    k, x = pt.dvectors("k", "x")
+    gammas = jaxify([k, x], pt.gammainc(k, x).sum(), **options)
+    betas = jaxify([k, x], pt.betainc(k, 3.0, x).sum(), **options)
+    shape, at, ones = np.ones(2), np.array([0.0, 0.3]), np.ones(2)
+    logs = np.array([0.0, np.log(0.3)])
+    for f, expected in (
+        (gammas, np.exp(-at) * (logs - digamma(1))),
+        (betas, 3 * (1 - at) ** 2 * (logs - digamma(1) + digamma(4))),
+    ):
+        np.testing.assert_allclose(hvp(f, (shape, at), (ones, 0 * ones))[1], expected)
 
 
 def test_erfcinv_at_the_ends():

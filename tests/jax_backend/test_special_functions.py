@@ -127,6 +127,23 @@ def test_floor_division_and_remainder(backend):
                 assert (np.signbit(found) == np.signbit(expected))[numbers].all()
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_derivatives_of_modified_bessel_functions(order):
+    """At 0 and near it, where JAX before 0.12 has a kink, and where they overflow."""
+    f = jaxify([X], (pt.i0, pt.i1)[order](X).sum(), loops="xla")
+    x = np.array([-2.0, -1e-9, -0.0, 0.0, 0.1, 3.0])
+    for n in (1, 2, 3):
+        close(_nth_derivative(f, n)(x), sp.ivp(order, x, n), rtol=1e-12)
+    assert jax.grad(f)(np.array([800.0])) == np.inf
+
+
+def _nth_derivative(f, n):
+    """The derivative of order ``n`` of a sum over elements, in each of them."""
+    if n == 0:
+        return f
+    return jax.grad(lambda x: _nth_derivative(f, n - 1)(x).sum())
+
+
 def test_derivatives_of_the_remainder():
     x, y = pt.dscalars("x", "y")
     f = jaxify([x, y], x % y)

@@ -31,6 +31,8 @@ SPECIAL_FUNCTIONS: dict[type, Callable[..., Any]] = {
     sm.Owens_t: normal_tails.owens_t,
     sm.J0: bessel.j0,
     sm.J1: bessel.j1,
+    sm.I0: bessel.i0,
+    sm.I1: bessel.i1,
     sm.Hyp2F1: hyp2f1,
 }
 # Only some releases of PyTensor have these.

@@ -1,8 +1,9 @@
-"""Bessel functions of the first kind of orders 0 and 1, which JAX lacks.
+"""Bessel functions of orders 0 and 1: those of the first kind, which JAX lacks, and modified ones.
 
-Near 0 by Bessel's integral (DLMF 10.9.1), for which the midpoint rule is exact to the last digit with a
-few more nodes than the argument; farther out by Hankel's expansion (10.17.3). Functions of real orders
-run on the host.
+Those of the first kind are near 0 Bessel's integral (DLMF 10.9.1), for which the midpoint rule is exact to
+the last digit with a few more nodes than the argument; farther out Hankel's expansion (10.17.3). Modified
+ones have JAX's values and their own derivatives: before 0.12 JAX has 1 for that of ``i0`` at 0. Functions
+of real orders run on the host.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from loopax.numerics.arrays import Array, widest_float
 
-_FAR = 25.0
+_NEAR, _FAR = 0.2, 25.0
 _SINES = np.sin((np.arange(64) + 0.5) * np.pi / 64)
 _TERMS = 20
 
@@ -41,13 +42,51 @@ _j1_over.defjvps(lambda t, out, x: -t * _j2_over(x))
 
 
 def _j2_over(x: Array) -> jax.Array:
-    """``j2(x) / x``: near 0 by its series (DLMF 10.2.2), where ``2 j1(x) / x - j0(x)`` cancels."""
-    near = jnp.abs(x) < 0.2
-    y = jnp.where(near, x, 0)
-    z = (y / 2) ** 2
-    series = y / 8 * (1 - z / 3 * (1 - z / 8 * (1 - z / 15 * (1 - z / 24))))
+    """``j2(x) / x``, where ``2 j1(x) / x - j0(x)`` cancels near 0."""
+    near = jnp.abs(x) < _NEAR
     far = jnp.where(near, 1, x)
-    return jnp.where(near, series, (2 * _j1_over(far) - j0(far)) / far)
+    return jnp.where(near, _series(-1, x), (2 * _j1_over(far) - j0(far)) / far)
+
+
+def _series(sign: int, x: Array) -> Array:
+    """``j2(x) / x`` near 0 (DLMF 10.2.2) for the sign -1, and ``i2(x) / x`` (10.25.2) for 1."""
+    y = jnp.where(jnp.abs(x) < _NEAR, x, 0)
+    z = sign * (y / 2) ** 2
+    return y / 8 * (1 + z / 3 * (1 + z / 8 * (1 + z / 15 * (1 + z / 24))))
+
+
+@jax.custom_jvp
+def i0(x: Array) -> jax.Array:
+    return jax.scipy.special.i0(x)
+
+
+@jax.custom_jvp
+def i1(x: Array) -> jax.Array:
+    return jax.scipy.special.i1(x)
+
+
+@jax.custom_jvp
+def _i1_over(x: Array) -> jax.Array:
+    """``i1(x) / x``, with its limit at 0."""
+    at_zero = x == 0
+    return jnp.where(at_zero, 0.5, i1(x) / jnp.where(at_zero, 1, x))
+
+
+i0.defjvps(lambda t, out, x: t * i1(x))
+i1.defjvps(lambda t, out, x: t * _minus(i0(x), _i1_over(x)))
+_i1_over.defjvps(lambda t, out, x: t * _i2_over(x))
+
+
+def _i2_over(x: Array) -> jax.Array:
+    """``i2(x) / x``, where ``i0(x) - 2 i1(x) / x`` cancels near 0."""
+    near = jnp.abs(x) < _NEAR
+    far = jnp.where(near, 1, x)
+    return jnp.where(near, _series(1, x), _minus(i0(far), 2 * _i1_over(far)) / far)
+
+
+def _minus(large: Array, small: Array) -> Array:
+    """The difference, which is infinite where ``large`` overflows."""
+    return jnp.where(jnp.isinf(large), large, large - small)
 
 
 def _bessel(order: int, x: Array) -> jax.Array:

@@ -12,12 +12,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import xlog1py, xlogy
 
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array, Arrays
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gammaln
+from loopax.numerics.special.powers import log_power, log_power_of_rest
 
 _MOST_STEPS = 2000  # a bound; the steps are some ten times the root of the larger parameter
 
@@ -39,7 +39,8 @@ def _slope(k: int) -> Callable[..., Any]:
 
 def density(a: Array, b: Array, x: Array) -> jax.Array:
     """The derivative with respect to ``x``."""
-    return jnp.exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - _betaln(a, b))
+    powers = log_power(a - 1, x) + log_power_of_rest(b - 1, x)
+    return jnp.exp(powers - _betaln(a, b))
 
 
 def density_of(a: Array, b: Array, logit: Array) -> jax.Array:

@@ -14,13 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array, Arrays, widest_float
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gamma, gammaln
+from loopax.numerics.special.powers import log_power
 
 _LARGE = 1e4  # below, JAX sums fewer than a thousand terms; above, the expansion is exact to 1e-15
 _MOST_STEPS = 5000  # a bound; the steps are some ten times the root of the shape
@@ -195,7 +195,7 @@ def density(k: Array, x: Array) -> jax.Array:
     size = jnp.sqrt(shape / (2 * np.pi)) * jnp.exp(-shape * mu**2 * _excess(mu))
     by_stirling = size / (at * (1 + 1 / (12 * shape)))
     shape, at = jnp.where(large, 1, k), jnp.where(large, 1, x)
-    plain = jnp.exp(xlogy(shape - 1, at) - at - gammaln(shape))
+    plain = jnp.exp(log_power(shape - 1, at) - at - gammaln(shape))
     value = jnp.where(large, by_stirling.astype(x.dtype), plain)
     return jnp.where((k > 0) & (x >= 0), jnp.where(x == jnp.inf, 0, value), jnp.nan)
 

@@ -100,8 +100,8 @@ def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 
 
 def times_log(exponent: Any, log: Any) -> Any:
-    """The logarithm of a power: 0 for the exponent 0, where the base may be 0."""
-    return pt.switch(pt.eq(exponent, 0), 0, exponent * log)
+    """The logarithm of a power: of 0**0, which moves with neither base nor exponent, it is 0."""
+    return pt.switch(pt.eq(exponent, 0) & pt.isinf(log), 0, exponent * log)
 
 
 def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
