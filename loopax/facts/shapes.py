@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -190,3 +193,16 @@ def entries_of(shape: Variable) -> list[Any] | None:
         return [pt.constant(int(k), dtype="int64") for k in shape.data]
     is_made = shape.owner is not None and isinstance(shape.owner.op, MakeVector)
     return list(shape.owner.inputs) if is_made else None
+
+
+def requested_size(op: Op, operands: Sequence[Any]) -> float | None:
+    """The number of entries of a new array whose lengths are ``operands``; None for any other op."""
+    match op:
+        case Alloc():
+            return float(np.prod([float(n) for n in operands[1:]]))
+        case Eye():
+            return float(operands[0]) * float(operands[1])
+        case ARange():
+            start, stop, step = map(float, operands)
+            return (stop - start) / step if step else 0.0
+    return None

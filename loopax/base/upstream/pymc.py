@@ -1,5 +1,5 @@
 """Patches of `loopax.pymc` for PyMC: functions of its JAX samplers that turn a graph into JAX, and loops
-over draws. The competence of its step methods.
+over draws. How well its step methods suit a variable.
 
 Tried on PyMC 6.0 to 6.4.
 """

@@ -17,11 +17,11 @@ from pytensor.tensor.math import Dot
 from pytensor.typed_list.basic import TypedListType
 
 from loopax.base.upstream.pytensor import IfElse
+from loopax.facts.shapes import requested_size
 from loopax.ir import FitRows, KeepRows
 from loopax.ir.effects import Effects, effects
 from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.symbolic import is_symbolic
-from loopax.lowering.redundancy.fold_constants import entries_asked_for
 
 FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
 
@@ -82,7 +82,7 @@ def _plain(x: object) -> bool:
 
 def _elements(op: Op, values: Sequence[Any]) -> float:
     """How many elements the largest output has, at most."""
-    if (n := entries_asked_for(op, values)) is not None:
+    if (n := requested_size(op, values)) is not None:
         return n
     try:  # elementwise, or smaller than its inputs
         shape = np.broadcast_shapes(*(np.shape(x) for x in values))

@@ -18,14 +18,14 @@ In the literature: constant folding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
@@ -35,6 +35,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
+from loopax.facts.shapes import requested_size
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
@@ -93,23 +94,10 @@ def _may_run(node: Apply) -> bool:
     return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
-def entries_asked_for(op: Op, operands: Sequence[Any]) -> float | None:
-    """How many entries an array has whose lengths are operands; None of any other op."""
-    match op:
-        case Alloc():
-            return float(np.prod([float(n) for n in operands[1:]]))
-        case Eye():
-            return float(operands[0]) * float(operands[1])
-        case ARange():
-            start, stop, step = map(float, operands)
-            return (stop - start) / step if step else 0.0
-    return None
-
-
 def bytes_made(node: Apply, operands: list[Any]) -> float:
     """How many the outputs of a node have, as far as its op and its inputs say it."""
     size = float(np.dtype(getattr(node.outputs[0].type, "dtype", "float64")).itemsize)
-    if (n := entries_asked_for(node.op, operands)) is not None:
+    if (n := requested_size(node.op, operands)) is not None:
         return size * n
     if facts_of(node.op).structure is Structure.ELEMENTWISE:
         lengths = zip(*(np.shape(x) for x in operands), strict=True)

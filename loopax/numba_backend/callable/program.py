@@ -38,6 +38,10 @@ _DTYPES = {"bool", "float32", "float64"} | {
     f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }
 _DTYPES |= {"complex64", "complex128"}
+# `numba_funcify.register` is not asked for scalar ops.
+_REGISTER = (
+    "Register one with pytensor.link.numba.dispatch.basic.register_funcify_and_cache_key(OpClass)"
+)
 
 
 ListArgument = Callable[[Emitter, Expr, Any], Opaque]
@@ -87,12 +91,6 @@ class NativeProgram:
     @cached_property
     def _call(self) -> Any:
         return self.entry([f"Argument {k}" for k in range(len(self.inputs))])
-
-
-# `numba_funcify.register` is not asked for scalar ops.
-_REGISTER = (
-    "Register one with pytensor.link.numba.dispatch.basic.register_funcify_and_cache_key(OpClass)"
-)
 
 
 def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
