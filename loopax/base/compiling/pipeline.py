@@ -10,24 +10,19 @@ from loopax.base.compiling.call_types import EmittedTypeInference
 from loopax.base.compiling.lowering import EmittedLowering, InnerLowering
 from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassManager
 
-# Passes of Numba that do nothing for an emitted function, which has no closures, no array
-# expressions, no local that changes its type, and so no phi nodes. Each pass walks the whole function
-# and computes liveness again: a third of the time of a gradient of 775 lines, 80 loops.
-_OMITTED = {
-    "InlineClosureLikes",
-    "FindLiterallyCalls",
-    "LiteralUnroll",
-    "NopythonRewrites",
-    "ReconstructSSA",
-    "PreLowerStripPhis",
-}
+# Passes of Numba that do nothing for functions without closures and array expressions. Each pass walks
+# the whole function and computes liveness again.
+_OMITTED = {"InlineClosureLikes", "FindLiterallyCalls", "LiteralUnroll", "NopythonRewrites"}
+# And these for an emitted function, which has no local that changes its type, and so no phi nodes. With
+# all six, a gradient of 775 lines, 80 loops, took one and a half times as long to compile.
+_OMITTED_FROM_EMITTED = _OMITTED | {"ReconstructSSA", "PreLowerStripPhis"}
 
 
 class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
     """Numba's compiler for functions that only native code calls."""
 
-    omitted: frozenset[str] = frozenset()
-    replaced = {"NativeLowering": InnerLowering}
+    omitted = frozenset(_OMITTED)
+    replaced = {"NativeLowering": InnerLowering, "NopythonTypeInference": EmittedTypeInference}
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("loopax")
@@ -46,14 +41,14 @@ class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
 class EmittedCode(InnerCode):
     """Numba's compiler for emitted functions: ``njit(pipeline_class=EmittedCode)``."""
 
-    omitted = frozenset(_OMITTED)
-    replaced = {"NativeLowering": EmittedLowering, "NopythonTypeInference": EmittedTypeInference}
+    omitted = frozenset(_OMITTED_FROM_EMITTED)
+    replaced = {**InnerCode.replaced, "NativeLowering": EmittedLowering}
 
 
-class InnerEmittedCode(EmittedCode):
+class InnerEmittedCode(InnerCode):
     """Numba's compiler for emitted functions that only native code calls."""
 
-    replaced = {**EmittedCode.replaced, **InnerCode.replaced}
+    omitted = EmittedCode.omitted
 
 
 # Without the wrappers for calls from Python and C, which take as long to compile as the function: 18
