@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.binding import ffi as llvm_ffi
 from llvmlite.binding import get_host_cpu_features, llvm_version_info
+from numba import types
 from numba.core import cgutils, compiler, serialize
 from numba.core import config as numba_config
 from numba.core import ir as numba_ir
@@ -34,7 +35,7 @@ from numba.core.errors import NumbaError
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
-from numba.core.typing.templates import Signature
+from numba.core.typing.templates import CallableTemplate, Signature, infer, infer_global
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
@@ -67,6 +68,7 @@ __all__ = [
     "get_host_cpu_features",
     "global_compiler_lock",
     "ir",
+    "literal_type_callable",
     "llvm",
     "llvm_ffi",
     "llvm_version_info",
@@ -111,6 +113,22 @@ def numbers_functions_in_order() -> bool:
 def call_instead_of_compiling(dispatcher: Dispatcher, function: Callable[..., Any]) -> None:
     """Call ``function`` where ``dispatcher`` has no code for the types of its arguments."""
     dispatcher._compile_for_args = function
+
+
+def literal_type_callable(function: Callable[..., Any]) -> Callable[[Any], None]:
+    """`numba.extending.type_callable` for a rule that reads the values of literal arguments."""
+
+    def register(rule: Callable[[Any], Any]) -> None:
+        parts = {
+            "key": function,
+            "generic": lambda self: rule(self.context),
+            "prefer_literal": True,
+        }
+        template = type(f"{function.__name__}_template", (CallableTemplate,), parts)
+        infer(template)
+        infer_global(function, types.Function(template))
+
+    return register
 
 
 def struct_value(struct: Any) -> Any:

@@ -31,6 +31,7 @@ from loopax.numba_backend.emit.program_length import LINES, largest_to_try
 from loopax.numba_backend.emit.repeats import share_repeats
 from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.size_specializations import Sizes, SizeSpecializations
+from loopax.numba_backend.emit.stack_arrays import promote_to_stack
 from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
 
@@ -256,6 +257,7 @@ def _emitted(
     emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
     outline(emit)
     share_repeats(emit)
+    promote_to_stack(emit.source, emit.array_uses)
     add_safepoints(emit.source, emit.namespace)
     return emit
 

@@ -28,6 +28,7 @@ from loopax.numba_backend.emit.constants import Constants, on_numbers
 from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.source import compiled
+from loopax.numba_backend.emit.stack_arrays import ArrayUses, promote_to_stack
 from loopax.numba_backend.emit.statements import Function
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.emit.values import (
@@ -174,6 +175,7 @@ class Emitter(Constants):
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
         self.series: dict[Any, str] = {}  # the names of scalar loops, by their text and its globals
         self.functions: list[Function] = []  # functions that the program calls
+        self.array_uses: dict[str, ArrayUses] = {}  # theirs, by name: see stack_arrays.py
         self.foreign_calls: list[ForeignCall] = []
 
     def define(self, inner: Emitter) -> None:
@@ -181,16 +183,17 @@ class Emitter(Constants):
         self.functions += inner.functions
         for call in inner.foreign_calls:
             self.note_foreign_call(call.node, call.by_python, call.in_step)
-        # A name may mean one thing in ``inner`` and another here, as each counts its own from zero.
-        self.define_function(inner.source, inner.namespace, inner.keys)
+        self.define_function(inner.source, inner)
 
-    def define_function(
-        self, function: Function, namespace: Mapping[str, Any], keys: Mapping[str, str]
-    ) -> None:
-        """Add ``function``, with globals from ``namespace``, to the globals of this one."""
-        add_safepoints(function, namespace)
+    def define_function(self, function: Function, emitter: Emitter) -> None:
+        """Add ``function``, whose globals are those of ``emitter``, to the globals of this one.
+
+        A name may mean one thing there and another here, as each emitter counts its own from zero.
+        """
+        self.array_uses[function.name] = promote_to_stack(function, emitter.array_uses)
+        add_safepoints(function, emitter.namespace)
         # No others, since the key of the cache on disk contains all globals.
-        python_function = function.function(globals_of(function, namespace), keys)
+        python_function = function.function(globals_of(function, emitter.namespace), emitter.keys)
         self.namespace[function.name] = compiled(python_function, inner=True)
         self.functions.append(function)
 

@@ -117,7 +117,7 @@ class _Repeat:
         results = [local(first.distinct[k]) for k in self.results]
         if results:
             function.body.add(Return(results[0] if len(results) == 1 else tuple_of(results)))
-        emit.define_function(function, emit.namespace, emit.keys)
+        emit.define_function(function, emit)
         for run in self.runs:
             operands = [local(run.distinct[k]) for k in self.args]
             floats = [Expr(run.floats[j]) for j in self.floats]

@@ -1,13 +1,14 @@
 """States of a loop: their storage, and the transition to those of the next step.
 
 Scalars and small arrays are locals that each step assigns. A buffer, a state whose rows alone the body
-writes, is one array for the whole loop. Any other array of constant shape has two arrays in memory,
-which the state and its successor exchange.
+writes, is one array for the whole loop. Any other array of constant shape has two arrays in memory: the
+successor is copied to the state, or the two exchange their memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr
-from loopax.numba_backend.emit.values import Array, EmittedValue, Opaque, Rows, Small
+from loopax.numba_backend.emit.values import Array, EmittedValue, Opaque, Rows, Small, is_static
 from loopax.numba_backend.rules.lists import copied
+
+_COPIED = 64  # the most elements of a state that each step copies
 
 
 def started(site: Site, k: int, value: EmittedValue, steady: bool, written: bool) -> Any:
@@ -117,7 +120,8 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
             own = isinstance(value, Array) and value.fresh and not emit.is_room(value)
             names.append(state.name)
             expressions.append((value if own else emit.fresh(value, reuse=False)).name)
-    new_names, later = _exchanged(emit, arrays)
+    kept, copies = _copied(emit, arrays)
+    new_names, later = _exchanged(emit, kept)
     changing = emit.scopes.changing  # reassigned before the element is written
     written = [
         (state.name, at, emit.temp(element) if element in changing else element)
@@ -125,8 +129,30 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
         for at, element in np.ndenumerate(value.elements)
     ]
     emit.assign([*names, *new_names], [*expressions, *new_names.values()])
+    for state, successor in copies:
+        emit.copy(successor, state.name)
     for name, at, element in written:
         emit.set(name[at], element)
+
+
+def _copied(
+    emit: Emitter, arrays: Sequence[tuple[Array, Any]]
+) -> tuple[list[tuple[Array, Any]], list[tuple[Array, Array]]]:
+    """Divide ``arrays`` into those whose memory is exchanged and those that are small enough to copy.
+
+    A copy of a small array takes a nanosecond, and none where its elements are in registers; an exchange
+    changes the counts of references of both arrays, 10 ns a step, and keeps them off the stack.
+    """
+    exchanged, copies = [], []
+    states = [state.name for state, _ in arrays]
+    for state, value in arrays:
+        is_small = is_static(state.shape) and prod(state.shape) <= _COPIED
+        if isinstance(value, Small) or not is_small:
+            exchanged.append((state, value))
+        elif not (isinstance(value, Array) and value.name == state.name):
+            is_apart = isinstance(value, Array) and value.name not in states
+            copies.append((state, value if is_apart else emit.fresh(value)))
+    return exchanged, copies
 
 
 def _exchanged(

@@ -8,19 +8,23 @@ from typing import Any
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import CPUContext, Signature, ir
+from loopax.base.upstream.numba import CPUContext, Signature, ir, literal_type_callable
 
 Rule = Callable[..., Any]
 
 
-def result_type(function: Callable[..., Any]) -> Callable[[Rule], Rule]:
+def result_type(
+    function: Callable[..., Any], reads_literals: bool = False
+) -> Callable[[Rule], Rule]:
     """Decorate the rule for the type of the result of ``function``, which has its parameters.
 
-    It takes the types of the arguments, and returns None for those that the function refuses.
+    It takes the types of the arguments, and returns None for those that the function refuses. With
+    ``reads_literals``, the type of a number in the source has its value.
     """
+    register_type = literal_type_callable if reads_literals else type_callable
 
     def register(rule: Rule) -> Rule:
-        type_callable(function)(lambda context: rule)
+        register_type(function)(lambda context: rule)
         return rule
 
     return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def empty(shape: Sequence[int], dtype: type) -> Any:
     return np.empty(shape, dtype)
 
 
-@result_type(empty)
+@result_type(empty, reads_literals=True)
 def _of_empty(shape, dtype):  # type: ignore[no-untyped-def]  # Numba reads the signature
     lengths_are_int = isinstance(shape, types.BaseTuple) and all(
         isinstance(n, types.Integer) for n in shape.types
@@ -46,7 +47,9 @@ def _allocated(
     kind, lengths = signature.return_type, cgutils.unpack_tuple(builder, args[0])
     intp = context.get_value_type(types.intp)
     shape = [
-        context.cast(builder, n, t, types.intp)
+        ir.Constant(intp, t.literal_value)
+        if isinstance(t, types.IntegerLiteral)
+        else context.cast(builder, n, t, types.intp)
         for n, t in zip(lengths, signature.args[0].types, strict=True)
     ]
     itemsize = ir.Constant(intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
@@ -68,10 +71,56 @@ def _allocated(
     return struct_value(array)
 
 
+def on_stack(shape: Sequence[int], dtype: type) -> Any:
+    """``np.empty(shape, dtype)`` on the stack of the caller, at one address for all runs of the statement.
+
+    LLVM keeps its elements in registers where all indices are known. Numba gives the memory of any other
+    array a count of references, which each view of it changes.
+
+    Parameters
+    ----------
+    shape
+        Literals.
+    """
+    return np.empty(shape, dtype)
+
+
+@result_type(on_stack, reads_literals=True)
+def _of_on_stack(shape, dtype):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.Array(dtype.dtype, len(shape.types), "C")
+
+
+@lower_builtin(on_stack, types.BaseTuple, types.NumberClass)
+def _placed(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
+    kind, lengths = signature.return_type, [t.literal_value for t in signature.args[0].types]
+    intp, element = context.get_value_type(types.intp), context.get_data_type(kind.dtype)
+    n_elements = ir.Constant(intp, math.prod(lengths))
+    data = cgutils.alloca_once(builder, element, n_elements)
+    data.align = context.get_preferred_array_alignment(kind.dtype)
+    itemsize = context.get_abi_sizeof(element)
+    strides = [itemsize * math.prod(lengths[k + 1 :]) for k in range(kind.ndim)]
+    array = make_array(kind)(context, builder)
+    populate_array(
+        array,
+        data=data,
+        shape=[ir.Constant(intp, n) for n in lengths],
+        strides=[ir.Constant(intp, n) for n in strides],
+        itemsize=ir.Constant(intp, itemsize),
+        meminfo=None,
+    )
+    return struct_value(array)
+
+
 def _size(
     context: CPUContext, builder: ir.IRBuilder, itemsize: ir.Value, shape: Sequence[ir.Value]
 ) -> Any:
     """Bytes of an array. Lengths below zero, and too many bytes, are NumPy's errors."""
+    if all(isinstance(n, ir.Constant) for n in shape):
+        n_bytes = math.prod([itemsize.constant, *(n.constant for n in shape)])
+        if all(n.constant >= 0 for n in shape) and n_bytes < 2**62:
+            return itemsize.type(n_bytes)  # two checks and their errors take 2 ms to compile
     bit = ir.IntType(1)
     negative, too_big, total = bit(0), bit(0), itemsize
     for n in shape:
@@ -144,4 +193,4 @@ def _filled(
     return context.get_dummy_value()
 
 
-FUNCTIONS = {f.__name__: f for f in (empty, copy_run, fill)}
+FUNCTIONS = {f.__name__: f for f in (empty, on_stack, copy_run, fill)}
