@@ -138,6 +138,7 @@ class Kernel:
         self.jvp_of = jvp_of
         self._shapes = shapes
         self.derivatives: dict[Any, Any] = {}  # by their function and the positions of the inputs
+        self.n_lines = 0  # of the native code, once it is written or known
 
     def __repr__(self) -> str:
         return self.name
@@ -177,6 +178,11 @@ class Kernel:
         return list(nodes_within(self.inputs, self.outputs))
 
     @property
+    def n_nodes(self) -> int:
+        """The number of nodes of the graph and of all bodies in it."""
+        return len(self._nodes)
+
+    @property
     def no_code(self) -> str | None:
         """Why there is no native code; None where there is."""
         return self.code if isinstance(self.code, str) else None
@@ -189,7 +195,7 @@ class Kernel:
         where a derivative alone is run.
         """
         few = _NODES_A_LINE * self.policy.most_lines
-        if "code" not in self.__dict__ and len(self._nodes) <= few:
+        if "code" not in self.__dict__ and self.n_nodes <= few:
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             with TRACING:
                 if kernel_code.has_rules(self.inputs, self.outputs):
@@ -206,7 +212,8 @@ class Kernel:
             length = fact_of_rewritten(self.inputs, self.outputs, *key_parts)
             lines = length.known()
             if lines is not None and lines[0] > self.policy.most_lines:
-                return _too_long(lines[0])
+                self.n_lines = int(lines[0])
+                return too_long(self.n_lines)
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             try:
                 code = kernel_code.KernelCode(
@@ -214,9 +221,10 @@ class Kernel:
                 )
             except UnsupportedOpError as error:
                 return str(error)
+            self.n_lines = code.lines
             if code.lines > self.policy.most_lines:
                 length.keep(code.lines)
-                return _too_long(code.lines)
+                return too_long(code.lines)
         return code
 
 
@@ -242,5 +250,5 @@ def once_for_each_input(build: Callable[[Kernel, Inputs], T]) -> Callable[[Kerne
     return derivative
 
 
-def _too_long(lines: int) -> str:
+def too_long(lines: int) -> str:
     return f"its native code has {lines} lines, and would take long to compile"

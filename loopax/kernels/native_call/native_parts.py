@@ -30,6 +30,7 @@ from loopax.base.upstream.jax import (
 from loopax.cache.facts import Fact
 from loopax.cache.graph_key import content_key
 from loopax.kernels.cost import cost_of
+from loopax.kernels.kernel import Kernel, too_long
 from loopax.kernels.measurement import Times, conditions, is_possible, measured
 from loopax.kernels.native_call.equations import (
     has_loop,
@@ -83,7 +84,7 @@ class Plan:
         """The jaxpr with kernels or without, by a measurement of the whole where costs are close."""
         parts = _Parts(self, jaxpr.jaxpr, is_measured=self.loops == "auto" and is_possible())
         native, times = ClosedJaxpr(parts.replaced(), jaxpr.consts), None
-        if any(choice.is_close for choice in parts.choices):
+        if any(choice.is_native and choice.is_close for choice in parts.choices):
             times = _times(native, jaxpr)
             if times is None:
                 parts = _Parts(self, jaxpr.jaxpr)
@@ -122,10 +123,12 @@ class _Parts:
         self.jaxpr = jaxpr
         self.is_measured = is_measured
         self.choices: list[_Choice] = []
+        self._lines_a_node = 0.0  # of a run whose native code is too long
 
     def replaced(self) -> Jaxpr:
         equations: list[Any] = []
         for values, run in self._runs():
+            self._lines_a_node = 0.0
             kernel = None if values is None else self._kernel(run, values)
             if kernel is not None:
                 equations.append(kernel)
@@ -191,7 +194,9 @@ class _Parts:
         obstacle: str | None = f"about {cost.in_words()}"
         if self.plan.loops == "native" or cost.saved(1) > 0 or is_close:
             kernel = part_kernel(part, values, self.plan.loops == "auto")
-            obstacle = no_code(kernel)
+            obstacle = self._expected_obstacle(kernel) or no_code(kernel)
+            if obstacle is not None and kernel.n_lines:
+                self._lines_a_node = kernel.n_lines / kernel.n_nodes
         self.choices += [
             _Choice(
                 in_words(loop), obstacle is None, obstacle or f"about {cost.in_words()}", is_close
@@ -204,6 +209,15 @@ class _Parts:
         source = next(filter(has_loop, run)).source_info  # with the user's named scopes
         equation = kernel_call(kernel, inputs, outputs)
         return equation.replace(source_info=source)
+
+    def _expected_obstacle(self, kernel: Kernel) -> str | None:
+        """Why a loop of a run has no native code, if the code of the run says that.
+
+        A loop by itself has more lines for each node than the run, whose repeated statements are functions.
+        To write and refuse the code of the Hessian of a filter loop by loop takes half of JAX's own time.
+        """
+        n_lines = int(self._lines_a_node * kernel.n_nodes)
+        return too_long(n_lines) if n_lines > kernel.policy.most_lines else None
 
     def _with_inner_kernels(self, eqn: JaxprEqn) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""

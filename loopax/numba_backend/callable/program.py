@@ -232,8 +232,11 @@ def emitted(
     for largest in tries:
         emit = _emitted(graph, sizes, largest, keeps_shapes, lists)
         if emit.n_lines <= longest:
-            return emit
-    return _emitted(graph, sizes, last, keeps_shapes, lists)
+            break
+    else:
+        emit = _emitted(graph, sizes, last, keeps_shapes, lists)
+    promote_to_stack(emit.source, emit.array_uses)
+    return emit
 
 
 def _emitted(
@@ -257,7 +260,6 @@ def _emitted(
     emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
     outline(emit)
     share_repeats(emit)
-    promote_to_stack(emit.source, emit.array_uses)
     add_safepoints(emit.source, emit.namespace)
     return emit
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -43,7 +44,7 @@ def promote_to_stack(function: Function, callees: Mapping[str, ArrayUses]) -> Ar
     """
     uses = ArrayUses(str(function), callees)
     size, names = 0, set()
-    for name, (shape, dtype) in uses.allocated.items():
+    for name, (shape, dtype) in uses.allocated().items():
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if n_bytes <= _LARGEST and size + n_bytes <= _MOST and uses.are_private(name, len(shape)):
             names.add(name)
@@ -67,54 +68,73 @@ def _replace(block: Block, names: set[str]) -> None:
                 _replace(inner, names)
 
 
-class ArrayUses:
-    """Uses of arrays by the locals of a function, which calls ``callees``.
+class _Tree:
+    """The syntax tree of a function: the reads of each name, the number of its assignments, all parents."""
 
-    ``allocated`` has the shape and the dtype of each array of known size whose name is assigned once.
-    """
-
-    def __init__(self, text: str, callees: Mapping[str, ArrayUses]) -> None:
-        self._callees = callees
-        self._parents: dict[ast.AST, tuple[ast.AST, str]] = {}
-        self._reads: dict[str, list[ast.Name]] = defaultdict(list)
-        self._assigned: dict[str, int] = defaultdict(int)
-        self.allocated: dict[str, tuple[tuple[int, ...], str]] = {}
-        tree = ast.parse(text)
-        (definition,) = tree.body
-        assert isinstance(definition, ast.FunctionDef)
-        self._parameters = [x.arg for x in definition.args.args]
-        nodes = list(ast.walk(definition))
-        for node in nodes:
-            for field, children in ast.iter_fields(node):
+    def __init__(self, text: str) -> None:
+        self.parents: dict[ast.AST, tuple[ast.AST, str]] = {}
+        self.reads: dict[str, list[ast.Name]] = defaultdict(list)
+        self.n_assigned: dict[str, int] = defaultdict(int)
+        self.nodes: list[ast.AST] = [ast.parse(text).body[0]]
+        for node in self.nodes:  # those that are appended, too
+            for field in node._fields:
+                children = getattr(node, field)
                 for child in children if isinstance(children, list) else [children]:
-                    if isinstance(child, ast.AST):
-                        self._parents[child] = node, field
+                    if isinstance(
+                        child, ast.expr | ast.stmt | ast.arguments | ast.arg | ast.keyword
+                    ):
+                        self.parents[child] = node, field
+                        self.nodes.append(child)
             if isinstance(node, ast.Name):
                 if isinstance(node.ctx, ast.Load):
-                    self._reads[node.id].append(node)
+                    self.reads[node.id].append(node)
                 else:
-                    self._assigned[node.id] += 1
-        for node in nodes:
+                    self.n_assigned[node.id] += 1
+
+    def blocks_around(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
+        blocks = set()
+        while node in self.parents:
+            blocks.add(self.parents[node])
+            node = self.parents[node][0]
+        return blocks
+
+
+class ArrayUses:
+    """Uses of arrays by the locals of a function, which calls ``callees``."""
+
+    def __init__(self, text: str, callees: Mapping[str, ArrayUses]) -> None:
+        self._text = text
+        self._callees = callees
+
+    @cached_property
+    def _tree(self) -> _Tree:  # few functions are asked
+        return _Tree(self._text)
+
+    def allocated(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """The shape and the dtype of each array of known size whose name is assigned once."""
+        arrays: dict[str, tuple[tuple[int, ...], str]] = {}
+        for node in self._tree.nodes if "empty(" in self._text else ():
             match node:
                 case ast.Assign(
                     [ast.Name(name)],
                     ast.Call(ast.Name("empty"), [ast.Tuple(lengths), ast.Attribute(_, dtype)]),
-                ) if self._assigned[name] == 1:
+                ) if self._tree.n_assigned[name] == 1:
                     shape: list[Any] = [getattr(n, "value", None) for n in lengths]
                     if all(isinstance(n, int) for n in shape):
-                        self.allocated[name] = tuple(shape), dtype.rstrip("_")
+                        arrays[name] = tuple(shape), dtype.rstrip("_")
+        return arrays
 
     def are_private(self, name: str, ndim: int) -> bool:
         """Whether no reference to an array of ``ndim`` axes outlives its uses by ``name``."""
-        return all(self._is_private(use, ndim) for use in self._reads[name])
+        return all(self._is_private(use, ndim) for use in self._tree.reads[name])
 
     def captures(self, position: int, ndim: int) -> bool:
         """Whether a reference to an argument of ``ndim`` axes may outlive a call."""
-        name = self._parameters[position]
-        return name in self._assigned or not self.are_private(name, ndim)
+        parameter = [x for x in self._tree.nodes if isinstance(x, ast.arg)][position].arg
+        return parameter in self._tree.n_assigned or not self.are_private(parameter, ndim)
 
     def _is_private(self, use: ast.expr, ndim: int) -> bool:
-        parent, field = self._parents[use]
+        parent, field = self._tree.parents[use]
         match parent:
             case ast.Subscript(_, index) if field == "value":
                 is_target = not isinstance(parent.ctx, ast.Load)
@@ -133,25 +153,18 @@ class ArrayUses:
                 return False
 
     def _is_view_private(self, view: ast.Call) -> bool:
-        shape = view.args[-1]
+        shape, tree = view.args[-1], self._tree
         ndim = len(shape.elts) if isinstance(shape, ast.Tuple) else 1
-        statement, _ = self._parents[view]
+        statement, _ = tree.parents[view]
         match statement:
-            case ast.Assign([ast.Name(name)]) if self._assigned[name] == 1:
-                block = self._parents[statement]
+            case ast.Assign([ast.Name(name)]) if tree.n_assigned[name] == 1:
+                block = tree.parents[statement]
                 return self.are_private(name, ndim) and all(
-                    use.lineno > statement.lineno and block in self._blocks_around(use)
-                    for use in self._reads[name]
+                    use.lineno > statement.lineno and block in tree.blocks_around(use)
+                    for use in tree.reads[name]
                 )
             case _:
                 return self._is_private(view, ndim)
-
-    def _blocks_around(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
-        blocks = set()
-        while node in self._parents:
-            blocks.add(self._parents[node])
-            node = self._parents[node][0]
-        return blocks
 
 
 def _is_element(index: ast.expr, ndim: int) -> bool:

@@ -13,6 +13,8 @@ from jax import lax
 
 import loopax
 from loopax.frontend.from_jaxpr import reading
+from loopax.kernels.ffi.kernel_code import KernelCode
+from loopax.kernels.native_call import native_parts, part_kernels
 
 XS = jnp.arange(5.0)
 
@@ -89,7 +91,6 @@ DERIVATIVES = {
     "value and gradient": jax.value_and_grad,
     "hessian": jax.hessian,
     "batch of gradients": lambda f: jax.vmap(jax.grad(lambda k: f(k * XS))),
-    "linear map": lambda f: lambda xs: jax.linearize(f, xs)[1](xs),
 }
 
 
@@ -99,6 +100,12 @@ def test_a_number_and_its_gradient_are_one_kernel(derivative: str) -> None:
     """So no trace is a result, and one measurement chooses the form of both."""
     f = loopax.native(sum_of_squares, loops="native")
     assert kernels(DERIVATIVES[derivative](f), XS) == (1, 0)
+
+
+def test_a_linear_map_has_the_loops_of_jax_for_values_that_are_not_finite() -> None:
+    """Elsewhere the product of the gradient and a tangent is NaN where forward mode is finite."""
+    f = loopax.native(sum_of_squares, loops="native")
+    assert kernels(lambda xs: jax.linearize(f, xs)[1](xs), XS) == (1, 2)
 
 
 def test_a_gradient_with_an_integer_result_beside_the_number() -> None:
@@ -169,3 +176,24 @@ def test_a_rule_that_fails_leaves_the_loop_to_jax(monkeypatch: Any) -> None:
     )
     assert kernels(fast, XS) == (0, 1)
     assert "cannot be read, ValueError: seven (test_native_parts.py:" in str(loopax.explain(fast))
+
+
+def test_code_that_is_too_long_is_written_once_and_not_measured(monkeypatch: Any) -> None:
+    """Two loops that are refused together are not tried one by one, and nothing is left to compare."""
+    written, compared = [], []
+    real = KernelCode.__init__
+
+    def noted(self: Any, *args: Any) -> None:
+        written.append(self)
+        real(self, *args)
+
+    monkeypatch.setattr(KernelCode, "__init__", noted)
+    monkeypatch.setattr(part_kernels, "_MOST_LINES", 4)
+    monkeypatch.setattr(native_parts, "_times", lambda *forms: compared.append(forms))
+    f, xs = (
+        loopax.native(lambda xs: running_sum(running_sum(xs)[1])[0], loops="auto"),
+        jnp.arange(300.0),
+    )
+    assert kernels(f, xs) == (0, 2)
+    assert len(written) == 1 and not compared
+    assert str(loopax.explain(f, xs)).count("would take long to compile") == 3

@@ -76,7 +76,7 @@ def test_arrays_of_known_size_that_are_assigned_once():
         d = empty((2,), np.float64)
         d, e = e, d
     """
-    assert uses(text).allocated == {"a": ((2, 3), "float32"), "b": ((), "bool")}
+    assert uses(text).allocated() == {"a": ((2, 3), "float32"), "b": ((), "bool")}
 
 
 def test_allocations_in_all_blocks_are_replaced():
