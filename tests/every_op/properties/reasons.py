@@ -7,7 +7,7 @@ _PARTS = "what the op is made of, which has cases of its own"
 _TEXT = "a text"
 _AXES = "names of axes: PyTensor lowers them to plain ops, tests/test_named_axes.py"
 _LAYOUT = "the layout of a sparse matrix: tests/jax_backend/values/test_sparse.py has both"
-_DRAWS = "a draw: tests/jax_backend/test_random_variables.py has each distribution"
+_DRAWS = "a draw: tests/jax_backend/ops/test_random.py has each distribution"
 
 # Of every class.
 KEYWORDS = {
@@ -47,7 +47,7 @@ CLASSES = {
         for keyword in ("true_branch", "false_branch", "output_types")
     },
     **{
-        ("JAXOp", keyword): "a function of JAX: tests/test_from_jax.py"
+        ("JAXOp", keyword): "a function of JAX: tests/jax_backend/jax_op/test_functions.py"
         for keyword in ("input_types", "output_types", "jax_func")
     },
     ("PdbBreakpoint", "name"): _TEXT,

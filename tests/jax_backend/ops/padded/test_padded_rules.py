@@ -15,7 +15,7 @@ from pytensor.graph.traversal import io_toposort
 from loopax import jaxify
 from loopax.ir.evaluation.evaluate import apply
 from tests.jax_backend.interpreted import interpreted
-from tests.jax_backend.padded_rules import Arrays, all_rules
+from tests.jax_backend.ops.padded.padded_rules import Arrays, all_rules
 from tests.support.marking import slow_where
 
 LAYOUTS = [
