@@ -26,13 +26,13 @@ from loopax.numba_backend.callable.opaque_arguments import FUNCTIONS, nested
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
 from loopax.numba_backend.emit.opaque import as_list, changeable, constant, copied, is_opaque
-from loopax.numba_backend.emit.outlining import outline
 from loopax.numba_backend.emit.program_length import LINES, largest_to_try
-from loopax.numba_backend.emit.repeats import share_repeats
-from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.size_specializations import Sizes, SizeSpecializations
-from loopax.numba_backend.emit.stack_arrays import promote_to_stack
 from loopax.numba_backend.emit.statements import Function, Return
+from loopax.numba_backend.emit.tree_passes.outlining import outline
+from loopax.numba_backend.emit.tree_passes.repeats import share_repeats
+from loopax.numba_backend.emit.tree_passes.safepoints import add_safepoints
+from loopax.numba_backend.emit.tree_passes.stack_arrays import promote_to_stack
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
 
 _DTYPES = {"bool", "float32", "float64"} | {

@@ -26,10 +26,10 @@ from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.constants import Constants, on_numbers
 from loopax.numba_backend.emit.expressions import Dim, Expr
-from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.source import compiled
-from loopax.numba_backend.emit.stack_arrays import ArrayUses, promote_to_stack
 from loopax.numba_backend.emit.statements import Function
+from loopax.numba_backend.emit.tree_passes.safepoints import add_safepoints
+from loopax.numba_backend.emit.tree_passes.stack_arrays import ArrayUses, promote_to_stack
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.emit.values import (
     Array,

@@ -31,7 +31,7 @@ from loopax.facts.families import normalized
 from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Dims, Length
-from loopax.numba_backend.emit.outlining import is_worth_it
+from loopax.numba_backend.emit.tree_passes.outlining import is_worth_it
 from loopax.numba_backend.emit.uses import uses_of
 from loopax.numba_backend.emit.values import LONGEST, is_small
 

@@ -13,8 +13,8 @@ from typing import Any
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr, expr
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.scalar_expressions import cast
+from loopax.numba_backend.emit.tree_passes.outlining import outlined
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, as_tuple, small
 
 _REAL = ("float32", "float64")

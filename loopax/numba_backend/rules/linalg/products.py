@@ -11,8 +11,8 @@ from pytensor.tensor.math import Dot
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, literal
-from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
+from loopax.numba_backend.emit.tree_passes.outlining import outlined
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of, is_cheap
 from loopax.numba_backend.runtime.products import LARGEST_MATRIX, LARGEST_PRODUCT
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr
-from loopax.numba_backend.emit.liveness import Flow
 from loopax.numba_backend.emit.statements import (
     Block,
     For,
@@ -23,6 +22,7 @@ from loopax.numba_backend.emit.statements import (
     has_loop,
     mapped,
 )
+from loopax.numba_backend.emit.tree_passes.liveness import Flow
 
 _CANDIDATES = 100  # repeated runs that are tried, the longest first
 

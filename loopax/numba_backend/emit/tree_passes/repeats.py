@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
-from loopax.numba_backend.emit.repeated_runs import TOKEN, Program, Run, is_float
 from loopax.numba_backend.emit.statements import Assign, Do, Function, Return, Statement, mapped
+from loopax.numba_backend.emit.tree_passes.repeated_runs import TOKEN, Program, Run, is_float
 
 _LONG = 300  # the least lines of a program that is searched
 # Compile time in lines: the overhead of a function, a call, an argument and a result.

@@ -13,11 +13,11 @@ from pytensor.raise_op import Assert
 from loopax import grad, jaxify
 from loopax.lowering.bodies import map_bodies
 from loopax.numba_backend.callable.program import emitted
-from loopax.numba_backend.emit import repeats
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import call, expr, literal, local
-from loopax.numba_backend.emit.repeats import share_repeats
 from loopax.numba_backend.emit.statements import Assign, Block, For, Function, If, Return
+from loopax.numba_backend.emit.tree_passes import repeats
+from loopax.numba_backend.emit.tree_passes.repeats import share_repeats
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
 

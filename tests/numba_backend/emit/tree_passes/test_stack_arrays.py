@@ -8,8 +8,8 @@ import pytest
 
 from loopax import scan
 from loopax.numba_backend.emit.expressions import call, local, tuple_of
-from loopax.numba_backend.emit.stack_arrays import ArrayUses, promote_to_stack
 from loopax.numba_backend.emit.statements import Assign, Block, Do, For, Function, If, Return
+from loopax.numba_backend.emit.tree_passes.stack_arrays import ArrayUses, promote_to_stack
 from tests.numba_backend.agreement import assert_agrees
 
 RNG = np.random.default_rng(0)

@@ -1,0 +1,1 @@
+"""Passes over the tree of statements of an emitted function."""
