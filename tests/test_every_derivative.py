@@ -12,6 +12,7 @@ from tests.every_op import page
 from tests.every_op.derivatives.arguments import variants
 from tests.every_op.derivatives.comparison import Derivatives, NotNative, Refused, disagreements
 from tests.every_op.derivatives.exceptions import (
+    DECIDED_BY_ROUNDING,
     IN_A_LOOP,
     LEFT_OUT,
     NOT_TRIED,
@@ -55,6 +56,7 @@ def _check(case, in_a_loop, exceptions):
             continue
         try:
             found = disagreements(derivatives(subject), values, name not in OTHER_SLOPES)
+            found = [] if (name, arguments) in DECIDED_BY_ROUNDING else found
         except Refused as reason:
             if arguments == "as recorded":
                 pytest.skip(str(reason)[:100])

@@ -64,6 +64,24 @@ def test_a_gradient_of_equal_eigenvalues_alone():
     np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
 
 
+def test_second_derivatives_of_singular_values_of_a_singular_matrix():
+    """The sum of their fourth powers is a polynomial in the elements, without another form at 0."""
+    powers = (pt.linalg.svd(M, compute_uv=False) ** 4).sum()
+    polynomial = pt.sqr(M @ M.T).sum()
+    along = np.sin(1.0 + np.arange(9.0)).reshape(3, 3)
+    products = []
+    for y in (powers, polynomial):
+        (gradient,) = pull_back([M], [y], [pt.ones(())])
+        products += pull_back([M], [(gradient * along).sum()], [pt.ones(())])
+    a = np.diag([2.0, 1.0, 0.0])
+    f = pytensor.function([M], products, mode=PLAIN)
+    found, expected = f(a)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    with np.errstate(all="ignore"):  # equal ones: PyTensor has finite numbers, from gaps of 1e-8
+        found, _ = f(np.eye(3))
+    assert not np.isfinite(found).any()
+
+
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("name", ["cho_solve", "solve_triangular", "unit diagonal"])
 def test_a_triangle_that_is_not_read_may_be_nan(name, lower):

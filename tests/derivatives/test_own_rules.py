@@ -79,6 +79,13 @@ RULES = {
             ("wide", "economic", True, TALL.T.copy()),
         ]
     },
+    **{
+        f"svd of a {shape} matrix": (
+            pt.concatenate([x.ravel() for x in pt.linalg.svd(M, full_matrices=False)]),
+            {M: value},
+        )
+        for shape, value in [("square", SQUARE), ("tall", TALL), ("wide", TALL.T.copy())]
+    },
     "cumprod with zeros": (pt.cumprod(V), {V: np.array([2.0, 0.0, 3.0, 0.0, -1.0])}),
     "cumprod of columns": (pt.cumprod(M, axis=0), {M: np.where(SQUARE > 0.5, 0.0, SQUARE)}),
     "prod without a zero": (pt.prod(V), {V: BASE}),
@@ -206,7 +213,7 @@ QUICK_LOOPS = "set at an index twice", "set elements twice", "cumprod with zeros
 
 
 def is_slow(name):
-    if name.startswith("qr of"):  # large programs to compile
+    if name.startswith(("qr of", "svd of")):  # large programs to compile
         return name != "qr of a tall matrix, full"
     if "of a sparse matrix of one" in name:  # Numba compiles SciPy's functions
         return not name.startswith(("the squares", "the elements"))

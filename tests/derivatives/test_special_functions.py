@@ -53,10 +53,10 @@ def test_hyp2f1_in_all_arguments():
 @pytest.mark.slow
 def test_second_derivatives_of_hyp2f1_at_zero():
     """Along z they are b / c, a / c and -a b / c**2, and in z itself a (a + 1) b (b + 1) / (c (c + 1))."""
-    a, b, c = np.array([[1.0, 0.0], [2.0, 1.5], [2.0, 3.0]])
-    zeros = np.zeros(2)
+    a, b, c = np.array([[1.0, 0.0, 40.0], [2.0, 1.5, 0.3], [2.0, 3.0, 1.0]])
+    zeros = np.zeros(3)
     f = jaxify(PARAMETERS, pt.hyp2f1(*PARAMETERS).sum(), backend=NATIVE)
-    products = loopax.hvp(f, (a, b, c, zeros), (zeros, zeros, zeros, np.ones(2)))
+    products = loopax.hvp(f, (a, b, c, zeros), (zeros, zeros, zeros, np.ones(3)))
     expected = [b / c, a / c, -a * b / c**2, a * (a + 1) * b * (b + 1) / (c * (c + 1))]
     np.testing.assert_allclose(products, expected, rtol=1e-12, atol=1e-14)
 

@@ -80,7 +80,14 @@ def specify_shape(site: Site, x: Array, *dims: ArrayLike) -> Array:
 
 @rule(Reshape)
 def reshape(site: Site, x: Array, dims: Array) -> Array:
-    return jnp.reshape(x, as_lengths(site.static(1)))
+    lengths = as_lengths(site.static(1))
+    if {-1, 0} <= {n for n in lengths if isinstance(n, int)}:  # JAX divides by 0
+        raise ValueError(
+            f"{describe(site.node.outputs[0])} has the shape {lengths}: with a length of 0 any length "
+            "would do for -1, and it cannot be inferred. Write it as a number, or as a length of another "
+            "array."
+        )
+    return jnp.reshape(x, lengths)
 
 
 @rule(JoinDims)

@@ -41,11 +41,18 @@ def _slope(k: int) -> Callable[..., Any]:
     """The derivative with respect to parameter ``k``."""
 
     def along(*xs: Array) -> jax.Array:
-        # Elsewhere the derivative is unknown: NaN is better than a wrong number.
+        # Elsewhere the derivative is unknown: NaN is better than a wrong number. A factor makes further
+        # derivatives NaN too; those of a NaN that `where` chooses are 0.
         derivative = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
-        return jnp.where(_by_series(*xs)[1], derivative, jnp.nan)
+        known = derivative * jnp.where(_by_series(*xs)[1], 1, jnp.nan).astype(derivative.dtype)
+        # At a pole in c, too, the function is 1 where z is 0, whatever the other parameters are.
+        return jnp.where(_is_pole(xs[2]) & (xs[3] == 0), 0, known)
 
     return along
+
+
+def _is_pole(c: Array) -> Any:
+    return (c <= 0) & (c == jnp.floor(c))
 
 
 def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
@@ -54,14 +61,15 @@ def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
     negative = z < 0
     y = jnp.where(negative, z / (z - 1), z)
     other = jnp.where(negative, c - b, b)
-    easy = (y >= 0) & (y <= _RADIUS) & ((c > 0) | (c != jnp.floor(c)))
+    easy = (y >= 0) & (y <= _RADIUS) & ~_is_pole(c)
     for x in (a, other, c):
-        easy &= jnp.abs(x) <= _PARAMETER
+        easy &= (jnp.abs(x) <= _PARAMETER) | (y == 0)
     first, second, third, at = (jnp.where(easy, x, 0.5) for x in (a, other, c, y))
     # The ratio of two terms is about (1 + (a + b - c - 1) / n) y, and tends to y.
     growth = jnp.maximum(jnp.abs(first) + jnp.abs(second) - third, 0)
     lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(at, 1e-30, _RADIUS))
-    length = jnp.max(jax.lax.stop_gradient(lengths), initial=0).astype(jnp.int32) + 40
+    lengths = jax.lax.stop_gradient(jnp.where(at == 0, 0, lengths))
+    length = jnp.max(lengths, initial=0).astype(jnp.int32) + 40
 
     def add(state: Arrays) -> Arrays:
         n, term, total, size = state

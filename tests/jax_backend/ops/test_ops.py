@@ -922,3 +922,10 @@ def test_a_length_that_is_the_same_whatever_the_values():
     few = jax.jit(jaxify([K], pt.bincount(K % 5, minlength=3)))(np.array([1, 7, 1]))
     assert isinstance(few, PaddedArray) and few.data.shape == (5,)  # from 3 to 5 of them
     np.testing.assert_array_equal(np.asarray(few), [0, 2, 1])
+
+
+def test_a_length_that_nothing_implies():
+    """JAX raises a ZeroDivisionError. NumPy refuses it as well."""
+    f = jaxify([M], M.reshape((-1, M.shape[1])))
+    with pytest.raises(ValueError, match=r"has the shape \(-1, 0\)"):
+        f(np.zeros((2, 0)))

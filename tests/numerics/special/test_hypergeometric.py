@@ -7,6 +7,7 @@ import pytest
 import scipy.special as sp
 
 from loopax.numerics.special.hypergeometric import hyp2f1
+from tests.jax_backend.interpreted import interpreted
 from tests.numerics.special.closeness import close
 from tests.support.scalar_grid import within
 
@@ -39,3 +40,20 @@ def test_derivatives_of_hyp2f1():
     expected = [(sp.hyp2f1(*(at + s)) - sp.hyp2f1(*(at - s))) / (2 * h) for s in step]
     close(found, expected, rtol=1e-7)
     assert np.isnan(jax.grad(hyp2f1)(0.5, 1.2, 2.3, 0.999))  # not known there, and it says so
+
+
+def test_where_z_is_zero_no_parameter_matters():
+    """There the function is 1, at a pole in c and for a large parameter too."""
+    a, b, c, z = np.array([[0, 0.5, 40], [0, 0.3, 0.3], [0, -1, 1], [0, 0, 0]])
+    slopes = interpreted(jax.grad(lambda a: hyp2f1(a, b, c, z).sum()))(a)
+    np.testing.assert_array_equal(slopes, 0)
+
+
+def test_second_derivatives_by_a_parameter():
+    """Known for a large one where z is 0. Where the first derivative is NaN the second is not 0."""
+
+    def along_z(z):
+        by_a = jax.grad(lambda a, z: hyp2f1(a, 0.3, jnp.array([1.0, 1.0]), z).sum())
+        return jax.jvp(lambda z: by_a(jnp.full(2, 40.0), z), (z,), (jnp.ones(2),))[1]
+
+    close(interpreted(along_z)(np.array([0, 0.1])), [0.3, np.nan])

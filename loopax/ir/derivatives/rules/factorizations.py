@@ -1,8 +1,10 @@
-"""Pullbacks of LU and QR factorizations.
+"""Pullbacks of LU, QR and singular value decompositions.
 
 PyTensor's rule for LU takes the cotangent of ``p @ l`` for the cotangent of ``l``; its rule for QR
 calls a module if the shape is not known, and covers neither pivoting nor ``mode="full"`` of a tall
-matrix (3.0.7, 3.3.8).
+matrix (3.0.7, 3.3.8). Its rule for the singular vectors divides by the singular values for the sake of
+matrices that are not square, and chooses after that: 0/0 in the second derivative of a singular matrix. It
+has finite numbers at equal singular values, which are no derivatives.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.linalg import solve, solve_triangular
 from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
+from pytensor.tensor.linalg.decomposition.svd import SVD
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import props_of
@@ -119,3 +122,42 @@ def _complement_cotangent(q: TensorVariable, cotangent: Variable) -> Any:
     upper, lower = trailing[:k], pt.switch(is_behind[:, None], trailing, 0)
     z = solve(difference, difference.mT @ upper - lower_block.mT @ lower)
     return (z.mT - lower @ w.mT)[:k].inc(w @ z.mT - upper @ w.mT)
+
+
+@pullback_of.register(SVD)
+def _svd(
+    op: SVD,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[TensorVariable],
+    cotangents: Sequence[TensorVariable],
+) -> Any:
+    """The pullback of ``a = u diag(s) v^T`` with k = min(m, n) columns in u and v.
+
+    The part of ū outside of the columns of u is divided by s, and is left out if m = k; so for v. Vectors
+    of equal singular values have no derivative: it is NaN or infinite, where PyTensor takes gaps of 1e-8.
+
+    References
+    ----------
+    Seeger et al. (2017), "Auto-differentiating linear algebra", arXiv:1710.08717.
+    """
+    (a,) = inputs
+    of_vectors = cotangents[::2]
+    is_own = op.compute_uv and not op.full_matrices and a.type.dtype.startswith("float")
+    if not is_own or all(isinstance(g.type, DisconnectedType) for g in of_vectors):
+        return own_pullback(op, inputs, outputs, cotangents)
+    u, s, vt = outputs
+    u_cotangent, s_cotangent, vt_cotangent = (
+        pt.zeros_like(x) if isinstance(g.type, DisconnectedType) else g
+        for x, g in zip(outputs, cotangents, strict=True)
+    )
+    is_diagonal = pt.eye(s.shape[0], dtype="bool")
+    gaps = pt.switch(is_diagonal, 1, (s - s[:, None]) * (s + s[:, None]))
+    of_u, of_v = u.mT @ u_cotangent, vt @ vt_cotangent.mT
+    turned = (of_u - of_u.mT) * s + s[:, None] * (of_v - of_v.mT)
+    middle = pt.switch(is_diagonal, s_cotangent, turned / gaps)
+    outside = u_cotangent - u @ of_u, vt_cotangent.mT - vt.mT @ of_v
+    left, right = (
+        pt.switch(n > s.shape[0], x / pt.switch(n > s.shape[0], s, 1), 0)
+        for n, x in zip(a.shape, outside, strict=True)
+    )
+    return [(u @ middle + left) @ vt + u @ right.mT]

@@ -117,7 +117,7 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     second = pt.switch(negative, c - b, b)
     easy = pt.le(at, _RADIUS) & pt.ge(at, 0) & ((c > 0) | pt.neq(c, pt.floor(c)))
     for x in (a, second, c):
-        easy &= pt.le(abs(x), _PARAMETER)
+        easy &= pt.le(abs(x), _PARAMETER) | pt.eq(at, 0)
     half = np.array(0.5, y.type.dtype)
     total, by_first, by_second, by_third = _sum(
         *(pt.switch(easy, x, half) for x in (a, second, c, at))
@@ -146,6 +146,7 @@ def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
     # The ratio of two terms is about (1 + (a + b - c - 1) / n) at, and tends to `at`.
     growth = pt.maximum(abs(a) + abs(b) - c, 0)
     lengths = (40 + 7 * growth) / -pt.log(pt.clip(at, 1e-30, _RADIUS))
+    lengths = pt.switch(pt.eq(at, 0), 0, lengths)
     op = _series(dtype)
     starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 0)]
     inputs = [lengths.astype("int32") + 40, *starts, a, b, c, at]
