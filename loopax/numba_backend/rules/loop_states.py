@@ -142,17 +142,26 @@ def _copied(
 
     A copy of a small array takes a nanosecond, and none where its elements are in registers; an exchange
     changes the counts of references of both arrays, 10 ns a step, and keeps them off the stack.
+
+    The copies follow the assignment of all other states, so that a successor is copied from memory that
+    nothing else has: not from a view of a state, and not from an array that another state takes.
     """
-    exchanged, copies = [], []
-    states = [state.name for state, _ in arrays]
+    exchanged: list[tuple[Array, Any]] = []
+    copied: list[tuple[Array, Any]] = []
     for state, value in arrays:
         is_small = is_static(state.shape) and prod(state.shape) <= _COPIED
         if isinstance(value, Small) or not is_small:
             exchanged.append((state, value))
         elif not (isinstance(value, Array) and value.name == state.name):
-            is_apart = isinstance(value, Array) and value.name not in states
-            copies.append((state, value if is_apart else emit.fresh(value)))
-    return exchanged, copies
+            copied.append((state, value))
+    taken = {state.name for state, _ in arrays}
+    taken |= {value.name for _, value in exchanged if isinstance(value, Array)}
+
+    def own(value: Any) -> Array:
+        is_apart = isinstance(value, Array) and value.fresh and emit.is_room(value)
+        return value if is_apart and value.name not in taken else emit.fresh(value)
+
+    return exchanged, [(state, own(value)) for state, value in copied]
 
 
 def _exchanged(
