@@ -321,3 +321,39 @@ def test_one_that_raises_runs_once_and_says_that_it_was_it():
         f(AT[0])
     assert op.runs == 1 and str(caught.value) == "no luck"
     assert "Raised by Refusing" in caught.value.__notes__[0]
+
+
+class Recorded(Sine):
+    """It keeps its arguments, as a user's op does that is to be looked into."""
+
+    def __init__(self):
+        self.arguments = []
+
+    def __eq__(self, other):
+        return self is other
+
+    def __hash__(self):
+        return id(self)
+
+    def perform(self, node, inputs, output_storage):
+        self.arguments.append(inputs[0])
+        super().perform(node, inputs, output_storage)
+
+
+@pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}])
+def test_arguments_that_an_op_keeps_do_not_change(form):
+    """The next step of a native loop overwrites the memory of its states and temporary arrays."""
+    op, start = Recorded(), np.arange(9.0)
+    x = pt.dvector("x", shape=(9,))
+
+    def step(c, i):
+        c = op(c * 0.5) + op(c[::-1]) + i
+        return c, None
+
+    jaxify([x], loopax.scan(step, x, pt.arange(4.0))[0], **form)(start)
+    arguments, c = [], start
+    for i in range(4):
+        arguments += [c * 0.5, c[::-1]]
+        c = np.sin(arguments[-2]) + np.sin(arguments[-1]) + i
+    kept = {tuple(x.round(9)) for x in op.arguments}  # also those of calls for the shape
+    assert {tuple(x.round(9)) for x in arguments} <= kept

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numba
 import numpy as np
 from numba import types
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.type import Type
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.scalar.basic import ScalarType
@@ -24,9 +24,10 @@ from pytensor.typed_list import TypedListType
 
 from loopax.ir.evaluation.evaluate import apply
 from loopax.numba_backend.emit import opaque
+from loopax.numba_backend.emit.constants import on_numbers
 from loopax.numba_backend.emit.emitter import Emitter, Site, described
 from loopax.numba_backend.emit.expressions import Expr, call
-from loopax.numba_backend.emit.values import EmittedValue
+from loopax.numba_backend.emit.values import EmittedValue, Value
 
 
 def object_mode(site: Site, *values: EmittedValue | None) -> Any:
@@ -36,8 +37,7 @@ def object_mode(site: Site, *values: EmittedValue | None) -> Any:
     python, number = _Python(node), next(_numbers)
     _RUNNING[number] = python
     emit.bind(python, "python")  # keeps it alive as long as the program
-    pairs = zip(values, node.inputs, strict=True)
-    args = [opaque.as_argument(emit, x, v) for x, v in pairs]
+    args = [_argument(emit, x, v) for x, v in zip(values, node.inputs, strict=True)]
     out = emit.temp(call(emit.bind(_perform_function(node, number), "perform"), *args), "out")
     results = []
     for k, v in enumerate(node.outputs):
@@ -47,6 +47,13 @@ def object_mode(site: Site, *values: EmittedValue | None) -> Any:
         else:
             results.append(opaque.result(emit, out[k], v, fresh=True))
     return tuple(results)
+
+
+def _argument(emit: Emitter, value: EmittedValue | None, v: Variable) -> Expr:
+    """An argument that Python may keep: a later step overwrites the memory of most arrays."""
+    if isinstance(value, Value) and on_numbers(v) and v.type.ndim and emit.scopes.depth:
+        return emit.fresh(value, reuse=False).name
+    return opaque.as_argument(emit, value, v)
 
 
 def _list(emit: Emitter, length: Expr, take: str, item: Type) -> Any:
