@@ -147,3 +147,14 @@ def test_a_choice_in_an_elementwise_loop():
     by_start, by_factor = derivative(np.array([2.0, 3.0]), np.array([0.0, np.e]))
     np.testing.assert_allclose(by_start, [0, np.e])
     np.testing.assert_allclose(by_factor, [2, 6])
+
+
+def test_a_series_of_another_dtype():
+    """PyTensor writes the loop again for a float32, and in 3.0 loses nodes of the loop of derivatives."""
+    x = ps.float64("x")
+    halved = Elemwise(ScalarLoop([x], [x / 2.0], until=ps.lt(x, 1.0)))
+    q = pt.fvector("q")
+    slope = loopax.grad(jaxify([q], halved(np.int64(9), q)[0].sum(), backend=NATIVE))
+    found = slope(np.array([0.5, 1.2], "float32"))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [0.5, 0.25])

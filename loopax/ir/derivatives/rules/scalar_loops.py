@@ -83,11 +83,17 @@ def _run(
     if not starts:
         return []
     n_states, ndim = len(op.outputs) - int(op.is_while), inputs[0].type.ndim
-    loop = Elemwise(_with_derivatives(op, directions))
+    longer = _with_derivatives(op, directions)
     wide = [v if v.type.ndim == ndim else v.dimshuffle(["x"] * ndim) for v in starts]
-    operands = [*inputs[: n_states + 1], *wide, *inputs[n_states + 1 :], *constants]
-    outs: Any = loop(*operands, return_list=True)
-    return list(outs[n_states : n_states + len(starts)])
+    operands = [*inputs[1 : n_states + 1], *wide, *inputs[n_states + 1 :], *constants]
+    # For operands of other dtypes PyTensor writes another loop, in 3.0 one that lacks some of its nodes.
+    cast_operands = [
+        pt.cast(v, inner.type.dtype) for v, inner in zip(operands, longer.inputs, strict=True)
+    ]
+    outs: Any = Elemwise(longer)(inputs[0], *cast_operands, return_list=True)
+    states = [s for moving, _, _ in directions for s in moving]
+    dtypes = [inputs[s + 1].type.dtype for s in states]
+    return [out.astype(t) for out, t in zip(outs[n_states:], dtypes, strict=False)]
 
 
 def _moving_states(op: ScalarLoop, wrt: Sequence[int]) -> list[int]:
