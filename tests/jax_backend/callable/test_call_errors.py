@@ -98,7 +98,7 @@ def test_what_is_unsupported_inside_a_body_is_found_and_said_once():
 
 
 def test_the_users_line_is_named():
-    with pytest.raises(UnsupportedOpError, match=r"test_errors\.py:\d+, in "):
+    with pytest.raises(UnsupportedOpError, match=r"test_call_errors\.py:\d+, in "):
         jaxify([X], pytensor.typed_list.length(Strange()(X)))
 
 
