@@ -7,7 +7,9 @@ from pytensor.graph.traversal import ancestors
 from loopax import jaxify, scan
 from loopax.base.errors import source_line
 from loopax.base.upstream.pytensor import thaw
+from loopax.ir.ops import inner_graph_op
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
+from loopax.lowering.bodies import map_bodies
 from tests.support.forms import in_all_forms
 
 
@@ -62,3 +64,22 @@ def test_a_graph_that_was_not_frozen_to_the_body_gives_it_no_names():
     frozen = FunctionGraph([x], [pt.cos(y)], clone=True).freeze()
     copy = thaw(frozen, FunctionGraph([x], [pt.cos(z)], clone=True))
     assert all(v.name is None for node in copy.toposort() for v in node.outputs)
+
+
+def test_a_body_that_has_not_changed_is_not_frozen_again(monkeypatch):
+    theta, returns = pt.dvector("theta"), pt.dvector("returns")
+    graph = FunctionGraph([theta, returns], [model(theta, returns)], clone=False)
+    frozen = []
+    real = inner_graph_op.freeze
+    monkeypatch.setattr(inner_graph_op, "freeze", lambda g: frozen.append(g) or real(g))
+    map_bodies(graph, lambda body: None, lambda body: True)
+    assert not frozen
+
+    def written_again(body):
+        node = body.outputs[0].owner
+        body.replace_all(
+            list(zip(node.outputs, node.op(*node.inputs, return_list=True), strict=True))
+        )
+
+    map_bodies(graph, written_again, lambda body: True)
+    assert frozen

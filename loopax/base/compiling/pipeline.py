@@ -12,7 +12,9 @@ from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassMan
 
 # Passes of Numba that do nothing for functions without closures and array expressions. Each pass walks
 # the whole function and computes liveness again.
-_OMITTED = {"InlineClosureLikes", "FindLiterallyCalls", "LiteralUnroll", "NopythonRewrites"}
+_OMITTED = frozenset(
+    {"InlineClosureLikes", "FindLiterallyCalls", "LiteralUnroll", "NopythonRewrites"}
+)
 # And these for an emitted function, which has no local that changes its type, and so no phi nodes. With
 # all six, a gradient of 775 lines, 80 loops, took one and a half times as long to compile.
 _OMITTED_FROM_EMITTED = _OMITTED | {"ReconstructSSA", "PreLowerStripPhis"}
@@ -21,7 +23,7 @@ _OMITTED_FROM_EMITTED = _OMITTED | {"ReconstructSSA", "PreLowerStripPhis"}
 class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
     """Numba's compiler for functions that only native code calls."""
 
-    omitted = frozenset(_OMITTED)
+    omitted = _OMITTED
     replaced = {"NativeLowering": InnerLowering, "NopythonTypeInference": EmittedTypeInference}
 
     def define_pipelines(self) -> list[PassManager]:
@@ -41,7 +43,7 @@ class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
 class EmittedCode(InnerCode):
     """Numba's compiler for emitted functions: ``njit(pipeline_class=EmittedCode)``."""
 
-    omitted = frozenset(_OMITTED_FROM_EMITTED)
+    omitted = _OMITTED_FROM_EMITTED
     replaced = {**InnerCode.replaced, "NativeLowering": EmittedLowering}
 
 

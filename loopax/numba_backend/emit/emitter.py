@@ -190,8 +190,8 @@ class Emitter(Constants):
 
         A name may mean one thing there and another here, as each emitter counts its own from zero.
         """
-        self.array_uses[function.name] = promote_to_stack(function, emitter.array_uses)
         add_safepoints(function, emitter.namespace)
+        self.array_uses[function.name] = promote_to_stack(function, emitter.array_uses)
         # No others, since the key of the cache on disk contains all globals.
         python_function = function.function(globals_of(function, emitter.namespace), emitter.keys)
         self.namespace[function.name] = compiled(python_function, inner=True)

@@ -69,20 +69,21 @@ def _replace(block: Block, names: set[str]) -> None:
 
 
 class _Tree:
-    """The syntax tree of a function: the reads of each name, the number of its assignments, all parents."""
+    """The syntax tree of a function: its parameters, reads and assignments of each name, all parents."""
 
     def __init__(self, text: str) -> None:
         self.parents: dict[ast.AST, tuple[ast.AST, str]] = {}
         self.reads: dict[str, list[ast.Name]] = defaultdict(list)
         self.n_assigned: dict[str, int] = defaultdict(int)
-        self.nodes: list[ast.AST] = [ast.parse(text).body[0]]
+        (definition,) = ast.parse(text).body
+        assert isinstance(definition, ast.FunctionDef)
+        self.parameters = [x.arg for x in definition.args.args]
+        self.nodes: list[ast.AST] = [definition]
         for node in self.nodes:  # those that are appended, too
             for field in node._fields:
                 children = getattr(node, field)
                 for child in children if isinstance(children, list) else [children]:
-                    if isinstance(
-                        child, ast.expr | ast.stmt | ast.arguments | ast.arg | ast.keyword
-                    ):
+                    if isinstance(child, ast.expr | ast.stmt | ast.keyword):
                         self.parents[child] = node, field
                         self.nodes.append(child)
             if isinstance(node, ast.Name):
@@ -130,7 +131,7 @@ class ArrayUses:
 
     def captures(self, position: int, ndim: int) -> bool:
         """Whether a reference to an argument of ``ndim`` axes may outlive a call."""
-        parameter = [x for x in self._tree.nodes if isinstance(x, ast.arg)][position].arg
+        parameter = self._tree.parameters[position]
         return parameter in self._tree.n_assigned or not self.are_private(parameter, ndim)
 
     def _is_private(self, use: ast.expr, ndim: int) -> bool:
