@@ -22,6 +22,9 @@ import numpy as np
 
 BATCHES = 20  # of each side in a pair of repeated calls
 BATCH = 0.005  # seconds that one takes
+# Seconds of a side in a pair, and batches at least: 2,000 steps on a GPU take 50 ms. What lasts so long is
+# off by less.
+_LONGEST, _FEWEST = 0.3, 5
 
 
 class Estimate(NamedTuple):
@@ -99,9 +102,11 @@ def pair_of_calls(
 
     for f in (ours, theirs):
         batch(f, 2)  # the first call compiles, the second fills JAX's fast path
-    calls = max(1, round(BATCH / min(batch(f, 5) for f in (ours, theirs))))
+    seconds = min(batch(f, 5) for f in (ours, theirs))
+    calls = max(1, round(BATCH / seconds))
+    n = min(BATCHES, max(_FEWEST, round(_LONGEST / (calls * seconds))))
     with no_collection():
-        batches = in_turns(lambda: batch(ours, calls), lambda: batch(theirs, calls), BATCHES)
+        batches = in_turns(lambda: batch(ours, calls), lambda: batch(theirs, calls), n)
     return float(np.median(batches.ours)), float(np.median(batches.theirs))
 
 
