@@ -17,6 +17,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.upstream.jax import default_platform
 from loopax.ir import Loop, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
 from loopax.jax_backend.callable.forms import register_native_form
@@ -89,7 +90,7 @@ class Candidate:
         if self._draws:
             return self._with_native_loops(args)
         arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
-        if obstacle := self._obstacle or self._obstacle_in(arrays):
+        if obstacle := self._obstacle or self._obstacle_of_platform or self._obstacle_in(arrays):
             self.remarks[f"JAX's operations: {obstacle}"] = None
             return None
         form = "a kernel" if self._is_close(shapes := _shapes(arrays), 1) else "native code"
@@ -111,8 +112,8 @@ class Candidate:
         obstacle = None
         if not self._has_loop:
             obstacle = "there is no loop"
-        elif self.loops != "native" and jax.default_backend() != "cpu":
-            obstacle = "there is an accelerator"
+        elif self._obstacle_of_platform is not None:
+            obstacle = self._obstacle_of_platform
         elif not all(map(_is_plain, args)):
             obstacle = "an argument is no plain array, or part of a mesh"
         if obstacle is not None:
@@ -136,7 +137,15 @@ class Candidate:
             return self._no_code
         if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
             return "a loop is to take all its steps at once"
-        return None if jax.default_backend() == "cpu" else "there is an accelerator"
+        return None
+
+    @property
+    def _obstacle_of_platform(self) -> str | None:
+        """Why the program is not native code by default; None on a CPU, or where it is asked for."""
+        is_asked_for = (
+            self.loops == "native"
+        )  # then it is native wherever JAX compiles it for a CPU
+        return None if is_asked_for or default_platform() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Array]) -> str | None:
         """Why these arguments rule out native code; None where they do not."""

@@ -57,6 +57,16 @@ def test_jax_runs_what_it_is_told_to(x):
     assert kernels(native([x], total_of_steps(x)), X) == 1
 
 
+def test_beside_an_accelerator_it_is_native_on_a_default_device_that_is_a_cpu(x, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    f, g = (jaxify([x], total_of_steps(x), loops=loops) for loops in ("auto", "native"))
+    assert kernels(f, X) == 0 and kernels(g, X) == 1
+    assert "there is an accelerator" in str(loopax.explain(f))
+    for device in (jax.devices("cpu")[0], "cpu"):
+        with jax.default_device(device):
+            assert kernels(jaxify([x], total_of_steps(x), loops="auto"), np.ones(2000)) == 1
+
+
 def test_direct_calls_and_arguments_of_other_kinds(x):
     f = native([x], total_of_steps(x))
     for given in (X, jnp.asarray(X), list(X), X[::2].repeat(2)[:3], np.arange(3)):

@@ -12,6 +12,7 @@ Each of these lines can go when the floor of JAX in pyproject.toml is above the 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
@@ -139,6 +140,17 @@ def user_line(eqn: JaxprEqn) -> str:
     return str(summarize(eqn.source_info)).partition(" (")[0]
 
 
+def default_platform() -> str:
+    """The platform, such as ``"cpu"`` or ``"gpu"``, of what runs on no device in particular.
+
+    `jax.default_backend` does not ask for the default device that a user has set.
+    """
+    device: Any = jax.config.jax_default_device  # type: ignore[attr-defined]  # not annotated by JAX
+    if device is None:
+        return jax.default_backend()
+    return device.split(":")[0] if isinstance(device, str) else str(device.platform)
+
+
 def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:
     """The closed jaxpr of the function that evaluates an equation's primitive outside of traces."""
     primitive: Any = eqn.primitive
@@ -179,7 +191,15 @@ def search_jaxpr(
     except ValueError:
         return None
     calls = [eqn for eqn in jaxpr.jaxpr.eqns if eqn.params.get("name") == "searchsorted"]
-    return str(calls[0].params["jaxpr"]) if len(calls) == 1 else None
+    return jaxpr_text(calls[0].params["jaxpr"]) if len(calls) == 1 else None
+
+
+def jaxpr_text(jaxpr: Any) -> str:
+    """The text of a jaxpr, equal where the equations are.
+
+    JAX 0.11 writes the trees of a scan's arguments, which its removal of dead code leaves in another form.
+    """
+    return re.sub(r"^\s*ft_(in|out)=.*\n", "", str(jaxpr), flags=re.MULTILINE)
 
 
 def threefry_jaxpr(

@@ -11,7 +11,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import complex_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from loopax.base.upstream.jax import search_jaxpr
+from loopax.base.upstream.jax import jaxpr_text, search_jaxpr
 from loopax.frontend.from_jaxpr.reading import function_rule, out_dtype, refuse, rule
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _searchsorted(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     dtypes = {v.type.dtype for v in inputs}
     if len(inputs) != 2 or len(dtypes) != 1 or not dtypes.isdisjoint(complex_dtypes):
         return None
-    avals, text = tuple(v.aval for v in eqn.invars), str(eqn.params["jaxpr"])
+    avals, text = tuple(v.aval for v in eqn.invars), jaxpr_text(eqn.params["jaxpr"])
     batches = ((), (None, 0)) if inputs[0].type.ndim == 1 else ((0, 0), (0, None))
     for is_linearized, axes, side in product((False, True), batches, ("left", "right")):
         if text == search_jaxpr(side, axes, is_linearized, *avals):

@@ -121,8 +121,14 @@ class Variant:
         return outs, jnp.where(fails, number, otherwise).astype("int32")
 
     def _suspicion(self, outs: Sequence[Any]) -> Any:
-        """`SUSPECT` where a result is no number, else `NOTHING`; None where all indices are in range."""
-        if not self.context.open_indices or self._ran_natively:
+        """`SUSPECT` where a result is no number, else `NOTHING`; None where all indices are in range.
+
+        Native code raises on its own; compiled for an accelerator it is JAX's operations, which do not.
+        """
+        if self._ran_natively:
+            if jax.default_backend() == "cpu":
+                return None
+        elif not self.context.open_indices:
             return None
         flags = [
             jnp.any(is_none)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import log2
 from typing import Any
 
-import jax
+from loopax.base.upstream.jax import default_platform
 
 # Numbers in all matrices together, 1 GiB of float64: more, and memory is what a loop runs out of.
 MOST_NUMBERS = 2**27
@@ -26,7 +26,7 @@ def obstacle(parallel: Any) -> str | None:
     """Why no loop runs in parallel with this option on this platform; None where one may."""
     if parallel is False:
         return "parallel=False"
-    if parallel == "auto" and jax.default_backend() == "cpu":
+    if parallel == "auto" and default_platform() == "cpu":
         return "on a CPU blocks of steps are slower"
     return None
 
