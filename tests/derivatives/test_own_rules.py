@@ -155,6 +155,10 @@ RULES = {
             "the squares": lambda m: sparse.sp_sum(m * m, axis=0),
             "the elements": sparse.dense_from_sparse,
             "a product, element by element,": lambda m: sparse.sp_sum(m * pt.exp(M), axis=1),
+            "the scaled columns": lambda m: sparse.dense_from_sparse(
+                sparse.mul_s_v(m, pt.exp(M[0]))
+            ),
+            "a multiple": lambda m: sparse.dense_from_sparse(m * pt.exp(M[0, 0])),
             "a product": lambda m: sparse.dot(m, pt.exp(M)),
             "a product from the left": lambda m: sparse.dot(pt.exp(M), m),
             "a product with itself": lambda m: sparse.dot(m, m),

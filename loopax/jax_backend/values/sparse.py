@@ -10,7 +10,8 @@ a matrix is not `exact`.
 Two kinds of padding differ in what JAX's derivatives see. Room that nothing was put in has the shape
 as its indices. An element that happens to be 0, as in ``x - x``, has no entry in SciPy's result, but
 has a derivative: it is at ``(m + 1 + row, n + 1 + column)``, and the ops whose gradient PyTensor calls
-regular count it in, at its place. It makes no difference to values, and none to structured ops.
+regular count it in, at its place; so does a structured conversion of what was a dense matrix. It makes
+no difference to values, and none to other structured ops.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _dense_from_sparse(
     cotangents: Sequence[Variable],
 ) -> Any:
     (matrix,) = inputs
-    if not (op.sparse_grad and _is_of_dense(matrix)):
+    if not (op.sparse_grad and is_of_dense(matrix)):
         return own_pullback(op, inputs, outputs, cotangents)
     return [converted(cotangents[0], matrix)]
 
@@ -66,7 +66,7 @@ def _elements_at_entries(
     return in_cotangents
 
 
-def _is_of_dense(matrix: Variable) -> bool:
+def is_of_dense(matrix: Variable) -> bool:
     """Whether the entries of a sparse matrix are elements, not 0, of a dense one."""
 
     def sparse_operands(v: Variable) -> list[Any]:

@@ -1,8 +1,10 @@
-"""Products with a sparse matrix, ``pytensor.sparse.dot``.
+"""Products with a sparse matrix: ``pytensor.sparse.dot``, and by a scalar or a row.
 
 PyTensor's pullback contains structured products, whose own derivatives are 0 where the matrix has no
 entry, or missing. In 3.0.7 it takes vectors for matrices. `structured_dot` has a first derivative alone:
 the op that computes it, a sum over rows of ``g`` and ``b`` for each entry of the matrix, has none.
+The derivative in a scalar is a matrix in PyTensor before 3.1, which is an error. A structured sum has no
+derivative in the elements that are 0 of a matrix that was dense.
 """
 
 from __future__ import annotations
@@ -15,11 +17,21 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.sparse.basic import CSC, CSR
-from pytensor.sparse.math import Dot, StructuredDotGradCSC, StructuredDotGradCSR, structured_dot
+from pytensor.sparse.math import (
+    Dot,
+    StructuredDotGradCSC,
+    StructuredDotGradCSR,
+    mul_s_d,
+    mul_s_s,
+    mul_s_v,
+    sp_sum,
+    structured_dot,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.inner_gradients import is_sparse
-from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
+from loopax.ir.derivatives.rules.sparse_conversions import is_of_dense
 from loopax.ir.derivatives.sparse_types import converted
 
 
@@ -64,6 +76,25 @@ def _pullback_of_entries(
     matrix: Any = matrix_of(by_entry, indices, starts, shape)
     of_b, of_g = structured_dot(matrix.T, g), structured_dot(matrix, b)
     return [disconnected_type(), disconnected_type(), of_b, of_g]
+
+
+@pullback_of.register(type(mul_s_d))
+@pullback_of.register(type(mul_s_v))
+def _pullback_by_element(
+    op: Op,
+    inputs: Sequence[TensorVariable],
+    outputs: Sequence[Variable],
+    cotangents: Sequence[Variable],
+) -> Any:
+    """The pullback of a multiple of a matrix, or of its columns."""
+    x, y = inputs
+    if y.ndim == 2:
+        return own_pullback(op, inputs, outputs, cotangents)
+    (g,) = cotangents
+    product = mul_s_s(x, g)
+    axis = 0 if y.ndim else None
+    of_y = sp_sum(product, axis=axis, sparse_grad=not is_of_dense(product))
+    return [converted(op(g, y), x), converted(of_y, y)]
 
 
 def _product(x: Variable, y: Variable) -> Any:

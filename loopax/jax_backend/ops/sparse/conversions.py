@@ -24,6 +24,7 @@ from pytensor.sparse.basic import (
 from pytensor.sparse.linalg import SparseBlockDiagonal
 from pytensor.sparse.math import SpSum
 
+from loopax.ir.derivatives.rules.sparse_conversions import is_of_dense
 from loopax.jax_backend.ops.sparse.csm import from_parts
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -41,7 +42,8 @@ from loopax.numerics.arrays import Array
 
 @rule(DenseFromSparse)
 def dense_from_sparse(site: Site, x: OrderedBCOO) -> Array:
-    return todense(x, regular=not site.op.sparse_grad)
+    """The elements that happen to be 0 have derivatives if the matrix was dense, as in native code."""
+    return todense(x, regular=not site.op.sparse_grad or is_of_dense(site.node.inputs[0]))
 
 
 @rule(SparseFromDense)
