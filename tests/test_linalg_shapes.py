@@ -75,3 +75,14 @@ def test_lu_of_tall_and_wide_matrices(backend, batch):
         for x, e, v in zip(f(value), compiled(value), outputs, strict=True):
             e = np.asarray(e, v.type.dtype)  # SciPy's order of one row is an int64
             np.testing.assert_allclose(np.asarray(x), e, rtol=1e-9, atol=1e-12, strict=True)
+
+
+@pytest.mark.parametrize("form", [{"backend": "numba"}, {"loops": "xla"}], ids=["numba", "xla"])
+def test_singular_vectors_have_the_signs_of_lapack(form):
+    """PyTensor's NUMBA mode decomposes the transpose (3.3.8), whose vectors have other signs."""
+    a = pt.dmatrix("a")
+    f = jaxify([a], pt.linalg.svd(a, full_matrices=False), **form)
+    for shape in [(3, 3), (5, 3), (3, 5), (1, 1)] * 5:
+        value = rng.normal(size=shape)
+        for x, expected in zip(f(value), np.linalg.svd(value, full_matrices=False), strict=True):
+            np.testing.assert_allclose(x, expected, rtol=1e-9, atol=1e-12)

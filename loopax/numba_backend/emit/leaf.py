@@ -17,6 +17,7 @@ from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
+from pytensor.tensor.linalg.decomposition.svd import SVD
 from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.core import SolveBase
 
@@ -111,6 +112,10 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         )
         replaced = [emit.temp(call("finite_or_identity", args[k], finite), "a") for k in guarded]
         args = with_items(args, guarded, replaced)
+    if isinstance(bare.op, SVD) and bare.op.compute_uv:
+        # PyTensor 3.3.8 decomposes the transpose of an array in C's order, whose vectors may have other
+        # signs than those of LAPACK for the array, which SciPy and JAX have.
+        args = [emit.temp(call("np.asfortranarray", args[0]), "a")]
     out = emit.temp(call(function, *args), "out")
     many = len(node.outputs) > 1
     if finite is not None:
