@@ -1,29 +1,30 @@
 """Names of JAX that loopax uses beyond `jax`, `jax.numpy`, `jax.lax` and `jax.tree`.
 
 Our primitives, and the passes that read jaxprs, need `jax.extend` and `jax.interpreters`. These names
-are public, but JAX does not promise to keep them. Tried on the releases of docs/install.md. Names
-that have moved between releases are looked up in these modules:
-
-    InconclusiveDimensionOperation   jax.errors (0.10.1), jax.extend.core (0.10.0), jax.core (before)
-    set_current_trace                jax.extend.core (0.10.0), jax.core (before)
-
-Each of these lines can go when the floor of JAX in pyproject.toml is above the last release named in it.
+are public, but JAX does not promise to keep them. Tried on the releases of docs/install.md.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
 import jax
-import jax.core
-import jax.errors
-import jax.extend.core
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
+from jax.core import ShapedArray
+from jax.errors import InconclusiveDimensionOperation
+from jax.extend.core import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    Var,
+    jaxpr_as_fun,
+    set_current_trace,
+)
 from jax.extend.core.primitives import convert_element_type_p
 from jax.extend.linear_util import wrap_init
 from jax.extend.random import threefry_prng_impl
@@ -41,11 +42,13 @@ __all__ = [
     "ad",
     "as_weak",
     "batching",
+    "default_platform",
     "implementation_jaxpr",
     "inner_jaxprs",
     "is_jaxpr",
     "jax_config",
     "jaxpr_as_fun",
+    "jaxpr_text",
     "low_jaxpr",
     "mlir",
     "part_of",
@@ -77,19 +80,6 @@ def trace_cache(function: F) -> F:
     return run  # type: ignore[return-value]  # the signature is that of ``function``
 
 
-def _from_any_module(name: str) -> Any:
-    with warnings.catch_warnings():
-        # 0.9 warns of the next module, not of this one
-        warnings.simplefilter("ignore", DeprecationWarning)
-        for module in (jax.errors, jax.extend.core, jax.core):
-            if hasattr(module, name):
-                return getattr(module, name)
-    raise ImportError(f"JAX {jax.__version__} has no {name} in a module that loopax knows")
-
-
-InconclusiveDimensionOperation = _from_any_module("InconclusiveDimensionOperation")
-set_current_trace = _from_any_module("set_current_trace")
-
 # Its options are attributes, which its annotations lack.
 jax_config: Any = jax.config
 
@@ -112,9 +102,7 @@ def part_of(
     jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn]
 ) -> Any:
     """An open jaxpr of some of the equations of another."""
-    info = jaxpr.debug_info
-    if hasattr(info, "with_unknown_names"):  # missing in JAX 0.7.0
-        info = info.with_unknown_names()
+    info = jaxpr.debug_info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
 
 
@@ -145,7 +133,7 @@ def default_platform() -> str:
 
     `jax.default_backend` does not ask for the default device that a user has set.
     """
-    device: Any = jax.config.jax_default_device  # type: ignore[attr-defined]  # not annotated by JAX
+    device = jax_config.jax_default_device
     if device is None:
         return jax.default_backend()
     return device.split(":")[0] if isinstance(device, str) else str(device.platform)
@@ -228,5 +216,5 @@ def threefry_jaxpr(
     }[primitive]
     for _ in range(batch if primitive != "random_fold_in" else 0):
         row = jax.vmap(row)
-    avals = [jax.core.ShapedArray(shape, np.dtype(dtype)) for shape, dtype in types]
+    avals = [ShapedArray(shape, np.dtype(dtype)) for shape, dtype in types]
     return jax.make_jaxpr(row)(*avals)
