@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor import sparse
 from pytensor.tensor import linalg
 
 import loopax
@@ -46,3 +47,14 @@ def test_native(name):
     np.testing.assert_allclose(transpiled(*arguments), slope)
     curvature = jax.hessian(in_jax)(*arguments)
     np.testing.assert_allclose(loopax.hessian(f)(*arguments), curvature, atol=1e-12)
+
+
+def test_a_stack_of_sparse_matrices():
+    """PyTensor itself has no gradient of one of integers."""
+    blocks = [sparse.csc_from_dense(m) for m in (MATRIX, pt.diag(X))]
+    cost = pt.sin(sparse.dense_from_sparse(sparse.vstack(blocks))).sum()
+    arguments = [AT, INTEGERS[MATRIX]]
+    f = jaxify([X, MATRIX], cost, backend=NATIVE)
+    in_jax = jaxify([X, MATRIX], cost, loops="xla")
+    np.testing.assert_allclose(f(*arguments), in_jax(*arguments))
+    np.testing.assert_allclose(loopax.grad(f)(*arguments), jax.grad(in_jax)(*arguments))

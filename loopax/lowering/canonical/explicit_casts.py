@@ -4,6 +4,7 @@
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
     polygamma(n, x)  ->  polygamma(cast(n, "int64"), x)    of a short n: SciPy would compute in float32
     solve(a, b)      ->  solve(cast(a, "float64"), b)      linear algebra and convolutions of integers
+    vstack([a, b])   ->  vstack([cast(a, "float64"), b])   of sparse matrices of several dtypes
 
 Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
 integer or bool operand of another one; or a decomposition, a solve or a convolution has one. (A complex
@@ -14,7 +15,8 @@ Reason: PyTensor's rewrites hold for real numbers. They move operations over ope
 ``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
 ``cast(sqr(x), "int16")``, which wraps first. No rewrite moves anything over a cast, so that behind one they
 see an operation of a single dtype, where they are right: integers of one width are a ring.
-PyTensor's native conversions of linear algebra and convolutions want operands of one dtype (3.3.8).
+PyTensor's native conversions of linear algebra, convolutions and stacks of sparse matrices want operands
+of one dtype (3.3.8).
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytensor.scalar as ps
+import pytensor.sparse
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.scalar.math import PolyGamma
+from pytensor.sparse.basic import Stack
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
 from pytensor.tensor.signal.conv import Convolve1d
@@ -54,6 +58,9 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
         if scalar_op_of(node.op) is None:
             if _computes_in_floats(core_of(node.op)):
                 _cast_operands(graph, node)
+            elif isinstance(node.op, Stack):
+                dtype = node.outputs[0].type.dtype
+                _cast_inputs(graph, node, [v.type.dtype != dtype for v in node.inputs], dtype)
             continue
         if isinstance(node.op.scalar_op, PolyGamma):
             _widen_order(graph, node)
@@ -69,7 +76,8 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
 def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtype: str) -> None:
     """Cast the ``wanted`` inputs of ``node``, unless the results would have other dtypes than declared."""
     if any(wanted):
-        inputs = [pt.cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
+        cast = pytensor.sparse.cast if isinstance(node.op, Stack) else pt.cast
+        inputs = [cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
         # With the op itself: a cast operand may have another result, which it was declared not to have.
         new = node.op.make_node(*inputs).outputs
         if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:

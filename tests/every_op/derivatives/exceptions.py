@@ -7,6 +7,9 @@ SHAPE = "PyTensor's Python linker returns a nan of the shape of `a`, not of `b`"
 NOTHING = "an operation of nothing that one of the libraries refuses"
 EQUAL = "equal eigenvalues, or singular values, where rounding decides what is NaN"
 NO_SOLUTION = "no solution, and LAPACK solves an equation nearby"
+STRUCTURED = "the structured derivative of a result that has no entry where it is 0"
+KEPT = "PyTensor's native function keeps entries that are 0, SciPy and JAX's operations drop them"
+ZEROS = "a zero", "zeros", "rounded"
 NOT_OF_FULL_RANK = "not differentiable, and rounding decides where it is infinite and where NaN"
 
 # In a loop, `jax.grad` of native code against that of JAX's operations.
@@ -54,6 +57,23 @@ OUTSIDE: dict[tuple[str, str], str] = {
         for name in ("Det", "SLogDet")
         for arguments in SINGULAR
     },
+    **{
+        (name, arguments): STRUCTURED
+        for name in (
+            "AddSS",
+            "AddSparseSparse",
+            "Remove0",
+            "StructuredAddSV",
+            "StructuredAddSparseDenseVector",
+        )
+        for arguments in ZEROS
+    },
+    **{
+        (name, arguments): KEPT
+        for name in ("SparseDenseVectorMultiply", "MultiplySparseDenseVector")
+        for arguments in ZEROS
+    },
+    ("Dot", "zeros"): "native code has no second derivative at entries whose first one is 0",
     ("CSMGrad", "zeros"): "a product of sparse matrices has no entry where a factor is 0",
     ("Det", "empty"): NOTHING,
     ("Pad", "empty"): NOTHING,
