@@ -91,10 +91,11 @@ def _pullback_by_element(
     if y.ndim == 2:
         return own_pullback(op, inputs, outputs, cotangents)
     (g,) = cotangents
-    product = mul_s_s(x, g)
+    product: Any = mul_s_s(x, g)
     axis = 0 if y.ndim else None
     of_y = sp_sum(product, axis=axis, sparse_grad=not is_of_dense(product))
-    return [converted(op(g, y), x), converted(of_y, y)]
+    of_x: Any = op(g, y)
+    return [converted(of_x, x), converted(of_y, y)]
 
 
 def _product(x: Variable, y: Variable) -> Any:
