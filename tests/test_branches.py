@@ -198,3 +198,18 @@ def test_inputs_of_lengths_that_nobody_knows_are_taken_to_be_alike():
     [stage] = loopax.explain(f).stages[-1:]
     assert not any(name == "sink_readers" for name, *_ in loopax.explain(f).stages), stage
     np.testing.assert_allclose(f(-1.0, AT, 2 * AT), np.exp(2 * AT).sum())
+
+
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_a_length_that_both_branches_have_is_known_under_jit(loops):
+    """Of a vector of unknown length and one of five elements, which ``arange`` counts."""
+    x, n = pt.dvector("x"), pt.lvector("n")
+    longer, doubled = lambda v: pt.concatenate([n, v]), lambda v: 2 * v[[0, 1, 2, 0, 1]]
+    v = loopax.cond(n[0] > 1, longer, doubled, x)
+    f = jaxify([x, n], (v * pt.arange(v.size)).sum(), loops=loops)
+    at = np.array([0.5, -1.0, 2.0])
+    for first in (0, 2):
+        counts = np.array([first, 1])
+        elements = np.concatenate([counts, at]) if first > 1 else 2 * at[[0, 1, 2, 0, 1]]
+        np.testing.assert_allclose(jax.jit(f)(at, counts), elements @ np.arange(5))
+        jax.jit(jax.hessian(f))(at, counts)

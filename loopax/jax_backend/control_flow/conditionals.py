@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from loopax.ir import Cond
@@ -39,8 +40,10 @@ def cond_rule(site: Site, condition: ArrayLike, *operands: object) -> tuple[Any,
     if not is_traced(condition):
         outs = branch(bool(condition))
     else:
+        traced: dict[bool, Sequence[Any]] = {}
         try:
-            outs = manual_axes.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
+            run = _of_one_form(partial(_or_no_numbers, site, branch), traced)
+            outs = _with_common(manual_axes.cond(condition, *run), *traced.values())
         except _UnequalBranches:
             # The shape of the result depends on the condition, which must then be known.
             outs = branch(bool(site.static(0)))
@@ -66,12 +69,30 @@ def _as_jax(outs: object) -> Any:
     )
 
 
-def _of_one_form(branch: Callable[[bool], list[Any]]) -> list[Any]:
-    """The two branches as `lax.cond` takes them: whichever is traced last checks that both are alike."""
+def _with_common(outs: Sequence[Any], first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """``outs``, with the integers that both branches have and that are known while JAX traces: lengths."""
+    return [
+        a if all(map(_is_known_integer, (a, b))) and np.array_equal(a, b) else x
+        for x, a, b in zip(outs, first, second, strict=True)
+    ]
+
+
+def _is_known_integer(x: object) -> bool:
+    return isinstance(x, np.ndarray | np.integer) and x.dtype.kind in "iu"
+
+
+def _of_one_form(
+    branch: Callable[[bool], list[Any]], traced: dict[bool, Sequence[Any]]
+) -> list[Any]:
+    """The two branches as `lax.cond` takes them: whichever is traced last checks that both are alike.
+
+    ``traced`` gets the results of each, as they are before JAX takes them.
+    """
     forms = set()
 
     def run(chosen: bool) -> Any:
-        outs = _as_jax(branch(chosen))
+        traced[chosen] = branch(chosen)
+        outs = _as_jax(traced[chosen])
         leaves, tree = jax.tree.flatten(outs)
         forms.add((tree, tuple(x.shape for x in leaves)))
         if len(forms) > 1:
