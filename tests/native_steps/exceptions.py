@@ -1,5 +1,7 @@
 """What steps of native code call all the same, with the reason. Whatever else is called is a fault."""
 
+import pytensor
+
 A_FUNCTION = "it is a function of Python's"
 OPTIMIZER = "SciPy's optimizers are Python"
 FFT = "Numba has no Fourier transform"
@@ -41,6 +43,11 @@ PYTHON = {
         SPARSE,
     ),
 }
+if pytensor.__version__.startswith("3.0."):
+    PYTHON |= dict.fromkeys(
+        ["AddSD", "AddSS", "ChoiceWithoutReplacement", "SparseSparseMultiply"],
+        "PyTensor 3.0 has no native function of it",
+    )
 # What PyTensor cannot differentiate, without that it says so when it is asked for the derivative.
 NOT_DIFFERENTIABLE = {
     "ConstructSparseFromList": "rows of a sparse cotangent are read as those of a dense one"
