@@ -45,7 +45,15 @@ PYTHON = {
 }
 if pytensor.__version__.startswith("3.0."):
     PYTHON |= dict.fromkeys(
-        ["AddSD", "AddSS", "ChoiceWithoutReplacement", "SparseSparseMultiply"],
+        [
+            "AddSD",
+            "AddSS",
+            "AddSSData",
+            "ChoiceWithoutReplacement",
+            "EnsureSortedIndices",
+            "SparseSparseMultiply",
+            "StructuredAddSV",
+        ],
         "PyTensor 3.0 has no native function of it",
     )
 # What PyTensor cannot differentiate, without that it says so when it is asked for the derivative.
