@@ -47,12 +47,14 @@ if pytensor.__version__.startswith("3.0."):
     PYTHON |= dict.fromkeys(
         [
             "AddSD",
+            "AddSD_ccode",
             "AddSS",
             "AddSSData",
             "ChoiceWithoutReplacement",
             "EnsureSortedIndices",
             "SparseSparseMultiply",
             "StructuredAddSV",
+            "StructuredAddSVCSR",
         ],
         "PyTensor 3.0 has no native function of it",
     )
