@@ -1,4 +1,7 @@
-"""Arguments at which a form raises where the other has a derivative, by class, with the reason."""
+"""Arguments at which a form raises where the other has a derivative, by class, with the reason.
+
+A class of which several families have an example is named with its family.
+"""
 
 import pytensor
 
@@ -73,7 +76,10 @@ OUTSIDE: dict[tuple[str, str], str] = {
         for name in ("SparseDenseVectorMultiply", "MultiplySparseDenseVector")
         for arguments in ZEROS
     },
-    ("Dot", "zeros"): "native code has no second derivative at entries whose first one is 0",
+    (
+        "Sparse matrices: Dot",
+        "zeros",
+    ): "native code has no second derivative where the first one is 0",
     ("CSMGrad", "zeros"): "a product of sparse matrices has no entry where a factor is 0",
     ("Det", "empty"): NOTHING,
     ("Pad", "empty"): NOTHING,
