@@ -22,8 +22,7 @@ import numpy as np
 
 BATCHES = 20  # of each side in a pair of repeated calls
 BATCH = 0.005  # seconds that one takes
-# Seconds of a side in a pair, and batches at least: 2,000 steps on a GPU take 50 ms. What lasts so long is
-# off by less.
+# Seconds of a side in a pair, and batches at least: one call of 2,000 steps takes 50 ms on a GPU.
 _LONGEST, _FEWEST = 0.3, 5
 
 

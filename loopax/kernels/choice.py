@@ -109,12 +109,8 @@ class Candidate:
 
         So a draw is JAX's own, from the same random bits, in either form.
         """
-        obstacle = None
-        if not self._has_loop:
-            obstacle = "there is no loop"
-        elif self._obstacle_of_platform is not None:
-            obstacle = self._obstacle_of_platform
-        elif not all(map(_is_plain, args)):
+        obstacle = self._obstacle_of_platform if self._has_loop else "there is no loop"
+        if obstacle is None and not all(map(_is_plain, args)):
             obstacle = "an argument is no plain array, or part of a mesh"
         if obstacle is not None:
             self.remarks[f"JAX's operations: {obstacle}"] = None
@@ -141,11 +137,13 @@ class Candidate:
 
     @property
     def _obstacle_of_platform(self) -> str | None:
-        """Why the program is not native code by default; None on a CPU, or where it is asked for."""
-        is_asked_for = (
-            self.loops == "native"
-        )  # then it is native wherever JAX compiles it for a CPU
-        return None if is_asked_for or default_platform() == "cpu" else "there is an accelerator"
+        """Why the program is not native code on this platform; None where it may be.
+
+        With ``loops="native"`` it is native wherever JAX compiles it for a CPU.
+        """
+        if self.loops == "native" or default_platform() == "cpu":
+            return None
+        return "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Array]) -> str | None:
         """Why these arguments rule out native code; None where they do not."""

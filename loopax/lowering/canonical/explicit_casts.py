@@ -22,11 +22,12 @@ of one dtype (3.3.8).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.sparse
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.scalar.math import PolyGamma
@@ -37,6 +38,7 @@ from pytensor.tensor.signal.conv import Convolve1d
 from pytensor.tensor.type import complex_dtypes, discrete_dtypes, float_dtypes
 
 from loopax.facts.elementwise import scalar_op_of
+from loopax.ir.derivatives.inner_gradients import is_sparse
 from loopax.ir.ops.inner_graph_op import core_of
 
 # Their operands are no numbers that are computed with in the dtype of the result: shapes, what is
@@ -76,12 +78,15 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
 def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtype: str) -> None:
     """Cast the ``wanted`` inputs of ``node``, unless the results would have other dtypes than declared."""
     if any(wanted):
-        cast = pytensor.sparse.cast if isinstance(node.op, Stack) else pt.cast
-        inputs = [cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
+        inputs = [_cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
         # With the op itself: a cast operand may have another result, which it was declared not to have.
         new = node.op.make_node(*inputs).outputs
         if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:
             graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=False)
+
+
+def _cast(v: Variable, dtype: str) -> Any:
+    return pytensor.sparse.cast(v, dtype) if is_sparse(v) else pt.cast(v, dtype)
 
 
 _OF_MATRICES = tuple(
