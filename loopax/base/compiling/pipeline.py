@@ -8,6 +8,7 @@ from numba import njit
 
 from loopax.base.compiling.call_types import EmittedTypeInference
 from loopax.base.compiling.lowering import EmittedLowering, InnerLowering
+from loopax.base.compiling.rewrites import EmittedRewrites
 from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassManager
 
 # Passes of Numba that do nothing for functions without closures and array expressions. Each pass walks
@@ -16,8 +17,9 @@ _OMITTED = frozenset(
     {"InlineClosureLikes", "FindLiterallyCalls", "LiteralUnroll", "NopythonRewrites"}
 )
 # And these for an emitted function, which has no local that changes its type, and so no phi nodes. With
-# all six, a gradient of 775 lines, 80 loops, took one and a half times as long to compile.
-_OMITTED_FROM_EMITTED = _OMITTED | {"ReconstructSSA", "PreLowerStripPhis"}
+# these six, a gradient of 775 lines, 80 loops, took one and a half times as long to compile. The lifetimes
+# of its locals, which IRProcessing computes, are read only after IRLegalization has computed them again.
+_OMITTED_FROM_EMITTED = _OMITTED | {"ReconstructSSA", "PreLowerStripPhis", "IRProcessing"}
 
 
 class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
@@ -44,13 +46,18 @@ class EmittedCode(InnerCode):
     """Numba's compiler for emitted functions: ``njit(pipeline_class=EmittedCode)``."""
 
     omitted = _OMITTED_FROM_EMITTED
-    replaced = {**InnerCode.replaced, "NativeLowering": EmittedLowering}
+    replaced = {
+        **InnerCode.replaced,
+        "GenericRewrites": EmittedRewrites,
+        "NativeLowering": EmittedLowering,
+    }
 
 
 class InnerEmittedCode(InnerCode):
     """Numba's compiler for emitted functions that only native code calls."""
 
     omitted = EmittedCode.omitted
+    replaced = {**InnerCode.replaced, "GenericRewrites": EmittedRewrites}
 
 
 # Without the wrappers for calls from Python and C, which take as long to compile as the function: 18

@@ -34,8 +34,10 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
+from numba.core.rewrites.registry import rewrite_registry
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.typing.templates import CallableTemplate, Signature, infer, infer_global
+from numba.core.untyped_passes import GenericRewrites
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
@@ -48,6 +50,7 @@ __all__ = [
     "DefaultPassBuilder",
     "Dispatcher",
     "FunctionIdentity",
+    "GenericRewrites",
     "JITCodeLibrary",
     "Lower",
     "NativeLowering",
@@ -80,6 +83,7 @@ __all__ = [
     "populate_array",
     "random_interval",
     "register_pass",
+    "rewrite_registry",
     "stored",
     "struct_value",
     "use_cache",

@@ -15,6 +15,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
+from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import TRACING
 from loopax.base.status_line import waiting
 from loopax.ir.ops.inner_graph_op import nodes_within
@@ -88,7 +89,7 @@ class Variant:
         if self.has_run:
             return self.compiled(*args)
         what = f"{self.program.name}, traced and compiled by XLA"
-        with waiting(what) if self.jit else nullcontext():
+        with gc_paused(), waiting(what) if self.jit else nullcontext():
             results = self.compiled(*args)
         self.has_run = True
         return results

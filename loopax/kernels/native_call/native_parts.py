@@ -16,6 +16,7 @@ import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.errors import unexpected
+from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import (
     ClosedJaxpr,
@@ -75,7 +76,7 @@ class Plan:
         """The closed jaxpr with kernels in the place of its loops."""
         if self.loops == "xla":
             return jaxpr
-        with TRACING:
+        with TRACING, gc_paused():
             if jaxpr not in self._replaced:
                 self._replaced[jaxpr] = self._in_faster_form(without_dead_code(low_jaxpr(jaxpr)))
             return self._replaced[jaxpr]
