@@ -12,9 +12,11 @@ from typing import Any
 
 import pytensor.scalar as ps
 from pytensor import gradient
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.printing import Print
+from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
@@ -23,7 +25,7 @@ from loopax.facts import Errors, Work, facts_of
 from loopax.facts.record import UNKNOWN, is_foreign
 from loopax.facts.shapes import entries_of
 from loopax.ir.ops.call import Call
-from loopax.ir.ops.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.ir.sizes import Dims
 
 
@@ -119,6 +121,13 @@ def speculation(node: Apply) -> Speculation:
     if work is Work.ARRAY or errors(node):
         return Speculation.GUARDED
     return Speculation.FREE if work is Work.VIEW else Speculation.CHEAP
+
+
+def may_be_folded(node: Apply) -> bool:
+    """Whether ``node`` at constants may be replaced by its results. A loop may run for long, or forever."""
+    if isinstance(core_of(node.op), InnerGraphOp | OpFromGraph | AllocEmpty):
+        return False
+    return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
 def _has_own_derivative(op: Op) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.frontend.from_jaxpr.integers import one_integer
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def _rem(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
 @rule("select_n", keys=True)
 def _select_n(eqn: JaxprEqn, which: TensorVariable, *cases: TensorVariable) -> Any:
     n_inner_axes = cases[0].type.ndim - which.type.ndim  # axes of keys, or all axes for a scalar
+    if (case := one_integer(which)) is not None:
+        return cases[min(max(case, 0), len(cases) - 1)]
     which = which.dimshuffle([*range(which.type.ndim), *["x"] * n_inner_axes])
     if which.type.dtype == "bool":
         return pt.switch(which, cases[1], cases[0])

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.frontend.from_jaxpr.known import known
 from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
@@ -28,8 +28,8 @@ def clamped(start: TensorVariable, n: int, size: int) -> Any:
     """The start of a slice of ``size`` elements of an axis of length ``n``, moved into range."""
     if n == size:
         return 0
-    if isinstance(start, Constant) and start.type.ndim == 0:
-        return min(max(int(start.data), 0), n - size)
+    if start.type.ndim == 0 and (value := known(start)) is not None:
+        return min(max(int(value), 0), n - size)
     if start.type.dtype == "uint64":
         return pt.minimum(start, np.uint64(n - size)).astype("int64")
     return pt.clip(start.astype("int64"), np.int64(0), np.int64(n - size))
@@ -122,22 +122,19 @@ def windows_at(
     ``batching`` has pairs of a batch axis of ``x`` and the same axis of ``indices``.
     """
     lengths, batch = x.type.shape, indices.type.shape[:-1]
-    start_arrays = [indices[..., j] for j in range(len(mapped))]
-    is_known = isinstance(indices, Constant)
-    if isinstance(indices, Constant):
-        start_arrays = [
-            pt.constant(np.ascontiguousarray(indices.data[..., j])) for j in range(len(mapped))
-        ]
     starts: list[Any] = []
     tests: list[Any] = []
-    for axis, start in zip(mapped, start_arrays, strict=True):
+    known_indices = known(indices)
+    for j, axis in enumerate(mapped):
         limit = lengths[axis] - sizes[axis]
-        if is_known:
-            inside = (start.data >= 0) & (start.data <= limit)
+        if known_indices is not None:
+            value = np.ascontiguousarray(known_indices[..., j])
+            inside = (value >= 0) & (value <= limit)
             if not inside.all():
                 tests.append(pt.constant(inside))
-            starts.append(pt.constant(np.clip(start.data.astype("int64"), 0, limit)))
+            starts.append(pt.constant(np.clip(value.astype("int64"), 0, limit)))
         else:
+            start = indices[..., j]
             start = start if start.type.dtype == "uint64" else start.astype("int64")
             tests.append(pt.ge(start, 0) & pt.le(start, limit))
             clipped = clamped(start, lengths[axis], sizes[axis])

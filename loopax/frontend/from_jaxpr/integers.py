@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.frontend.from_jaxpr.known import known
 from loopax.frontend.from_jaxpr.reading import FloatBits, out_dtype, refuse, rule
 
 if TYPE_CHECKING:
@@ -20,11 +21,9 @@ _MOST_SHIFTED = 8
 
 def one_integer(v: Variable) -> int | None:
     """The number that all elements of integers are; None where they are not one constant."""
-    while v.owner is not None and len(v.owner.inputs) == 1:  # a constant in another shape
-        v = v.owner.inputs[0]
-    if not isinstance(v, Constant) or v.data.size == 0 or np.ptp(v.data):
-        return None
-    return int(v.data.flat[0])
+    value = known(v)
+    is_one = value is not None and value.size > 0 and (value == value.flat[0]).all()
+    return int(value.flat[0]) if value is not None and is_one else None
 
 
 def shifted_left(x: TensorVariable, count: int) -> Any:

@@ -10,6 +10,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.frontend.from_jaxpr.integers import one_integer
+from loopax.frontend.from_jaxpr.known import with_known
 from loopax.frontend.from_jaxpr.reading import inner_graph, rule, tensor_type
 from loopax.ir import UNBOUNDED, BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.calling_convention import INDEX_TYPE
@@ -29,13 +31,13 @@ def _scan(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     n_consts = len(args) - n_states - n_rows
     inner = [tensor_type(v.aval)() for v in args]
     consts, states, rows = _split_three(inner, n_consts, n_states)
-    results = inner_graph(body, inner)
+    arguments = _split_three(inputs, n_consts, n_states)
+    results = inner_graph(body, [*with_known(consts, arguments[0]), *states, *rows])
     loop = Scan.from_body(
         BodyArgs(INDEX_TYPE(), rows, states, consts),
         BodyOuts(results[:n_states], results[n_states:]),
         ScanOptions(reverse=eqn.params["reverse"]),
     )
-    arguments = _split_three(inputs, n_consts, n_states)
     return loop.bind(
         ScanArgs(pt.constant(length, dtype="int64"), arguments[2], arguments[1], arguments[0])
     )
@@ -68,7 +70,9 @@ def _while(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     is_batch = starts.type.ndim > 0
     inner = [tensor_type(v.aval)() for v in eqn.invars]
     cond_consts, body_consts, states = _split_three(inner, n, m)
-    next_states = inner_graph(params["body_jaxpr"], [*body_consts, *states])
+    next_states = inner_graph(
+        params["body_jaxpr"], [*with_known(body_consts, arguments[1]), *states]
+    )
     if is_batch:
         runs = starts.type()
         next_states = [
@@ -99,6 +103,8 @@ def _spread(flags: TensorVariable, ndim: int) -> Any:
 @rule("cond", keys=True)
 def _cond(eqn: JaxprEqn, index: TensorVariable, *operands: TensorVariable) -> Any:
     branches = eqn.params["branches"]
+    if (number := one_integer(index)) is not None:  # that of the platform, where code depends on it
+        return inner_graph(branches[min(max(number, 0), len(branches) - 1)], operands)
     if index.type.dtype == "bool":
         index = index.astype("int32")
     return _switch(index, operands, branches, 0)
@@ -115,7 +121,8 @@ def _switch(
         return inner_graph(branches[0], operands)
     inner = [v.type() for v in operands]
     number = index.type()
-    then = inner_graph(branches[0], inner)
-    otherwise = _switch(number, inner, branches[1:], first_index + 1)
+    arguments = with_known(inner, operands)
+    then = inner_graph(branches[0], arguments)
+    otherwise = _switch(number, arguments, branches[1:], first_index + 1)
     op = Cond.from_branches([number, *inner], then, otherwise)
     return op.bind(pt.le(index, first_index), [index, *operands])

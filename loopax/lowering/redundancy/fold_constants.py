@@ -22,12 +22,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
+from pytensor.tensor.basic import Alloc, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -36,9 +35,8 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
 from loopax.facts.shapes import requested_size
-from loopax.ir.effects import Effects, Speculation, effects, speculation
+from loopax.ir.effects import may_be_folded
 from loopax.ir.evaluation.evaluate import apply
-from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.notes import note
 
@@ -63,7 +61,7 @@ def known_values(graph: AbstractFunctionGraph, inputs: dict[Variable, Any]) -> d
     """The values of what follows from ``inputs`` and constants alone and may be computed; these too."""
     values = dict(inputs)
     for node in graph.toposort():
-        if not _is_constant(node, values) or not _may_run(node):
+        if not _is_constant(node, values) or not may_be_folded(node):
             continue
         operands = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
         if bytes_made(node, operands) > _PASSING:
@@ -86,12 +84,6 @@ def _has_constant_nodes(body: AbstractFunctionGraph) -> bool:
         isinstance(node.op, HasInnerGraph | Blockwise) or _is_constant(node, {})
         for node in body.apply_nodes
     )
-
-
-def _may_run(node: Apply) -> bool:
-    if isinstance(core_of(node.op), InnerGraphOp | OpFromGraph | AllocEmpty):
-        return False
-    return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
 def bytes_made(node: Apply, operands: list[Any]) -> float:
