@@ -250,7 +250,7 @@ class Case:
         return products
 
     def _cost_by_reference(self) -> Any:
-        """The cost of the arguments; of the written-out program where PyTensor refuses the one with loops."""
+        """The cost as a function; of the written-out program where PyTensor refuses the one with loops."""
         graphs = [self.reference] if self.flat is None else [self.reference, self.flat]
         for graph in graphs:
             try:

@@ -39,7 +39,7 @@ from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.typing.templates import CallableTemplate, Signature, infer, infer_global
 from numba.core.untyped_passes import GenericRewrites
 from numba.np.arrayobj import make_array, populate_array
-from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas
+from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas, ensure_lapack
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "compute_cfg_from_blocks",
     "cpu_target",
     "ensure_blas",
+    "ensure_lapack",
     "get_host_cpu_features",
     "global_compiler_lock",
     "ir",

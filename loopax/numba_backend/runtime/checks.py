@@ -15,6 +15,7 @@ from loopax.numba_backend.runtime import (
     ciphers,
     division,
     instructions,
+    large_matrices,
     linalg,
     memory,
     ordering,
@@ -218,6 +219,7 @@ FUNCTIONS = (
     {"math": math}
     | blas.FUNCTIONS
     | ciphers.FUNCTIONS
+    | large_matrices.FUNCTIONS
     | linalg.FUNCTIONS
     | memory.FUNCTIONS
     | division.FUNCTIONS

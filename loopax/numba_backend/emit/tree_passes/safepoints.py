@@ -12,7 +12,15 @@ from typing import Any
 
 from loopax.numba_backend.emit.expressions import call, literal
 from loopax.numba_backend.emit.statements import Block, Do, For, Function, If, Region
-from loopax.numba_backend.runtime import blas, checks, linalg, ordering, products, sums
+from loopax.numba_backend.runtime import (
+    blas,
+    checks,
+    large_matrices,
+    linalg,
+    ordering,
+    products,
+    sums,
+)
 
 # Steps between two checks; 4096 steps without an inner loop take some microseconds.
 _SHORT, _LONG = 4096, 16
@@ -20,6 +28,7 @@ _MOST_LINES = 64  # the most lines of a short step
 
 _WITH_LOOPS = {
     **blas.FUNCTIONS,
+    **large_matrices.FUNCTIONS,
     **linalg.FUNCTIONS,
     **ordering.FUNCTIONS,
     **products.FUNCTIONS,

@@ -21,7 +21,9 @@ from loopax.numba_backend.emit.values import Array, Small, Value, small
 from loopax.numba_backend.rules.linalg import written_out as out
 from loopax.numba_backend.rules.linalg.matrices import (
     by_size,
+    by_size_of,
     nan_unless,
+    of_any_size,
     room_for_pivots,
     square,
     typed,
@@ -30,7 +32,7 @@ from loopax.numba_backend.rules.linalg.matrices import (
 
 
 @rule(Cholesky)
-@by_size
+@of_any_size
 def cholesky(site: Site, a: Value) -> Any:
     emit, lower, dtype = site.emit, site.op.lower, site.out.type.dtype
     n, a = square(emit, a), typed(emit, a, dtype)
@@ -40,7 +42,7 @@ def cholesky(site: Site, a: Value) -> Any:
         factor = out.nan_unless(emit, definite, factor, dtype)
         return Small(factor if lower else factor.T, dtype)
     array = emit.fresh(a)
-    nan_unless(emit, call("cholesky", array.name, lower), array)
+    nan_unless(emit, call(by_size_of(n, "cholesky"), array.name, lower), array)
     return array
 
 

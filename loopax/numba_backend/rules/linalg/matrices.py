@@ -1,13 +1,15 @@
 """Common parts of the rules of linear algebra: the choice of an algorithm by size.
 
 Very small matrices are unrolled, larger ones go through the loops of `runtime.linalg` in place in a
-copy, large ones through LAPACK. Bad input gives the results of PyTensor's Numba mode: nan from a solve
-or a factorization that fails, an error from the inverse of a singular matrix.
+copy, large ones through `runtime.large_matrices` or PyTensor's calls of LAPACK. Bad input gives the
+results of PyTensor's Numba mode: nan from a solve or a factorization that fails, an error from the
+inverse of a singular matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from loopax.numba_backend.emit.emitter import Emitter, Site
@@ -16,6 +18,7 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.tree_passes.outlining import outlined
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, as_tuple, small
+from loopax.numba_backend.runtime.large_matrices import LARGEST_IN_LOOPS
 
 _REAL = ("float32", "float64")
 
@@ -55,9 +58,6 @@ def room_for_pivots(emit: Emitter, n: Dim) -> Expr:
     return emit.empty([n], "int32", "pivots")
 
 
-_LARGEST = 32  # from this size on, LAPACK is clearly faster than loops
-
-
 def by_size(function: Callable[..., Any]) -> Any:
     """Decorate a rule of float matrices: loops for small ones, LAPACK for large ones.
 
@@ -65,20 +65,17 @@ def by_size(function: Callable[..., Any]) -> Any:
     steps; inside of one the size decides at run time.
     """
 
+    @of_any_size
+    @wraps(function)
     def chosen(site: Site, *values: Value) -> Any:
         emit, n = site.emit, values[0].shape[0]
-        if any(v.type.dtype not in _REAL for v in site.node.outputs if v.type.dtype != "int32"):
-            return leaf(site, *values)
-        in_locals = [v for v in values if isinstance(v, Small)]
-        if isinstance(n, int) and n > 1 and len(in_locals) == len(values):
-            return outlined(site, function, function.__name__, *in_locals)
         if isinstance(n, int):
-            return function(site, *values) if n <= _LARGEST else leaf(site, *values)
+            return function(site, *values) if n <= LARGEST_IN_LOOPS else leaf(site, *values)
         if not emit.scopes.frames:
             return leaf(site, *values)
         operands = [emit.dense(v) for v in values]
         n = operands[0].shape[0]
-        if_small, if_large = emit.branches(expr("{} <= {}", n, _LARGEST))
+        if_small, if_large = emit.branches(expr("{} <= {}", n, LARGEST_IN_LOOPS))
         with emit.inside(if_small):
             places = [_place(emit, v) for v in as_tuple(function(site, *operands))]
         with emit.inside(if_large):
@@ -87,6 +84,26 @@ def by_size(function: Callable[..., Any]) -> Any:
         return tuple(places)
 
     return chosen
+
+
+def of_any_size(function: Callable[..., Any]) -> Any:
+    """Decorate a rule of float matrices; other dtypes go through PyTensor's conversions."""
+
+    def chosen(site: Site, *values: Value) -> Any:
+        n = values[0].shape[0]
+        if any(v.type.dtype not in _REAL for v in site.node.outputs if v.type.dtype != "int32"):
+            return leaf(site, *values)
+        in_locals = [v for v in values if isinstance(v, Small)]
+        if isinstance(n, int) and n > 1 and len(in_locals) == len(values):
+            return outlined(site, function, function.__name__, *in_locals)
+        return function(site, *values)
+
+    return chosen
+
+
+def by_size_of(n: Dim, function: str) -> str:
+    """The name of a runtime function for matrices of order ``n``: of loops, or of blocks of rows."""
+    return function if isinstance(n, int) and n <= LARGEST_IN_LOOPS else f"large_{function}"
 
 
 def _place(emit: Emitter, value: Value, place: Any = None) -> Any:

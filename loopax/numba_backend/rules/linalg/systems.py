@@ -18,7 +18,14 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 from loopax.numba_backend.rules.linalg import written_out as out
-from loopax.numba_backend.rules.linalg.matrices import by_size, square, typed, written_out
+from loopax.numba_backend.rules.linalg.matrices import (
+    by_size,
+    by_size_of,
+    of_any_size,
+    square,
+    typed,
+    written_out,
+)
 
 
 @rule(MatrixInverse)
@@ -129,8 +136,9 @@ def _finished(site: Site, x: Value, good: Expr) -> Value:
 
 @rule(Solve)
 def solve_by_kind(site: Site, a: Value, b: Value) -> Any:
-    is_full = site.op.assume_a in ("gen", "sym", "her", "pos")
-    return solve(site, a, b) if is_full else leaf(site, a, b)
+    if site.op.assume_a == "pos":
+        return solve_by_cholesky(site, a, b)
+    return solve(site, a, b) if site.op.assume_a in ("gen", "sym", "her") else leaf(site, a, b)
 
 
 @by_size
@@ -138,8 +146,6 @@ def solve(site: Site, a: Value, b: Value) -> Any:
     emit, op, dtype = site.emit, site.op, site.out.type.dtype
     kind = op.assume_a
     n, a, b = _prepared(site, a, b)
-    if kind == "pos":
-        return _by_cholesky(site, a, n, b)
     if kind == "gen":
         return _finished(site, *_solved(emit, a, n, b, dtype))
     if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
@@ -151,20 +157,22 @@ def solve(site: Site, a: Value, b: Value) -> Any:
     return _finished(site, *_eliminated(emit, a, n, b, dtype, op.lower))
 
 
-def _by_cholesky(site: Site, a: Value, n: Dim, b: Value) -> Value:
+@of_any_size
+def solve_by_cholesky(site: Site, a: Value, b: Value) -> Any:
     emit, lower, dtype = site.emit, site.op.lower, site.out.type.dtype
+    n, a, b = _prepared(site, a, b)
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         elements = emit.in_locals(a, (n, n)).elements
         factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
         return _finished(site, _solved_by_factor(emit, factor, b, dtype), definite)
     array, x = emit.fresh(a), emit.fresh(b)
-    good = emit.temp(call("cholesky", array.name, lower), "definite")
-    _two_solves(emit, array, x, lower)
+    good = emit.temp(call(by_size_of(n, "cholesky"), array.name, lower), "definite")
+    _two_solves(emit, n, array, x, lower)
     return _finished(site, x, good)
 
 
 @rule(SolveTriangular)
-@by_size
+@of_any_size
 def solve_triangular(site: Site, a: Value, b: Value) -> Any:
     emit, op, dtype = site.emit, site.op, site.out.type.dtype
     n, a, b = _prepared(site, a, b)
@@ -174,12 +182,12 @@ def solve_triangular(site: Site, a: Value, b: Value) -> Any:
         elements = out.triangular_solve(emit, matrix, columns_of_b, op.lower, unit)
         return _finished(site, Small(elements, dtype), TRUE if unit else out.regular(matrix))
     x, factor = emit.fresh(b), emit.dense(a)
-    good = call("triangular_solve", factor.name, x.name, op.lower, unit)
+    good = call(by_size_of(n, "triangular_solve"), factor.name, x.name, op.lower, unit)
     return _finished(site, x, emit.temp(good, "regular"))
 
 
 @rule(CholeskySolve)
-@by_size
+@of_any_size
 def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
     emit, lower, dtype = site.emit, site.op.lower, site.out.type.dtype
     n, c, b = _prepared(site, c, b)
@@ -188,7 +196,7 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
         factor = factor if lower else factor.T
         return _finished(site, _solved_by_factor(emit, factor, b, dtype), TRUE)
     x, array = emit.fresh(b), emit.dense(c)
-    _two_solves(emit, array, x, lower)
+    _two_solves(emit, n, array, x, lower)
     return _finished(site, x, TRUE)
 
 
@@ -198,14 +206,14 @@ def _solved_by_factor(emit: Emitter, factor: np.ndarray, b: Value, dtype: str) -
     return Small(out.triangular_solve(emit, factor.T, x, lower=False, unit=False), dtype)
 
 
-def _two_solves(emit: Emitter, factor: Array, x: Array, lower: bool) -> None:
+def _two_solves(emit: Emitter, n: Dim, factor: Array, x: Array, lower: bool) -> None:
     """Solve in ``x`` with the matrix of the Cholesky factor ``factor``."""
     calls: list[tuple[str, tuple[bool, ...]]] = [
         ("triangular_solve", (lower, False)),
         ("transposed_solve", (lower,)),
     ]
     for function, flags in calls if lower else reversed(calls):
-        emit.do(function, factor.name, x.name, *flags)
+        emit.do(by_size_of(n, function), factor.name, x.name, *flags)
 
 
 READS_ONCE[MatrixInverse] = READS_ONCE[Solve] = lambda node, position: True

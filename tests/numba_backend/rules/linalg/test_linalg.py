@@ -163,12 +163,13 @@ def by_steps(A, xs):
 
 @pytest.mark.parametrize("n", [3, 40])
 def test_sizes_that_only_a_step_knows(n):
-    """Inside of a loop over steps the program chooses between loops and LAPACK."""
+    """Inside of a loop over steps the program, or the function it calls, chooses loops or LAPACK."""
     A, xs = pt.dmatrix("A"), pt.dmatrix("xs")
     outputs = list(by_steps(A, xs))
     graph = lowered([A, xs], outputs)
     source = str(emitted(graph, {}, True).source)
-    assert source.count("<= 32:") == 3
+    assert source.count("<= 32:") == 2
+    assert source.count("large_cholesky(") == 1
     assert_agrees(
         [A, xs],
         outputs,
@@ -176,6 +177,22 @@ def test_sizes_that_only_a_step_knows(n):
         rtol=1e-8,
         native=False,
     )
+
+
+@pytest.mark.parametrize("n", [40, None])
+def test_large_factors_and_solves_call_no_conversion(n):
+    """Those of PyTensor copy their operands, and compile for longer."""
+    A, v = pt.tensor("A", shape=(n, n)), pt.tensor("v", shape=(n,))
+    factor = pt.linalg.cholesky(A)
+    outputs = [
+        pt.linalg.solve_triangular(factor, v, lower=True, b_ndim=1),
+        pt.linalg.cho_solve((factor, True), v, b_ndim=1),
+        pt.linalg.solve(A, v, assume_a="pos", b_ndim=1),
+    ]
+    source = str(emitted(lowered([A, v], outputs), {}, True).source)
+    names = ("large_cholesky(", "large_triangular_solve(", "large_transposed_solve(")
+    assert [source.count(name) for name in names] == [2, 3, 2]
+    assert "opaque" not in source and "copy()" not in source
 
 
 @pytest.mark.slow
