@@ -104,6 +104,12 @@ def test_what_is_not_known(unknown):
     assert known(unknown) is None
 
 
+def test_integers_that_wrap_around():
+    """As they do in the program, and without a warning."""
+    most = pt.constant(np.uint8(255))
+    assert known(most * most + np.uint8(4)) == 5
+
+
 def test_loops_are_not_run():
     """One of constants may run for long, or forever."""
 
