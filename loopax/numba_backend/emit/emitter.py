@@ -30,7 +30,7 @@ from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.statements import Function
 from loopax.numba_backend.emit.tree_passes.safepoints import add_safepoints
 from loopax.numba_backend.emit.tree_passes.stack_arrays import ArrayUses, promote_to_stack
-from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
+from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, reads_only_shape, uses_of
 from loopax.numba_backend.emit.values import (
     Array,
     EmittedValue,
@@ -108,12 +108,23 @@ class Site:
 
     def owned(self, position: int, value: Opaque) -> Opaque:
         """The value of an input for the node to change: a copy where other nodes read it."""
-        is_own = value.fresh and self._reads_alone(position)
+        is_own = value.fresh and self.reads_alone(position)
         return value if is_own else opaque.copied(self.emit, value)
+
+    def target(self, position: int, value: Value) -> Array:
+        """The array of an input for the node to write into: itself where it is unshared, else a copy."""
+        reads = self.uses[self.node.inputs[position]]
+        in_place = (self.in_place and position == 0) or all(
+            (client is self.node and k == position) or reads_only_shape(client, k)
+            for client, k in reads
+        )
+        if isinstance(value, Array) and value.fresh and in_place:
+            return value
+        return self.emit.fresh(value)
 
     def lent(self, position: int, value: EmittedValue) -> Any:
         """The value of an input inside of a branch of the node, which runs once: see `owned`."""
-        return value if isinstance(value, Opaque) and self._reads_alone(position) else shared(value)
+        return value if isinstance(value, Opaque) and self.reads_alone(position) else shared(value)
 
     def returns(self, x: Array, shape: Sequence[Dim]) -> Array:
         """The array ``x``, the first input, as the output with these lengths.
@@ -129,7 +140,8 @@ class Site:
         is_unshared = x.fresh and (len(readers) == 1 or is_returned_alone)
         return Array(x.name, tuple(shape), x.dtype, fresh=is_unshared, compact=x.compact)
 
-    def _reads_alone(self, position: int) -> bool:
+    def reads_alone(self, position: int) -> bool:
+        """Whether no other node reads the input, nor this one twice."""
         return len(self.uses[self.node.inputs[position]]) == 1
 
     def _stays_virtual(self, value: Virtual) -> bool:

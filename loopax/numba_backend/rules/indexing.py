@@ -15,7 +15,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.scalars import emit_scalar
-from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
+from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import (
     Array,
     Run,
@@ -103,7 +103,7 @@ def written(site: Site, x: Value, y: Value, places: Places) -> Array:
     spread = _is_spread(site, y, shape[skipped:])
     if any(spread) and not is_cheap(y):
         y = emit.dense(y)
-    target = (_filled(site, x) if places.are_constant else None) or _target(site, x)
+    target = (_filled(site, x) if places.are_constant else None) or site.target(0, x)
     is_copy = site.op.set_instead_of_inc and y.shape == tuple(shape) and y.dtype == x.dtype
     if is_copy and target.compact and places.start is not None:
         if emit.copied_run(y, target.name, places.start):
@@ -140,14 +140,6 @@ def _start_of_run(emit: Emitter, x: Value, entries: Sequence[Entry]) -> Dim | No
     return start if isinstance(start, int) else emit.number(start)
 
 
-def _target(site: Site, x: Value) -> Array:
-    """The array to write into: ``x`` itself where it is unshared, else a copy."""
-    in_place = site.in_place or _only_use(site)
-    if isinstance(x, Array) and x.fresh and in_place:
-        return x
-    return site.emit.fresh(x)
-
-
 def _filled(site: Site, x: Value) -> Array | None:
     """An array full of the element of ``x``, filled once for all steps, if that is possible.
 
@@ -165,14 +157,6 @@ def _filled(site: Site, x: Value) -> Array | None:
         return None
     name = site.emit.filled(x.shape, x.dtype, x.element)
     return None if name is None else Array(name, x.shape, x.dtype, compact=True)
-
-
-def _only_use(site: Site) -> bool:
-    """Whether the node is the only reader of the array, so that it can write in place."""
-    return all(
-        (client is site.node and position == 0) or reads_only_shape(client, position)
-        for client, position in site.uses[site.node.inputs[0]]
-    )
 
 
 def _written_in_locals(site: Site, x: Small, y: Small, index: tuple[slice | int, ...]) -> Small:

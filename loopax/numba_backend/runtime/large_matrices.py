@@ -169,12 +169,11 @@ def large_triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool
 
 
 @_compiled
-def large_transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool) -> None:
-    """Solve in ``b`` with the transpose of the triangular ``a``."""
+def large_transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> bool:
+    """Solve in ``b`` with the transpose of ``a``; returns whether its diagonal has no zero."""
     if b.shape[0] <= LARGEST_IN_LOOPS:
-        transposed_solve(a, b, lower)
-    else:
-        _solve(a, b, lower, False, True)
+        return transposed_solve(a, b, lower, unit)
+    return _solve(a, b, lower, unit, True)
 
 
 @_compiled
@@ -195,7 +194,7 @@ def _solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, is_transposed:
             subtract_product(a, b, first, last, first_known, last_known, is_transposed)
         diagonal, rows = a[first:last, first:last], b[first:last]
         if is_transposed:
-            transposed_solve(diagonal, rows, lower)
+            is_regular &= transposed_solve(diagonal, rows, lower, unit)
         else:
             is_regular &= triangular_solve(diagonal, rows, lower, unit)
     return is_regular

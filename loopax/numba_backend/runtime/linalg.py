@@ -109,18 +109,23 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> b
 
 
 @_compiled
-def transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool) -> None:
-    """Solve in ``b`` with the transpose of the triangular ``a``."""
+def transposed_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> bool:
+    """Solve in ``b`` with the transpose of ``a``; returns whether its diagonal has no zero."""
     n, m = hidden(b.shape[0]), hidden(b.shape[1])
+    regular = True
     for step in range(n):
         i = n - 1 - step if lower else step
-        for j in range(m):
-            b[i, j] /= a[i, i]
+        if not unit:
+            if a[i, i] == 0:
+                regular = False
+            for j in range(m):
+                b[i, j] /= a[i, i]
         first, last = (0, i) if lower else (i + 1, n)
         for k in range(first, last):
             factor = a[i, k]
             for j in range(m):
                 b[k, j] -= factor * b[i, j]
+    return regular
 
 
 @_compiled

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from loopax.numba_backend.emit.emitter import Emitter, Site
-from loopax.numba_backend.emit.expressions import Dim, Expr, expr
+from loopax.numba_backend.emit.expressions import Dim, Expr, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.tree_passes.outlining import outlined
@@ -51,7 +53,7 @@ def written_out(emit: Emitter, n: Dim, largest: int, *shapes: Sequence[Dim]) -> 
 
 def nan_unless(emit: Emitter, good: Expr, array: Array) -> None:
     with emit.when(expr("not {}", good)):
-        emit.set(expr("{}[...]", array.name), Expr("np.nan"))
+        emit.do("fill", array.name, literal(np.nan, array.dtype))
 
 
 def room_for_pivots(emit: Emitter, n: Dim) -> Expr:

@@ -16,11 +16,12 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import TRUE, Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Small, Value, View, Virtual
 from loopax.numba_backend.rules.linalg import written_out as out
 from loopax.numba_backend.rules.linalg.matrices import (
     by_size,
     by_size_of,
+    nan_unless,
     of_any_size,
     square,
     typed,
@@ -121,6 +122,9 @@ def _finished(site: Site, x: Value, good: Expr) -> Value:
     if isinstance(x, Small):
         elements = out.nan_unless(emit, good, x.elements, dtype)
         return Small(elements[:, 0] if site.out.type.ndim == 1 else elements, dtype)
+    if isinstance(x, Array) and good != TRUE:
+        nan_unless(emit, good, x)
+        good = TRUE
     column = [0] * (2 - site.out.type.ndim)
     if good == TRUE:
         if not column:
@@ -165,9 +169,9 @@ def solve_by_cholesky(site: Site, a: Value, b: Value) -> Any:
         elements = emit.in_locals(a, (n, n)).elements
         factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
         return _finished(site, _solved_by_factor(emit, factor, b, dtype), definite)
-    array, x = emit.fresh(a), emit.fresh(b)
+    array, x = site.target(0, a), site.target(1, b)
     good = emit.temp(call(by_size_of(n, "cholesky"), array.name, lower), "definite")
-    _two_solves(emit, n, array, x, lower)
+    _two_solves(emit, n, View(array.name), x, lower)
     return _finished(site, x, good)
 
 
@@ -181,9 +185,18 @@ def solve_triangular(site: Site, a: Value, b: Value) -> Any:
         matrix, columns_of_b = emit.in_locals(a, (n, n)).elements, emit.in_locals(b).elements
         elements = out.triangular_solve(emit, matrix, columns_of_b, op.lower, unit)
         return _finished(site, Small(elements, dtype), TRUE if unit else out.regular(matrix))
-    x, factor = emit.fresh(b), emit.dense(a)
-    good = call(by_size_of(n, "triangular_solve"), factor.name, x.name, op.lower, unit)
-    return _finished(site, x, emit.temp(good, "regular"))
+    x, factor = site.target(1, b), emit.view(a)
+    function, stored_lower = _solver(n, factor, op.lower)
+    if unit:
+        emit.do(function, factor.name, x.name, stored_lower, unit)
+        return _finished(site, x, TRUE)
+    return _finished(site, x, call(function, factor.name, x.name, stored_lower, unit))
+
+
+def _solver(n: Dim, factor: View, lower: bool) -> tuple[str, bool]:
+    """The function that solves with a triangular matrix, and which triangle of the array it reads."""
+    name = "transposed_solve" if factor.is_transposed else "triangular_solve"
+    return by_size_of(n, name), lower != factor.is_transposed
 
 
 @rule(CholeskySolve)
@@ -195,8 +208,8 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
         factor = emit.in_locals(c, (n, n)).elements
         factor = factor if lower else factor.T
         return _finished(site, _solved_by_factor(emit, factor, b, dtype), TRUE)
-    x, array = emit.fresh(b), emit.dense(c)
-    _two_solves(emit, n, array, x, lower)
+    x = site.target(1, b)
+    _two_solves(emit, n, emit.view(c), x, lower)
     return _finished(site, x, TRUE)
 
 
@@ -206,14 +219,12 @@ def _solved_by_factor(emit: Emitter, factor: np.ndarray, b: Value, dtype: str) -
     return Small(out.triangular_solve(emit, factor.T, x, lower=False, unit=False), dtype)
 
 
-def _two_solves(emit: Emitter, n: Dim, factor: Array, x: Array, lower: bool) -> None:
+def _two_solves(emit: Emitter, n: Dim, factor: View, x: Array, lower: bool) -> None:
     """Solve in ``x`` with the matrix of the Cholesky factor ``factor``."""
-    calls: list[tuple[str, tuple[bool, ...]]] = [
-        ("triangular_solve", (lower, False)),
-        ("transposed_solve", (lower,)),
-    ]
-    for function, flags in calls if lower else reversed(calls):
-        emit.do(by_size_of(n, function), factor.name, x.name, *flags)
+    first, last = (factor, factor.T) if lower else (factor.T, factor)
+    for triangle, is_lower in ((first, True), (last, False)):
+        function, stored_lower = _solver(n, triangle, is_lower)
+        emit.do(function, triangle.name, x.name, stored_lower, False)
 
 
 READS_ONCE[MatrixInverse] = READS_ONCE[Solve] = lambda node, position: True

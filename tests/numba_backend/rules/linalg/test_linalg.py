@@ -195,6 +195,22 @@ def test_large_factors_and_solves_call_no_conversion(n):
     assert "opaque" not in source and "copy()" not in source
 
 
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("n", [20, 40])
+def test_a_solve_with_a_transpose_copies_no_matrix(n, lower):
+    A, B = pt.tensor("A", shape=(n, n)), pt.tensor("B", shape=(n, 2))
+    outputs = [
+        pt.linalg.solve_triangular(A.T, B, lower=lower),
+        pt.linalg.solve_triangular(A.T, B, lower=lower, unit_diagonal=True),
+        pt.linalg.cho_solve((A.T, lower), B),
+    ]
+    source = str(emitted(lowered([A, B], outputs), {}, True).source)
+    assert source.count("transposed_solve(") == 3
+    assert source.count("triangular_solve(") == 1
+    a = np.eye(n) * 4 + rng.normal(size=(n, n)) / 4
+    assert_agrees([A, B], outputs, [a, rng.normal(size=(n, 2))], rtol=1e-8, native=n == 20)
+
+
 @pytest.mark.slow
 def test_sizes_that_only_a_step_knows_compiled():
     A, xs = pt.dmatrix("A"), pt.dmatrix("xs")
