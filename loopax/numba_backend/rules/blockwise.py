@@ -115,8 +115,8 @@ def repeated(
     emit = site.emit
     n_batch = len(values[0].shape) - ranks[0]
     if not n_batch:
-        own = [v if site.reads_alone(k) else shared(v) for k, v in enumerate(values)]
-        results = _emitted(emit, node, own)
+        operands = [v if site.reads_alone(k) else shared(v) for k, v in enumerate(values)]
+        results = _emitted(emit, node, operands)
         return tuple(v if is_cheap(v) else emit.dense(v) for v in results)
     batch: list[Dim] = []
     for k in range(n_batch):

@@ -47,6 +47,15 @@ def typed(emit: Emitter, a: Value, dtype: str) -> Value:
     )
 
 
+def target(site: Site, position: int, value: Value) -> Array:
+    """The array in C order of an input to write into: itself where nothing else reads it, else a copy.
+
+    LAPACK's results, which PyTensor's conversions return, are in Fortran's order.
+    """
+    array = site.target(position, value)
+    return array if array.compact else site.emit.fresh(array)
+
+
 def written_out(emit: Emitter, n: Dim, largest: int, *shapes: Sequence[Dim]) -> bool:
     return isinstance(n, int) and n <= largest and all(emit.is_small(s) for s in shapes)
 
