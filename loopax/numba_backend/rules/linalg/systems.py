@@ -149,9 +149,8 @@ def solve_by_kind(site: Site, a: Value, b: Value) -> Any:
 @by_size
 def solve(site: Site, a: Value, b: Value) -> Any:
     emit, op, dtype = site.emit, site.op, site.out.type.dtype
-    kind = op.assume_a
     n, a, b = _prepared(site, a, b)
-    if kind == "gen":
+    if op.assume_a == "gen":
         return _finished(site, *_solved(emit, a, n, b, dtype))
     if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
         elements = emit.in_locals(a, (n, n)).elements.copy()
