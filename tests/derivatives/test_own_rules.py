@@ -475,3 +475,13 @@ def test_entries_of_a_sparse_matrix_have_the_length_of_their_matrix():
     np.testing.assert_array_equal(f(BASE[:4], VALUES), [0, 0, 4])  # one entry in common
     types = [v.type for v in ancestors([cotangent]) if v.owner and isinstance(v.owner.op, CSMGrad)]
     assert [t.shape for t in types] == [(None,)] * 2
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_the_product_of_an_empty_array(shape, axis):
+    """The other axes say how many products there are, not how many factors each has."""
+    (gradient,) = pull_back([M], [pt.prod(M, axis=axis).sum()], [pt.ones(())])
+    empty = np.ones(shape)
+    slope = pytensor.function([M], gradient, mode="FAST_COMPILE")(empty)
+    np.testing.assert_array_equal(slope, empty, strict=True)

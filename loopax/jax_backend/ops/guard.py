@@ -13,7 +13,7 @@ matrices ends the search (docs/native_loops_in_jax.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,8 +22,24 @@ import numpy as np
 import pytensor.scalar as ps
 from jax.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
-from pytensor.scalar.basic import ScalarOp
-from pytensor.scalar.math import GammaLn, Log1mexp
+from pytensor.scalar.math import (
+    I0,
+    I1,
+    BetaInc,
+    Erfcinv,
+    Erfcx,
+    Erfinv,
+    Gamma,
+    GammaInc,
+    GammaIncC,
+    GammaLn,
+    Hyp2F1,
+    Kve,
+    Log1mexp,
+    PolyGamma,
+    Psi,
+    TriGamma,
+)
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Sum
@@ -37,48 +53,47 @@ from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
 from loopax.numerics.arrays import Array
 
-_DEPTH = 6  # of the chain of ops that is searched for a singular function
-_HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
-_OTHER_HARMLESS: dict[type, float] = {ps.ArcCosh: 2.0, Log1mexp: -0.5}
-_SINGULAR = (
-    ps.Exp,
-    ps.Exp2,
-    ps.Expm1,
-    ps.Log,
-    ps.Log2,
-    ps.Log10,
-    ps.Log1p,
-    ps.Sqrt,
-    ps.Reciprocal,
-    ps.ArcSin,
-    ps.ArcCos,
-    ps.ArcTanh,
-    ps.Cosh,
-    ps.Sinh,
-    ps.ArcCosh,
-    ps.ArcTan2,
-    GammaLn,
-    Log1mexp,
-)
+_DEPTH = 12  # of the chain of ops that is searched for a singular function
+# Functions whose derivative may be infinite, by which argument, and a value of it where it is finite.
+_SINGULAR: dict[type, tuple[int, float]] = {
+    **dict.fromkeys((ps.Exp, ps.Exp2, ps.Expm1, ps.Cosh, ps.Sinh, Erfcx, I0, I1), (0, 0.5)),
+    **dict.fromkeys((ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.Sqrt, ps.Reciprocal), (0, 0.5)),
+    **dict.fromkeys((ps.ArcSin, ps.ArcCos, ps.ArcTanh, ps.ArcTan2, Erfinv, Erfcinv), (0, 0.5)),
+    **dict.fromkeys((Gamma, GammaLn, Psi, TriGamma, ps.Pow), (0, 0.5)),
+    **dict.fromkeys((GammaInc, GammaIncC, Kve, PolyGamma, ps.TrueDiv, ps.Mod), (1, 0.5)),
+    ps.ArcCosh: (0, 2.0),
+    Log1mexp: (0, -0.5),
+    BetaInc: (2, 0.5),
+    Hyp2F1: (3, 0.5),
+}
 _MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
 
 
 def guarded(
     site: Site,
     apply_scalar: Callable[..., list[Any]],
-    condition: jax.Array,
+    condition: ArrayLike,
     then: ArrayLike,
     otherwise: ArrayLike,
 ) -> tuple[Any, Any, Any]:
     """The inputs of a switch, its branches replaced where they could spoil a derivative."""
-    if not is_traced(condition):
+    if not is_traced(then) and not is_traced(otherwise):
         return condition, then, otherwise
+    if not is_traced(condition):
+        is_true = np.asarray(condition).astype(bool)
+        if is_true.all() or not is_true.any():  # one branch alone, which has all of the derivative
+            then, otherwise = (
+                x if is_taken or not is_traced(x) else jax.lax.stop_gradient(x)
+                for x, is_taken in ((then, is_true.all()), (otherwise, not is_true.any()))
+            )
+            return condition, then, otherwise
     # Of the length of the result: the variables that are guarded may be traces with more room.
     mask = jnp.asarray(condition).astype(bool)
     mask = jnp.broadcast_to(mask, np.broadcast_shapes(*map(np.shape, (mask, then, otherwise))))
     _, a, b = site.node.inputs
-    safe_then = _guard(site, apply_scalar, a, mask, _DEPTH)
-    safe_otherwise = _guard(site, apply_scalar, b, ~mask, _DEPTH)
+    search = _Search(site, apply_scalar)
+    safe_then = search.safe(a, mask, _DEPTH)
+    safe_otherwise = search.safe(b, ~mask, _DEPTH)
     return (
         condition,
         then if safe_then is None else safe_then,
@@ -86,67 +101,73 @@ def guarded(
     )
 
 
-def _guard(
-    site: Site, apply_scalar: Callable[..., list[Any]], v: Variable, mask: jax.Array, depth: int
-) -> Any:
-    """``v`` computed again with harmless arguments outside ``mask``; None where there is no need."""
-    node = v.owner
-    if node is None or depth == 0:
-        return None
-    if isinstance(node.op, _MOVING):
-        return _guard_moved(site, apply_scalar, node, mask, depth)
-    if scalar_op_of(node.op) is None or len(node.outputs) > 1:
-        return None
-    values = [_rows(site.frame.read(u), mask) for u in node.inputs]
-    op = node.op.scalar_op
-    if not any(map(is_traced, values)) or not is_real(v):
-        return None
-    new = [_guard(site, apply_scalar, u, mask, depth - 1) for u in node.inputs]
-    at, harmless = _singular_argument(op, values)
-    if at is not None and is_real(node.inputs[at]):
-        new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
-    if all(x is None for x in new):
-        return None
-    operands = [x if n is None else n for x, n in zip(values, new, strict=True)]
-    try:
-        (out,) = apply_scalar(site, op, node, operands)
-    except NotImplementedError:  # a function of the host, which the program calls once
-        return None
-    return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
+class _Search:
+    """The search of the branches of one switch for singular functions."""
 
+    def __init__(self, site: Site, apply_scalar: Callable[..., list[Any]]) -> None:
+        self._site = site
+        self._apply_scalar = apply_scalar
+        # By variable and mask, which is kept, or another one might have its identity.
+        self._results: dict[tuple[Variable, int], tuple[jax.Array, Any]] = {}
 
-def _singular_argument(op: ScalarOp, values: Sequence[Array]) -> tuple[int | None, float]:
-    """The argument by which the derivative of ``op`` may be infinite, and a value where it is not."""
-    if isinstance(op, _SINGULAR):
-        return 0, _OTHER_HARMLESS.get(type(op), _HARMLESS)
-    if isinstance(op, ps.TrueDiv) and is_traced(values[1]):
-        return 1, _HARMLESS
-    return (0, _HARMLESS) if isinstance(op, ps.Pow) else (None, _HARMLESS)
+    def safe(self, v: Variable, mask: jax.Array, depth: int) -> Any:
+        """``v`` computed with harmless arguments outside ``mask``; None where there is no need."""
+        key = v, id(mask)
+        if key not in self._results:
+            self._results[key] = mask, self._computed(v, mask, depth)
+        return self._results[key][1]
 
+    def _computed(self, v: Variable, mask: jax.Array, depth: int) -> Any:
+        node = v.owner
+        if node is None or depth == 0:
+            return None
+        if isinstance(node.op, _MOVING):
+            return self._moved(node, mask, depth)
+        if scalar_op_of(node.op) is None or len(node.outputs) > 1:
+            return None
+        values = [_rows(self._site.frame.read(u), mask) for u in node.inputs]
+        op = node.op.scalar_op
+        if not any(map(is_traced, values)) or not is_real(v):
+            return None
+        masks = [mask] * len(values)
+        if isinstance(op, ps.Switch):  # which has guarded its own branches, and would lose that
+            is_true = jnp.asarray(values[0]).astype(bool)
+            masks = [mask, mask & is_true, mask & ~is_true]
+        new = [self.safe(u, m, depth - 1) for u, m in zip(node.inputs, masks, strict=True)]
+        at, harmless = _SINGULAR.get(type(op), (None, 0.0))
+        if at is not None and is_traced(values[at]) and is_real(node.inputs[at]):
+            new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
+        if all(x is None for x in new):
+            return None
+        operands = [x if n is None else n for x, n in zip(values, new, strict=True)]
+        try:
+            (out,) = self._apply_scalar(self._site, op, node, operands)
+        except NotImplementedError:  # a function of the host, which the program calls once
+            return None
+        is_other = out.dtype != v.type.dtype
+        return jax.lax.convert_element_type(out, v.type.dtype) if is_other else out
 
-def _guard_moved(
-    site: Site, apply_scalar: Callable[..., list[Any]], node: Apply, mask: jax.Array, depth: int
-) -> Any:
-    """`_guard` of the output of a linear op: an element is needed where one that reads it is."""
-    values = [site.frame.read(u) for u in node.inputs]
-    inner = Site(node, (True,), site.frame)
-    x = values[0]
-    if not is_traced(x) or not all(
-        isinstance(y, np.ndarray | np.generic | jax.Array) for y in values
-    ):
-        return None
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return None
+    def _moved(self, node: Apply, mask: jax.Array, depth: int) -> Any:
+        """`safe` of the output of a linear op: an element is needed where one that reads it is."""
+        values = [self._site.frame.read(u) for u in node.inputs]
+        inner = Site(node, (True,), self._site.frame)
+        x = values[0]
+        if not is_traced(x) or not all(
+            isinstance(y, np.ndarray | np.generic | jax.Array) for y in values
+        ):
+            return None
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return None
 
-    def moved(x: jax.Array) -> Any:
-        return convert_arrays(inner, [x, *values[1:]])[0]
+        def moved(x: jax.Array) -> Any:
+            return convert_arrays(inner, [x, *values[1:]])[0]
 
-    out, pull = jax.vjp(moved, x)
-    if (needed := _of_shape(mask, out.shape)) is None:
-        return None
-    (pulled,) = pull(needed.astype(out.dtype))
-    safe = _guard(site, apply_scalar, node.inputs[0], pulled > 0, depth - 1)
-    return None if safe is None else moved(safe)
+        out, pull = jax.vjp(moved, x)
+        if (needed := _of_shape(mask, out.shape)) is None:
+            return None
+        (pulled,) = pull(needed.astype(out.dtype))
+        safe = self.safe(node.inputs[0], pulled > 0, depth - 1)
+        return None if safe is None else moved(safe)
 
 
 def _of_shape(mask: jax.Array, shape: tuple[int, ...]) -> Any:

@@ -59,6 +59,98 @@ def test_elements_that_only_the_other_branch_needs(name):
         assert np.isfinite(jax.hessian(f)(AT)).all()
 
 
+# A function of x that is not taken where x is not positive, and its slope where it is.
+FUNCTIONS = {
+    "erfinv": lambda x: pt.erfinv(x / 8),
+    "erfcinv": lambda x: pt.erfcinv(x / 8),
+    "gamma": pt.gamma,
+    "psi": pt.psi,
+    "tri_gamma": pt.tri_gamma,
+    "polygamma": lambda x: pt.polygamma(1, x),
+    "gammainc": lambda x: pt.gammainc(0.5, x),
+    "gammaincc": lambda x: pt.gammaincc(0.5, x),
+    "betainc": lambda x: pt.betainc(0.5, 2.0, x / 8),
+    "erfcx": lambda x: pt.erfcx(40 * x - 40),
+    "mod": lambda x: pt.mod(3.0, x),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_that_have_no_derivative_where_they_are_not_taken(name):
+    at, taken = np.array([0.0, 2.5, -1.0]), np.array([2.5])
+    f = FUNCTIONS[name]
+    slopes = jax.grad(jaxify([X], pt.switch(X > 0, f(X), X / 2).sum(), loops="xla"))(at)
+    (slope,) = jax.grad(jaxify([X], f(X).sum(), loops="xla"))(taken)
+    np.testing.assert_allclose(slopes, [0.5, slope, 0.5], rtol=1e-12)
+
+
+ROOT = pt.switch(X > 0, pt.sqrt(X), 2 * X)
+NESTED = {
+    "in the first branch": (pt.switch(X < 5, ROOT, 3 * X), [2.0, 0.25, 2.0, 3.0]),
+    "in the second branch": (pt.switch(X > 5, 3 * X, ROOT), [2.0, 0.25, 2.0, 3.0]),
+    "under a function": (
+        pt.switch(X < 5, pt.log(pt.switch(X > 0, X, 1.0)), X),
+        [0.0, 0.25, 0.0, 1.0],
+    ),
+    "three of them": (
+        pt.switch(X < 5, pt.switch(X > 0, pt.switch(X > 1, pt.log(X), X), 2 * X), 3 * X),
+        [2.0, 0.25, 2.0, 3.0],
+    ),
+    "in a moved branch": (pt.switch(X[:, None] < 5, ROOT[:, None], 1.0), [2.0, 0.25, 2.0, 0.0]),
+    "behind ten functions": (
+        pt.switch(X > 0, X + 0 * pt.sin(pt.cos(pt.sin(pt.cos(pt.sin(pt.cos(pt.log(X))))))), X),
+        [1.0, 1.0, 1.0, 1.0],
+    ),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", NESTED)
+def test_switches_in_switches(name):
+    out, expected = NESTED[name]
+    f = jaxify([X], out.sum(), loops="xla")
+    at = np.array([0.0, 4.0, -1.0, 9.0])
+    np.testing.assert_allclose(jax.grad(f)(at), expected, rtol=1e-12)
+    assert np.isfinite(jax.hessian(f)(at)).all()
+
+
+K = pt.lscalar("k")
+
+
+@pytest.mark.parametrize("call", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    "out",
+    [
+        pt.switch(K > 5, pt.log(X), 2 * X).sum(),
+        pt.switch(K < 5, 2 * X, pt.log(X)).sum(),
+        pt.switch(X.shape[0] + K > 8, pt.log(X), 2 * X).sum(),
+        pt.where(K > 5, pt.log(X).sum(), 2 * X.sum()),
+        pt.switch(pt.arange(X.shape[0]) + 5 < K, pt.sqrt(X), 2 * X).sum(),
+    ],
+)
+def test_conditions_that_are_known_before_the_run(out, call):
+    f = jaxify([X, K], out, loops="xla")
+    slopes = call(jax.grad(f))(np.array([0.0, -1.0, 2.0]), 1)
+    np.testing.assert_array_equal(slopes, [2.0, 2.0, 2.0])
+
+
+@pytest.mark.xfail(
+    strict=True, reason="what leaves a loop is not guarded: docs/native_loops_in_jax.md"
+)
+def test_a_function_that_leaves_its_loop():
+    W = pt.dvector("w")
+    out = pytensor.scan(
+        lambda wt, total: total + pt.switch(X > 0, wt * pt.log(X), 0.0),
+        sequences=W,
+        outputs_info=pt.zeros_like(X),
+        return_updates=False,
+    )
+    f = jaxify([X, W], out.sum(), loops="xla")
+    slopes = jax.grad(f)(np.array([1.0, 0.0, -1.0]), np.array([0.3, 0.7]))
+    np.testing.assert_allclose(slopes, [1.3, 0.0, 0.0])
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("loops", ["xla", "native"])
 def test_a_product_of_matrices_ends_the_guard(loops):

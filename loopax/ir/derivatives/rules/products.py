@@ -64,7 +64,10 @@ def _product(
     order = [*axes, *other_axes]
     # Partial products may overflow the dtype of x.
     transposed = _factors(x).astype(op.acc_dtype).transpose(order)
-    factors = transposed.reshape((-1, *(x.shape[k] for k in other_axes)), ndim=1 + len(other_axes))
+    # Not -1, which is any number where another axis is empty.
+    n_factors = pt.prod(pt.stack([x.shape[k] for k in axes]))
+    lengths = (n_factors, *(x.shape[k] for k in other_axes))
+    factors = transposed.reshape(lengths, ndim=1 + len(other_axes))
     other_factors = _product_of_previous(factors) * _product_of_previous(factors[::-1])[::-1]
     cotangent = (g * other_factors).reshape(transposed.shape, ndim=x.type.ndim)
     return [cotangent.transpose([order.index(k) for k in range(x.type.ndim)])]
