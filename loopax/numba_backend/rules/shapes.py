@@ -249,6 +249,7 @@ def split(site: Site, x: Value, *inputs: Any) -> Any:
     static_sizes = emit.constant_data(sizes)
     if not isinstance(axis, int) or not (isinstance(sizes, Small) or static_sizes is not None):
         return leaf(site, x, *inputs)
+    axis %= site.out.type.ndim
     lengths = [as_dim(e) for e in sizes.elements] if static_sizes is None else static_sizes.tolist()
     total = emit.number(sum(lengths))
     if not emit.scopes.same(total, x.shape[axis]):

@@ -231,3 +231,13 @@ def test_runs_of_elements_are_copied_as_a_whole():
     ]
     values = rng.normal(size=(4, 5)), rng.normal(size=(3, 4, 5))
     assert_agrees([x, rows, k], outputs, [*values, 2], [*values, -3])
+
+
+@pytest.mark.parametrize("shape", [(None, None), (2, 2)])
+@pytest.mark.parametrize("axis", [-1, -2, 0, 1])
+def test_parts_along_an_axis_from_the_end(axis, shape):
+    """PyTensor 3.0 keeps -1 as it is written, of which a square matrix has other parts by columns."""
+    A = pt.tensor("A", shape=shape)
+    parts = pt.split(A * 2, [1, 1], axis=axis)
+    joined = pt.join(axis, *reversed(parts))
+    assert_agrees([A], [*parts, joined], [rng.normal(size=(2, 2))])
