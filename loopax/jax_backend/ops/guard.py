@@ -83,7 +83,7 @@ def guarded(
         is_true = np.asarray(condition).astype(bool)
         if is_true.all() or not is_true.any():  # one branch alone, which has all of the derivative
             then, otherwise = (
-                x if is_taken or not is_traced(x) else jax.lax.stop_gradient(x)
+                x if is_taken or not is_traced(x) else jnp.zeros_like(x)
                 for x, is_taken in ((then, is_true.all()), (otherwise, not is_true.any()))
             )
             return condition, then, otherwise
