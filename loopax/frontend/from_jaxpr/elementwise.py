@@ -57,7 +57,6 @@ _ALL = {
     "clamp": lambda low, x, high: pt.minimum(pt.maximum(x, low), high),
     "is_finite": lambda x: ~(pt.isnan(x) | pt.isinf(x)),
     "neg": pt.neg,
-    "square": pt.sqr,
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "stop_gradient": lambda x: x,
@@ -146,8 +145,19 @@ def _sign(eqn: JaxprEqn, x: TensorVariable) -> Any:
 def _round(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if not x.type.dtype.startswith("float"):
         raise refuse(eqn, x.type.dtype)
-    to_even = int(eqn.params["rounding_method"]) == 1
-    return pt.round(x, mode="half_to_even" if to_even else "half_away_from_zero")
+    if int(eqn.params["rounding_method"]) == 1:
+        return pt.round(x, mode="half_to_even")
+    # PyTensor rounds 0.0 to -0.0, whose reciprocal is another.
+    return pt.switch(pt.eq(x, 0), x, pt.round(x, mode="half_away_from_zero"))
+
+
+@rule("square")
+def _square(eqn: JaxprEqn, x: TensorVariable) -> Any:
+    """As in XLA: of a complex number neither square overflows that is subtracted from the other."""
+    if not x.type.dtype.startswith("complex"):
+        return pt.sqr(x)
+    a, b = pt.real(x), pt.imag(x)
+    return pt.complex((a - b) * (a + b), 2 * a * b).astype(x.type.dtype)
 
 
 @rule("integer_pow")

@@ -176,7 +176,8 @@ def constant(value: ArrayLike, aval: object) -> Variable:
     if str(getattr(value, "dtype", "")).startswith("key"):
         raise NotImportable("a constant random key")
     array = np.asarray(value, dtype=declared_type.dtype)
-    if array.dtype.kind == "f" and (np.signbit(array) & (array == 0)).any():
+    parts = [array.real, array.imag] if array.dtype.kind in "fc" else []
+    if any((np.signbit(part) & (part == 0)).any() for part in parts):
         raise NotImportable("the constant -0.0")
     return pt.constant(array)
 
