@@ -153,7 +153,7 @@ def _round(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 @rule("square")
 def _square(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """As in XLA: of a complex number neither square overflows that is subtracted from the other."""
+    """A square as XLA computes it: the difference of two squares of a complex number is a product."""
     if not x.type.dtype.startswith("complex"):
         return pt.sqr(x)
     a, b = pt.real(x), pt.imag(x)
