@@ -481,7 +481,6 @@ def test_entries_of_a_sparse_matrix_have_the_length_of_their_matrix():
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_the_product_of_an_empty_array(shape, axis):
     """The other axes say how many products there are, not how many factors each has."""
-    (gradient,) = pull_back([M], [pt.prod(M, axis=axis).sum()], [pt.ones(())])
+    gradient = loopax.grad(jaxify([M], pt.prod(M, axis=axis).sum(), backend=NATIVE))
     empty = np.ones(shape)
-    slope = pytensor.function([M], gradient, mode="FAST_COMPILE")(empty)
-    np.testing.assert_array_equal(slope, empty, strict=True)
+    np.testing.assert_array_equal(gradient(empty), empty, strict=True)

@@ -117,7 +117,11 @@ def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list
     variants = as_python(graph)
 
     def run(*values: Any) -> list[Any]:
-        given = [np.asarray(x) if isinstance(x, np.ndarray | float | int) else x for x in values]
+        # In C order, as native code is entered.
+        given = [
+            np.asarray(x, order="C") if isinstance(x, np.ndarray | float | int) else x
+            for x in values
+        ]
         given = [x[()] if getattr(x, "ndim", 1) == 0 else x for x in given]
         lengths = tuple(given[k].shape[axis] if sized else UNKNOWN for k, axis in variants.axes)
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -251,15 +251,17 @@ class Case:
 
     def _cost_by_reference(self) -> Any:
         """The cost as a function; of the written-out program where PyTensor refuses the one with loops."""
-        graphs = [self.reference] if self.flat is None else [self.reference, self.flat]
-        for graph in graphs:
-            try:
-                cost = self.cost(graph)
-                return pytensor.function(graph.inputs, cost, mode=PLAIN, on_unused_input="ignore")
-            except Exception:
-                if graph is graphs[-1]:
-                    raise
-        raise AssertionError
+
+        def compiled(graph: Graph) -> Any:
+            cost = self.cost(graph)
+            return pytensor.function(graph.inputs, cost, mode=PLAIN, on_unused_input="ignore")
+
+        try:
+            return compiled(self.reference)
+        except Exception:
+            if self.flat is None:
+                raise
+            return compiled(self.flat)
 
     def slopes(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """By differences of the reference to both sides: the smaller ones, and the larger."""

@@ -39,7 +39,7 @@ from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.typing.templates import CallableTemplate, Signature, infer, infer_global
 from numba.core.untyped_passes import GenericRewrites
 from numba.np.arrayobj import make_array, populate_array
-from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas, ensure_lapack
+from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas, ensure_lapack, get_blas_kind
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "cpu_target",
     "ensure_blas",
     "ensure_lapack",
+    "get_blas_kind",
     "get_host_cpu_features",
     "global_compiler_lock",
     "ir",

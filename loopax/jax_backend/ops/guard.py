@@ -53,7 +53,9 @@ from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
 from loopax.numerics.arrays import Array
 
-_DEPTH = 12  # of the chain of ops that is searched for a singular function
+# Of the chain of ops that is searched for a singular function. The value and gradient of a censored
+# regression and of zero-inflated counts take 1.2 to 1.35 of their time with 6, where a longer chain is NaN.
+_DEPTH = 12
 # Functions whose derivative may be infinite, by which argument, and a value of it where it is finite.
 _SINGULAR: dict[type, tuple[int, float]] = {
     **dict.fromkeys((ps.Exp, ps.Exp2, ps.Expm1, ps.Cosh, ps.Sinh, Erfcx, I0, I1), (0, 0.5)),
@@ -80,13 +82,12 @@ def guarded(
     if not is_traced(then) and not is_traced(otherwise):
         return condition, then, otherwise
     if not is_traced(condition):
+        # One branch alone has all of the derivative. Its place keeps the other's shape, not its derivative.
         is_true = np.asarray(condition).astype(bool)
-        if is_true.all() or not is_true.any():  # one branch alone, which has all of the derivative
-            then, otherwise = (
-                x if is_taken or not is_traced(x) else jnp.zeros_like(x)
-                for x, is_taken in ((then, is_true.all()), (otherwise, not is_true.any()))
-            )
-            return condition, then, otherwise
+        if is_true.all():
+            return condition, then, jnp.zeros_like(otherwise)
+        if not is_true.any():
+            return condition, jnp.zeros_like(then), otherwise
     # Of the length of the result: the variables that are guarded may be traces with more room.
     mask = jnp.asarray(condition).astype(bool)
     mask = jnp.broadcast_to(mask, np.broadcast_shapes(*map(np.shape, (mask, then, otherwise))))

@@ -12,23 +12,22 @@ from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.type import vector
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import Expr, Index, as_dim, call
+from loopax.numba_backend.emit.expressions import Expr, Index, call
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Value, Virtual, shared
 from loopax.numba_backend.rules.blockwise import repeated
+from loopax.numba_backend.rules.shapes import static_axis
 from loopax.numba_backend.runtime.ordering import SHORT
 
 
 @rule(SortOp, ArgSortOp)
 def sort(site: Site, x: Value, *axis_input: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
-    axis = getattr(site.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the second input
-    axis = as_dim(emit.scalar(axis_input[0])) if axis is None else axis
-    if not isinstance(axis, int) or not x.shape or x.dtype.startswith("complex"):
+    axis = static_axis(site, axis_input)
+    if axis is None or x.dtype.startswith("complex"):
         return leaf(site, x, *axis_input)
-    axis %= len(x.shape)
     n = x.shape[axis]
     outer_shape = (*x.shape[:axis], *x.shape[axis + 1 :])
     name = emit.empty(x.shape, dtype)

@@ -21,6 +21,7 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 
+from loopax.base.upstream.pytensor import joined_by
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import (
     Dim,
@@ -198,21 +199,23 @@ def alloc_empty(site: Site, *dims: Value) -> Any:
 # -- joining and splitting -------------------------------------------------------------------------
 
 
+def static_axis(site: Site, inputs: Sequence[Any]) -> int | None:
+    """The axis of a join, a split or a sort, from 0 on; None where only the program knows it.
+
+    PyTensor 3.3 made it a property of the op; in 3.0 it is the first of ``inputs``.
+    """
+    axis = getattr(site.op, "axis", None)
+    axis = as_dim(site.emit.scalar(inputs[0])) if axis is None else axis
+    ndim = site.out.type.ndim
+    return axis % ndim if ndim and isinstance(axis, int) else None
+
+
 @rule(Join)
-def join(site: Site, *values: Any) -> Any:
-    emit = site.emit
-    axis = getattr(site.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the first input
-    if axis is None:
-        static_axis = as_dim(emit.scalar(values[0]))
-        if not isinstance(static_axis, int):
-            return leaf(site, *values)
-        axis, values = static_axis, values[1:]
-    axis %= site.out.type.ndim
-    dtype = site.out.type.dtype
-    if any(v.dtype != dtype for v in values):
-        return leaf(
-            site, *([small(as_element(axis), "int64")] * ("axis" not in site.op.__props__)), *values
-        )
+def join(site: Site, *inputs: Any) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    axis, values = static_axis(site, inputs), joined_by(site.op, inputs)
+    if axis is None or any(v.dtype != dtype for v in values):
+        return leaf(site, *inputs)
     if all(isinstance(v, Small) for v in values):
         whole = np.concatenate([v.elements for v in values], axis)
         if emit.is_small(whole.shape):
@@ -244,12 +247,9 @@ READS_ONCE[Join] = lambda node, position: True
 @rule(Split)
 def split(site: Site, x: Value, *inputs: Any) -> Any:
     emit, sizes = site.emit, inputs[-1]
-    axis = getattr(site.op, "axis", None)
-    axis = as_dim(emit.scalar(inputs[0])) if axis is None else axis
-    static_sizes = emit.constant_data(sizes)
-    if not isinstance(axis, int) or not (isinstance(sizes, Small) or static_sizes is not None):
+    axis, static_sizes = static_axis(site, inputs), emit.constant_data(sizes)
+    if axis is None or not (isinstance(sizes, Small) or static_sizes is not None):
         return leaf(site, x, *inputs)
-    axis %= site.out.type.ndim
     lengths = [as_dim(e) for e in sizes.elements] if static_sizes is None else static_sizes.tolist()
     total = emit.number(sum(lengths))
     if not emit.scopes.same(total, x.shape[axis]):

@@ -1,4 +1,4 @@
-"""Calls of BLAS for matrices and vectors in C order, or transposed, of lengths that fit, none of them zero.
+"""Calls of BLAS and LAPACK for arrays in C order, or transposed, of lengths that fit, none of them zero.
 
 For an ``np.dot`` with ``out`` Numba compiles four Python functions, which look at lengths, for each
 layout of each operand: 0.2 s. Here a flag says at run time what is transposed.
@@ -20,6 +20,8 @@ from loopax.base.upstream.numba import (
     call_xxgemv,
     cgutils,
     ensure_blas,
+    ensure_lapack,
+    get_blas_kind,
     ir,
     make_array,
 )
@@ -40,6 +42,30 @@ def matmul_by_blas(
     out[...] = (a.T if a_is_transposed else a) @ (b.T if b_is_transposed else b)
 
 
+def subtract_product(
+    a: np.ndarray,
+    x: np.ndarray,
+    first: int,
+    last: int,
+    first_known: int,
+    last_known: int,
+    is_transposed: bool,
+) -> None:
+    """Subtract rows of ``a``, or of ``a.T``, times known rows of ``x`` from rows of ``x``."""
+    matrix = a.T if is_transposed else a
+    x[first:last] -= matrix[first:last, first_known:last_known] @ x[first_known:last_known]
+
+
+def factor_by_lapack(a: np.ndarray, lower: bool) -> bool:
+    """Write the Cholesky factor to one triangle of ``a``; whether the matrix is positive definite."""
+    try:
+        factor = np.linalg.cholesky(a if lower else a.T)
+    except np.linalg.LinAlgError:
+        return False
+    a[...] = factor if lower else factor.T
+    return True
+
+
 @result_type(matvec_by_blas)
 def _type_of_matvec(a, x, out, is_transposed):  # type: ignore[no-untyped-def]  # Numba reads the signature
     return types.none if _fits(a, x, out) else None
@@ -48,6 +74,16 @@ def _type_of_matvec(a, x, out, is_transposed):  # type: ignore[no-untyped-def]  
 @result_type(matmul_by_blas)
 def _type_of_matmul(a, b, out, a_is_transposed, b_is_transposed):  # type: ignore[no-untyped-def]  # Numba reads the signature
     return types.none if _fits(a, b, out) else None
+
+
+@result_type(subtract_product)
+def _type_of_subtraction(a, x, first, last, first_known, last_known, is_transposed):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.none if _fits(a, x) else None
+
+
+@result_type(factor_by_lapack)
+def _type_of_factor(a, lower):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.boolean if _fits(a) else None
 
 
 def _fits(*arrays: types.Array) -> bool:
@@ -86,13 +122,78 @@ def _matmul(
     return context.get_dummy_value()
 
 
+@lower_builtin(subtract_product, types.Array, types.Array, *[types.Integer] * 4, types.Boolean)
+def _subtract_product(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
+    (a, (_, n)), (x, (_, m)) = _operands(context, builder, signature, args)
+    a_type, x_type, *index_types = signature.args[:-1]
+    first, last, first_known, last_known = (
+        context.cast(builder, v, t, types.intp) for v, t in zip(args[2:], index_types, strict=False)
+    )
+    rows, known = builder.sub(last, first), builder.sub(last_known, first_known)
+    number = context.get_value_type(a_type.dtype)
+    minus_one, one = (
+        cgutils.alloca_once_value(builder, ir.Constant(number, c)) for c in (-1.0, 1.0)
+    )
+
+    def element(t: types.Array, array: Any, i: ir.Value, j: ir.Value) -> Any:
+        return cgutils.get_item_pointer(context, builder, t, array, [i, j])
+
+    # BLAS reads what is in C order as the transpose: x.T -= x.T @ a.T, of the rows of each.
+    i = builder.select(args[-1], first_known, first)
+    j = builder.select(args[-1], first, first_known)
+    kind, as_it_is, transposed = (_char(c) for c in (get_blas_kind(a_type.dtype), "n", "t"))
+    operands = [
+        *(kind, as_it_is, builder.select(args[-1], transposed, as_it_is)),
+        *(m, rows, known),
+        minus_one,
+        *(element(x_type, x, first_known, first.type(0)), m),
+        *(element(a_type, a, i, j), n),
+        one,
+        *(element(x_type, x, first, first.type(0)), m),
+    ]
+    _call(builder, "numba_xxgemm", operands)
+    return context.get_dummy_value()
+
+
+@lower_builtin(factor_by_lapack, types.Array, types.Boolean)
+def _factor_by_lapack(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
+    ensure_lapack()
+    ((array, (n, _)),) = _operands(context, builder, signature, args)
+    # Of the transpose, which LAPACK reads, the lower triangle is the upper one.
+    triangle = builder.select(args[1], _char("U"), _char("L"))
+    kind = _char(get_blas_kind(signature.args[0].dtype))
+    info = _call(builder, "numba_xxpotrf", [kind, triangle, n, array.data, n])
+    return builder.icmp_signed("==", info, info.type(0))
+
+
+def _char(letter: str) -> Any:
+    return ir.Constant(ir.IntType(8), ord(letter))
+
+
+def _call(builder: ir.IRBuilder, name: str, operands: Sequence[ir.Value]) -> Any:
+    """Call a function of Numba's that takes chars, lengths and addresses, and returns a C int."""
+    address = ir.IntType(8).as_pointer()
+    operands = [
+        builder.bitcast(v, address) if isinstance(v.type, ir.PointerType) else v for v in operands
+    ]
+    declared = ir.FunctionType(ir.IntType(32), [v.type for v in operands])
+    return builder.call(cgutils.get_or_insert_function(builder.module, declared, name), operands)
+
+
 def _operands(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> list[tuple[Any, list[Any]]]:
     """Each array with its lengths, which are checked."""
     ensure_blas()
     operands = []
-    for t, value in zip(signature.args[:3], args, strict=False):
+    arrays = [
+        (t, v) for t, v in zip(signature.args, args, strict=True) if isinstance(t, types.Array)
+    ]
+    for t, value in arrays:
         array = make_array(t)(context, builder, value)
         shape = cgutils.unpack_tuple(builder, array.shape)
         for n in shape:

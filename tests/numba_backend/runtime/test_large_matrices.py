@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 
+from loopax.numba_backend.runtime import blas
 from loopax.numba_backend.runtime import large_matrices as large
 
 SIZES = [(0, 2), (1, 1), (32, 3), (33, 1), (33, 2), (64, 0), (65, 65), (100, 7)]
@@ -27,7 +28,7 @@ def solved_transposed(a, b, lower, unit):
 
 @numba.njit
 def subtracted(a, x, first, last, first_known, last_known, is_transposed):
-    large.subtract_product(a, x, first, last, first_known, last_known, is_transposed)
+    blas.subtract_product(a, x, first, last, first_known, last_known, is_transposed)
 
 
 def positive(n, dtype):
@@ -104,11 +105,11 @@ def test_calls_of_the_libraries_and_their_definitions(dtype, is_transposed):
     y = x.copy()
     rows = (5, 8, 1, 4, is_transposed)
     subtracted(a, x, *rows)
-    large.subtract_product(a, y, *rows)
+    blas.subtract_product(a, y, *rows)
     np.testing.assert_allclose(x, y, rtol=RTOL[dtype])
     a = positive(40, dtype)
     factor = a.copy()
     assert factored(factor, not is_transposed)
-    assert large.factor_by_lapack(a, not is_transposed)
+    assert blas.factor_by_lapack(a, not is_transposed)
     np.testing.assert_allclose(factor, a, rtol=RTOL[dtype], atol=RTOL[dtype])
-    assert not large.factor_by_lapack(-a, True)
+    assert not blas.factor_by_lapack(-a, True)

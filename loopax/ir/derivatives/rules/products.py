@@ -11,6 +11,8 @@ complex numbers (3.0.7, 3.3.8).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import pytensor.tensor as pt
@@ -65,7 +67,7 @@ def _product(
     # Partial products may overflow the dtype of x.
     transposed = _factors(x).astype(op.acc_dtype).transpose(order)
     # Not -1, which is any number where another axis is empty.
-    n_factors = pt.prod(pt.stack([x.shape[k] for k in axes]))
+    n_factors = reduce(mul, [x.shape[k] for k in axes])
     lengths = (n_factors, *(x.shape[k] for k in other_axes))
     factors = transposed.reshape(lengths, ndim=1 + len(other_axes))
     other_factors = _product_of_previous(factors) * _product_of_previous(factors[::-1])[::-1]

@@ -26,7 +26,7 @@ from loopax.numba_backend.rules.linalg.matrices import (
     of_any_size,
     room_for_pivots,
     square,
-    target,
+    target_in_c_order,
     typed,
     written_out,
 )
@@ -42,7 +42,7 @@ def cholesky(site: Site, a: Value) -> Any:
         factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
         factor = out.nan_unless(emit, definite, factor, dtype)
         return Small(factor if lower else factor.T, dtype)
-    array = target(site, 0, a)
+    array = target_in_c_order(site, 0, a)
     nan_unless(emit, call(by_size_of(n, "cholesky"), array.name, lower), array)
     return array
 
@@ -69,7 +69,7 @@ def _square_lu_factor(site: Site, a: Value) -> Any:
         typed = [emit.temp(p.astype("int32")) for p in pivots]
         factors = factors if takes_singular else out.nan_unless(emit, good, factors, dtype)
         return Small(factors, dtype), small(typed, "int32")
-    array, name = target(site, 0, a), room_for_pivots(emit, n)
+    array, name = target_in_c_order(site, 0, a), room_for_pivots(emit, n)
     if takes_singular:
         emit.do("lu_factor", array.name, name)
     else:
@@ -155,7 +155,7 @@ def det(site: Site, a: Value) -> Any:
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
         product = joined([sign, *pivots], " * ")
         return small(emit.temp(_where(regular, product, literal(0, dtype))), dtype)
-    value = call("determinant", target(site, 0, a).name, room_for_pivots(emit, n))
+    value = call("determinant", target_in_c_order(site, 0, a).name, room_for_pivots(emit, n))
     return small(emit.temp(value), dtype)
 
 
@@ -174,7 +174,7 @@ def slogdet(site: Site, a: Value) -> Any:
         ]
         return tuple(small(emit.temp(e), dtype) for e in results)
     sign_and_log = emit.temp(
-        call("log_determinant", target(site, 0, a).name, room_for_pivots(emit, n))
+        call("log_determinant", target_in_c_order(site, 0, a).name, room_for_pivots(emit, n))
     )
     return tuple(small(emit.temp(sign_and_log[k]), dtype) for k in range(2))
 

@@ -47,7 +47,7 @@ def typed(emit: Emitter, a: Value, dtype: str) -> Value:
     )
 
 
-def target(site: Site, position: int, value: Value) -> Array:
+def target_in_c_order(site: Site, position: int, value: Value) -> Array:
     """The array in C order of an input to write into: itself where nothing else reads it, else a copy.
 
     LAPACK's results, which PyTensor's conversions return, are in Fortran's order.

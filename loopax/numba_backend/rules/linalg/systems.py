@@ -24,7 +24,7 @@ from loopax.numba_backend.rules.linalg.matrices import (
     nan_unless,
     of_any_size,
     square,
-    target,
+    target_in_c_order,
     typed,
     written_out,
 )
@@ -169,7 +169,7 @@ def solve_by_cholesky(site: Site, a: Value, b: Value) -> Any:
         elements = emit.in_locals(a, (n, n)).elements
         factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
         return _finished(site, _solved_by_factor(emit, factor, b, dtype), definite)
-    array, x = target(site, 0, a), target(site, 1, b)
+    array, x = target_in_c_order(site, 0, a), target_in_c_order(site, 1, b)
     good = emit.temp(call(by_size_of(n, "cholesky"), array.name, lower), "definite")
     _two_solves(emit, n, View(array.name), x, lower)
     return _finished(site, x, good)
@@ -185,7 +185,7 @@ def solve_triangular(site: Site, a: Value, b: Value) -> Any:
         matrix, columns_of_b = emit.in_locals(a, (n, n)).elements, emit.in_locals(b).elements
         elements = out.triangular_solve(emit, matrix, columns_of_b, op.lower, unit)
         return _finished(site, Small(elements, dtype), TRUE if unit else out.regular(matrix))
-    x, factor = target(site, 1, b), emit.view(a)
+    x, factor = target_in_c_order(site, 1, b), emit.view(a)
     function, stored_lower = _solver(n, factor, op.lower)
     if unit:
         emit.do(function, factor.name, x.name, stored_lower, unit)
@@ -208,7 +208,7 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
         factor = emit.in_locals(c, (n, n)).elements
         factor = factor if lower else factor.T
         return _finished(site, _solved_by_factor(emit, factor, b, dtype), TRUE)
-    x = target(site, 1, b)
+    x = target_in_c_order(site, 1, b)
     _two_solves(emit, n, emit.view(c), x, lower)
     return _finished(site, x, TRUE)
 
