@@ -57,8 +57,8 @@ LAYERS = {
         *("ir", "facts", "base"),
     },
     "kernels": {
-        *("kernels", "jax_backend", "numba_backend", "numerics", "lowering", "importer", "cache"),
-        *("ir", "facts", "base"),
+        *("kernels", "jax_backend", "numba_backend", "numerics", "calling", "lowering"),
+        *("importer", "cache", "ir", "facts", "base"),
     },
 }
 LAYERS["extensions"] = {"extensions", *LAYERS}

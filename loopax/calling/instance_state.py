@@ -2,8 +2,9 @@
 
 A method is traced with the numbers of its instance, which are compared at each call: immutable values
 by value; NumPy arrays with a copy, because they change in place; containers and objects by their
-contents; PyTensor's variables, JAX's arrays, functions, modules and classes by identity; anything
-else by the bytes of its pickle. Attributes of the classes count.
+contents; PyTensor's variables, JAX's arrays and tracers, functions (those that an object wraps, too),
+modules and classes by identity; anything else by the bytes of its pickle. Attributes of the classes
+count.
 
 Not compared, as for any traced function: globals, closures, and what `__getattr__` or a property
 reads elsewhere.
@@ -72,12 +73,12 @@ class State:
         return self._hash
 
 
-def state_of(instance: object, method: str) -> State:
+def state_of(instance: object, method: str, strict: bool = True) -> State:
     """The state of an instance, or of a class. ``method`` is for messages.
 
-    Raises `LoopTypeError` if it has an attribute that cannot be compared.
+    An attribute that cannot be compared raises `LoopTypeError`; it counts by identity if not ``strict``.
     """
-    reader = _Reader(instance, method)
+    reader = _Reader(instance, method, strict)
     return State(tuple(reader.attributes()), reader.arrays)
 
 
@@ -114,17 +115,19 @@ class _Same:
 class _Reader:
     """A walk over one instance that reads each object once; further references are its number."""
 
-    def __init__(self, instance: object, method: str) -> None:
-        self.instance, self.method = instance, method
+    def __init__(self, instance: object, method: str, strict: bool) -> None:
+        self.instance, self.method, self.strict = instance, method, strict
         self.arrays: list[_Numbers] = []
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []  # a temporary object could leave its address to another
         self._attribute = ""
 
     def attributes(self) -> Iterator[tuple[str, Hashable]]:
-        """The attributes of the instance and of its classes, by name."""
+        """The attributes of the instance and of its classes, by name; entries, if it is a container."""
         self._is_new(self.instance)
         if not isinstance(self.instance, type):
+            if (entries := self._entries(self.instance)) is not None:
+                yield "entries", entries
             for name, x in _attributes_of(self.instance):
                 self._attribute = name
                 yield name, self.read(x)
@@ -141,8 +144,8 @@ class _Reader:
             return self._array(x)
         if isinstance(x, np.generic | np.dtype | Enum):
             return kind, x.tobytes() if isinstance(x, np.generic) else x
-        if isinstance(x, _BY_IDENTITY) or kind.__module__.startswith("jaxlib"):
-            return _Same(x)  # an array of JAX never changes
+        if _is_known_by_identity(x):
+            return _Same(x)
         if (number := self._is_new(x)) is not None:
             return "again", number
         return kind, self._entries(x), self._contents(x, kind)
@@ -193,15 +196,17 @@ class _Reader:
             for name, x in list(vars(c).items()):
                 if isinstance(x, _CODE) or (name.startswith("__") and name.endswith("__")):
                     continue
-                try:
-                    yield f"{c.__name__}.{name}", self.read(x)
-                except LoopTypeError:
-                    yield f"{c.__name__}.{name}", _Same(x)
+                strict, self.strict = self.strict, False
+                value = self.read(x)
+                self.strict = strict
+                yield f"{c.__name__}.{name}", value
 
     def _pickled(self, x: object) -> Hashable:
         try:
             return pickle.dumps(x)
         except Exception as error:
+            if not self.strict:
+                return _Same(x)
             kind, owner = type(x), class_of(self.instance).__name__
             raise LoopTypeError(
                 f"A trace of {owner}.{self.method} is valid only while the attributes of its instance "
@@ -232,6 +237,20 @@ def _attributes_of(x: object) -> Iterator[tuple[str, Any]]:
                 yield f"{c.__name__}.{name}", getter(x, c)
             except AttributeError:
                 continue
+
+
+def is_compared(x: object) -> bool:
+    """Whether the attributes of ``x`` are its state, and its class has no hash of its own for them."""
+    has_hash = type(x).__hash__ not in (object.__hash__, None)
+    return not has_hash and _is_open(type(x)) and not _is_known_by_identity(x)
+
+
+def _is_known_by_identity(x: object) -> bool:
+    """Whether ``x`` has no state, never changes, or is read again at each call."""
+    if isinstance(x, _BY_IDENTITY) or (callable(x) and "__wrapped__" in getattr(x, "__dict__", ())):
+        return True
+    package = type(x).__module__.partition(".")[0]
+    return package in ("jax", "jaxlib", "loopax") and not isinstance(x, partial)
 
 
 def _missing(*_: object) -> Any:

@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any
 
 from loopax.base.lock import TRACING
-from loopax.calling.instance_state import State, class_of, state_of
+from loopax.calling.instance_state import State, class_of, is_compared, state_of
 
 _MOST_STATES = 32  # states of an instance whose traces are kept
 _MANY_STATES = 16  # states after which a warning says that a method is traced again and again
@@ -28,9 +28,9 @@ class TracesByState:
     def count(self) -> int:
         return sum(map(len, self._by_state.values()))
 
-    def now(self, instance: object, method: str) -> dict[Hashable, Any]:
-        """The traces for the current state of the instance."""
-        state = state_of(instance, method)
+    def now(self, instance: object, method: str, strict: bool = True) -> dict[Hashable, Any]:
+        """The traces for the current state of the instance, by `state_of`."""
+        state = state_of(instance, method, strict)
         with TRACING:
             if state not in self._by_state:
                 self._n_states += 1
@@ -38,8 +38,8 @@ class TracesByState:
                     warnings.warn(
                         f"{method} of a {class_of(instance).__name__} has been traced {_MANY_STATES} "
                         f"times, because {self._changed(state)} changed between its calls. Make the "
-                        "part that changes an argument of the method, or a pytensor.shared, which is "
-                        "read at every call.",
+                        "part that changes an argument of the method. In PyTensor programs, a "
+                        "pytensor.shared does as well: it is read at every call.",
                         stacklevel=5,
                     )
                 state.keep()
@@ -85,12 +85,17 @@ def _drop_entry(entries: dict[int, tuple[Any, TracesByState]], key: int, referen
 
 
 def instance_of(function: object) -> Any:
-    """The instance whose method ``function`` is, unwrapped from `functools`; None without one."""
+    """The instance whose method ``function`` is, unwrapped from `functools`; None without one.
+
+    A callable object is an instance of its own.
+    """
     while function is not None:
         if isinstance(function, MethodType):
             return function.__self__
         if isinstance(function, partial):
             function = function.func
+        elif is_compared(function):
+            return function
         else:
             function = getattr(function, "__dict__", {}).get("__wrapped__")
     return None

@@ -262,3 +262,34 @@ def test_a_warning_where_each_call_is_traced():
         UserWarning, match=r"f of a Holder has been traced 16 times.*'held'.*argument"
     ):
         holder.f(1.0)
+
+
+@BACKENDS
+def test_a_callable_object_is_traced_in_its_state(backend):
+    line = Caller(2.0)
+    f = jaxify(line, backend=backend)
+    assert float(f(3.0)) == 6.0
+    line.slope = 10.0
+    assert float(f(3.0)) == 30.0
+
+
+class Caller:
+    def __init__(self, slope):
+        self.slope = slope
+
+    def __call__(self, x):
+        return self.slope * x
+
+
+@BACKENDS
+def test_entries_of_an_instance_that_is_a_dict(backend):
+    class Parameters(dict):
+        def _value(self, x):
+            return self["slope"] * x
+
+        f = jaxify(_value, backend=backend)
+
+    parameters = Parameters(slope=2.0)
+    assert float(parameters.f(3.0)) == 6.0
+    parameters["slope"] = 10.0
+    assert float(parameters.f(3.0)) == 30.0

@@ -12,11 +12,13 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
+from loopax.calling.method_traces import instance_of
 from loopax.kernels.native_call import partial_evaluation  # noqa: F401  (it registers its rules)
 from loopax.kernels.native_call.calls import call
 from loopax.kernels.native_call.finite_function import FiniteFunction, argument_names
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import traced_call
+from loopax.kernels.native_call.static_arguments import TracesByObjects, reference
 
 _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 
@@ -31,13 +33,17 @@ class NativeFunction:
         functools.update_wrapper(self, f)
         self.plan = plan
         self.checks = checks
-        self._jitted: dict[Any, Any] = {}
+        self._instance = instance_of(f)
+        self._jitted = TracesByObjects()
         # By structure and classes of the leaves, where all of these are arrays: small programs run for
         # little longer than the choice of one takes. Not of tracers, whose values may be no arrays.
         self._of_arrays: dict[Any, Any] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
+        if self._instance is not None:
+            jitted, arrays = self._resolved(leaves, tree)
+            return jitted(*arrays)
         classes = tree, *map(type, leaves)
         try:
             known = self._of_arrays.get(classes)
@@ -89,9 +95,11 @@ class NativeFunction:
 
     def _jitted_for(self, tree: PyTreeDef, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
         """The function from the leaves that are arrays, under ``jax.jit``."""
+        # The function outlives its first call; the objects of that call need not.
+        references = [*map(reference, static)]
 
         def run(*arrays: ArrayLike) -> Any:
-            values = iter(arrays), iter(static)
+            values = iter(arrays), (object_of() for object_of in references)
             leaves = [next(values[0 if array else 1]) for array in is_array]
             args, kwargs = tree.unflatten(leaves)
             return self.__wrapped__(*args, **kwargs)
@@ -108,10 +116,11 @@ class NativeFunction:
             return jax.jit(traced)
 
         try:
-            key = tree, is_array, static
-            if key not in self._jitted:
-                self._jitted[key] = jitted()
-            return self._jitted[key]
+            traces, other = self._jitted.of_objects(self._instance, static, self.name)
+            key = tree, is_array, other
+            if key not in traces:
+                traces[key] = jitted()
+            return traces[key]
         except TypeError:  # a static leaf has no hash: it is traced again
             return jitted()
 

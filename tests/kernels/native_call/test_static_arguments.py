@@ -1,0 +1,136 @@
+"""Objects that `loopax.native` is called with: no trace answers for what an object held before."""
+
+import gc
+import weakref
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import loopax
+
+native = partial(loopax.native, loops="native", cache=False)
+
+
+def filtered(a, xs):
+    return jax.lax.scan(lambda c, x: (a * c + x, c), 0.0, xs)[0]
+
+
+class Model:
+    def __init__(self, a):
+        self.a = a
+
+    def plain(self, xs):
+        return filtered(self.a, xs)
+
+    __call__ = plain
+    method = native(plain)
+
+
+@dataclass(slots=True)
+class WithSlots:
+    a: float
+
+    def plain(self, xs):
+        return filtered(self.a, xs)
+
+
+of_an_object = native(lambda model, xs: model.plain(xs))
+of_a_method = native(lambda method, xs: method(xs))
+
+CALLS = {
+    "a method of a class": lambda model: model.method,
+    "a bound method": lambda model: native(model.plain),
+    "a callable object": native,
+    "an argument": lambda model: partial(of_an_object, model),
+    "a method as an argument": lambda model: partial(of_a_method, model.plain),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_an_attribute_that_changed_is_read_again(case):
+    model, value = Model(0.1), np.array(0.7)
+    function = CALLS[case](model)
+
+    def check(a):
+        for xs in (jnp.arange(5.0), jnp.arange(5.0 + round(10 * float(a)))):
+            np.testing.assert_allclose(function(xs), filtered(a, xs))
+
+    for a in (0.5, 2.0, value, jnp.asarray(0.25), 0.5):
+        model.a = a
+        check(a)
+    model.a = value
+    check(0.7)
+    value[()] = 3.0
+    check(3.0)
+
+
+@pytest.mark.parametrize("kind", [Model, WithSlots])
+def test_equal_objects_share_no_trace(kind):
+    first, second = kind(1.0), kind(1.0)
+    np.testing.assert_allclose(of_an_object(first, jnp.arange(3.0)), filtered(1.0, jnp.arange(3.0)))
+    first.a = 2.0
+    xs = jnp.arange(11.0)
+    np.testing.assert_allclose(of_an_object(second, xs), filtered(1.0, xs))
+    np.testing.assert_allclose(of_an_object(first, xs), filtered(2.0, xs))
+
+
+def test_traces_are_kept_for_each_state_and_go_with_the_object():
+    traces = []
+
+    @native
+    def f(model, xs):
+        traces.append(model.a)
+        return model.plain(xs)
+
+    model, xs = Model(1.0), jnp.arange(4.0)
+    for a in (1.0, 2.0, 1.0, 2.0):
+        model.a = a
+        f(model, xs)
+    assert traces == [1.0, 2.0]
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_functions_are_known_by_identity_though_an_object_wraps_them():
+    traces = []
+
+    class Scaled:
+        def __init__(self):
+            self.steps = native(lambda xs: filtered(0.5, xs)), jax.jit(lambda x: 2 * x)
+
+        @native
+        def run(self, xs):
+            traces.append(xs)
+            return self.steps[1](self.steps[0](xs))
+
+    model, xs = Scaled(), jnp.arange(4.0)
+    for _ in range(3):
+        np.testing.assert_allclose(model.run(xs), 2 * filtered(0.5, xs))
+    assert len(traces) == 1
+
+
+def test_what_cannot_be_compared_counts_by_identity():
+    model, xs = Model(0.5), jnp.arange(4.0)
+    for _ in range(2):
+        model.rows = (k for k in range(3))  # a generator, which no pickle takes
+        np.testing.assert_allclose(of_an_object(model, xs), filtered(0.5, xs))
+
+
+def test_an_object_may_hold_a_tracer():
+    xs = jnp.arange(4.0)
+    slope = jax.grad(lambda a: Model(a).method(xs))(0.5)
+    np.testing.assert_allclose(slope, jax.grad(filtered)(0.5, xs))
+
+
+def test_an_attribute_that_changes_at_every_call_is_named():
+    model = Model(0.0)
+    with pytest.warns(UserWarning, match="traced 16 times, because the attribute 'a' changed"):
+        for k in range(16):
+            model.a = float(k)
+            model.method(jnp.arange(2.0))
