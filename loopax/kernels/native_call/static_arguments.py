@@ -35,7 +35,9 @@ class TracesByObjects:
             if is_compared(owner):
                 traces = _by_state(traces, owner, name)
                 key.append(x.__func__ if isinstance(x, MethodType) else None)
-                key.append(None if _takes_references(owner) else id(owner))  # a trace keeps it alive
+                key.append(
+                    None if _takes_references(owner) else id(owner)
+                )  # a trace keeps it alive
             else:
                 key.append(x)
         return traces, tuple(key)
