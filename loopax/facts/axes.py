@@ -26,12 +26,19 @@ def unshuffled(v: Variable) -> Any:
     return v
 
 
+def unshuffled_with_order(v: Any, order: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
+    """`unshuffled`, and the order in which ``v.dimshuffle(order)``, or ``v``, is shuffled from it."""
+    order = list(range(v.type.ndim) if order is None else order)
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        order = [k if k == "x" else v.owner.op.new_order[k] for k in order]
+        v = v.owner.inputs[0]
+    return v, order
+
+
 def shuffled(x: Any, order: Sequence[Any]) -> Any:
     """``x.dimshuffle(order)``, straight from what ``x`` was shuffled from."""
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        order = [k if k == "x" else x.owner.op.new_order[k] for k in order]
-        x = x.owner.inputs[0]
-    same = list(order) == list(range(x.type.ndim))
+    x, order = unshuffled_with_order(x, order)
+    same = order == list(range(x.type.ndim))
     return x if same else x.dimshuffle(*order)
 
 

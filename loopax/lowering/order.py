@@ -41,6 +41,7 @@ from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.nest_terms import nest_terms
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.redundancy.share_frames import share_frames
+from loopax.lowering.redundancy.share_traces import share_traces
 from loopax.lowering.redundancy.simplify_moves import simplify_moves
 from loopax.lowering.redundancy.unmask import unmask
 from loopax.lowering.rewritten import rewritten
@@ -70,6 +71,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     simplify_moves,  # after stabilize, whose rewrites lift moves through what is elementwise
     recognise_counters,  # after recognise_reverse, which looks at sequences
     fold_tests,  # after recognise_counters: the index lies in a known range
+    share_traces,  # after fold_tests, which leaves rows equal; before loops that read traces are fused
     share_frames,  # before add_entries, which would add up the arrays that are windows of one
     add_entries,  # after simplify_moves, which may stand between a sum and its terms
     inline_invariants,  # after stabilize: what it has made of fills is the same at every step by now
@@ -100,7 +102,15 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
 
 # A backend that writes its own loops has an operation on a row cheaper inside than on all rows outside.
 _FOR_ARRAYS = (sums_out, split_loops, push_out)
-_FOR_LOOPS = (unmask, share_frames, sum_in_loops, functions_out, divide_early, nest_terms)
+_FOR_LOOPS = (
+    unmask,
+    share_traces,
+    share_frames,
+    sum_in_loops,
+    functions_out,
+    divide_early,
+    nest_terms,
+)
 
 PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import complex_dtypes
 from pytensor.tensor.variable import TensorVariable
@@ -44,6 +45,11 @@ def _in_order(x: TensorVariable, order: TensorVariable | None, axis: int) -> Any
         pt.constant(np.arange(n).reshape([n if j == k else 1 for j in range(x.type.ndim)]))
         for k, n in enumerate(x.type.shape)
     ]
+    # As an ``argsort`` has it, which sorts the numbers of the elements with them.
+    if isinstance(x, Constant) and np.array_equal(
+        x.data, np.broadcast_to(lines[axis].data, x.data.shape)
+    ):
+        return order.astype(x.type.dtype)
     index = tuple(order if k == axis else line for k, line in enumerate(lines))
     return x[index]
 

@@ -15,6 +15,7 @@ arrays of any shape: neither replaces the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,18 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import Unique
-from pytensor.tensor.math import Max, Min, Prod, Sum
-from pytensor.tensor.shape import Shape
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.extra_ops import SearchsortedOp, Unique
+from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
+from pytensor.tensor.math import Argmax, Max, Min, Prod, Sum
+from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
+from pytensor.tensor.sort import ArgSortOp
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import integer_dtypes
 
+from loopax.base.upstream.pytensor import AdvancedSubtensor1
+from loopax.facts.accesses import access_of
 from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.ir.sizes.rules import (
@@ -82,9 +88,10 @@ def _steps_taken(
     return None if n_steps is None else (0, max(n_steps[1], 0))
 
 
-@interval_rule.register(
-    Alloc | CheckAndRaise | DimShuffle | Max | Min | ScalarFromTensor | TensorFromScalar
-)
+_FROM_FIRST = Alloc | CheckAndRaise | DimShuffle | Max | Min | Reshape | SpecifyShape
+
+
+@interval_rule.register(_FROM_FIRST | ScalarFromTensor | TensorFromScalar)
 def _elements(
     op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
@@ -102,16 +109,72 @@ def _hull(
     return min(e[0] for e in entries if e), max(e[1] for e in entries if e)
 
 
-@interval_rule.register(Sum)
-def _true_count(
-    op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength
+@interval_rule.register(Subtensor | AdvancedSubtensor | AdvancedSubtensor1)
+def _entries_read(
+    op: Subtensor | AdvancedSubtensor | AdvancedSubtensor1,
+    node: Apply,
+    v: Variable,
+    value: OfValue,
+    length: OfLength,
 ) -> Interval | None:
-    """The number of true elements of a mask."""
-    (mask,) = node.inputs
-    if mask.type.dtype != "bool":
+    """The interval of entries at places that exist: for another place JAX has a number of its own."""
+    x, *places = node.inputs
+    index = access_of(node).index if hasattr(op, "idx_list") else places
+    for axis, k in enumerate(index):
+        if isinstance(k, slice):
+            continue
+        # Neither a mask nor a new axis.
+        is_number = getattr(k.type, "dtype", None) in integer_dtypes
+        if not is_number or not _is_within(value(k), length(x, axis)):
+            return None
+    return value(x)
+
+
+def _is_within(places: Interval | None, length: Interval | None) -> bool:
+    return bool(places and length and -length[0] <= places[0] and places[1] < length[0])
+
+
+@interval_rule.register(ArgSortOp | Argmax | PivotToPermutations)
+def _places(op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
+    """The places of entries along an axis, or of the entries of several axes in one count."""
+    n = _most_entries(node.inputs[0], length)
+    return None if n is None else (0, max(n - 1, 0))
+
+
+@interval_rule.register(SearchsortedOp)
+def _places_between(
+    op: SearchsortedOp, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    n = length(node.inputs[0], 0)
+    return None if n is None else (0, n[1])
+
+
+@interval_rule.register(Blockwise)
+def _of_each(
+    op: Blockwise, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    """The interval of an op whose places are counted in all of its input, or less."""
+    is_of_places = isinstance(op.core_op, ArgSortOp | Argmax | PivotToPermutations)
+    return _places(op, node, v, value, length) if is_of_places else None
+
+
+def _most_entries(x: Variable, length: OfLength) -> int | None:
+    """The most entries that ``x`` can have."""
+    ends = [length(x, axis) for axis in range(x.type.ndim)]
+    return None if None in ends else prod(end[1] for end in ends if end)
+
+
+@interval_rule.register(Sum)
+def _sum(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
+    """The number of true elements of a mask, or a sum of integers that cannot wrap around."""
+    (x,) = node.inputs
+    elements = (0, 1) if x.type.dtype == "bool" else value(x)
+    n = _most_entries(x, length)
+    dtypes = v.type.dtype, op.acc_dtype or v.type.dtype
+    if elements is None or n is None or any(dtype not in integer_dtypes for dtype in dtypes):
         return None
-    ends = [length(mask, axis) for axis in range(mask.type.ndim)]
-    return None if None in ends else (0, int(np.prod([end[1] for end in ends if end])))
+    interval = min(n * elements[0], 0), max(n * elements[1], 0)
+    return interval if all(_fits(interval, dtype) for dtype in dtypes) else None
 
 
 @interval_rule.register(Prod)
@@ -171,11 +234,14 @@ def _arithmetic(
     interval = interval_arithmetic(op.scalar_op, *map(value, node.inputs))
     if interval is None or v.type.dtype not in integer_dtypes:
         return interval
-    limits = np.iinfo(v.type.dtype)
     is_open = interval[0] < _LEAST // 2
-    return (
-        interval if (is_open or limits.min <= interval[0]) and interval[1] <= limits.max else None
-    )
+    ends = (0, interval[1]) if is_open else interval
+    return interval if _fits(ends, v.type.dtype) else None
+
+
+def _fits(interval: Interval, dtype: str) -> bool:
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= interval[0] and interval[1] <= limits.max)
 
 
 def _where_all_are_known(f: Callable[..., Interval]) -> Callable[..., Interval | None]:

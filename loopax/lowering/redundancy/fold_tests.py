@@ -14,7 +14,7 @@ In the literature: value range propagation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.tensor.type import DenseTensorType, discrete_dtypes
+from pytensor.tensor.type import DenseTensorType, discrete_dtypes, integer_dtypes
 
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.ir import Scan
@@ -34,12 +34,11 @@ Intervals = Mapping[Variable, Interval]
 
 def fold_tests(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    _fold(graph, {})
+    _fold(graph, Known({}))
 
 
-def _fold(graph: FunctionGraph, inputs: Intervals) -> bool:
-    """Run the pass on a graph whose inputs lie in these intervals; whether anything has changed."""
-    known = Known(inputs)
+def _fold(graph: FunctionGraph, known: Known) -> bool:
+    """Run the pass on a graph, and add all that is known there; whether anything has changed."""
     has_changed = False
     for node in graph.toposort():
         if isinstance(node.op, Scan):
@@ -60,7 +59,8 @@ def _fold(graph: FunctionGraph, inputs: Intervals) -> bool:
 
 def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
     op: Any = node.op
-    if not _may_fold(op.fgraph):
+    has_places = any(_dtype(y) in integer_dtypes for y in op.outs.ys)
+    if not has_places and not _may_fold(op.fgraph):
         return False
     body = op.unfrozen()
     args, operands = op.split_body_inputs(body.inputs), op.split_inputs(node.inputs)
@@ -69,12 +69,18 @@ def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
     inside = {v: interval for v, x in pairs if (interval := known(x)) is not None}
     if (steps := known(operands.n_steps)) is not None:
         inside[args.i] = (0, max(steps[1] - 1, 0))
-    if not _fold(body, inside):
-        return False
-    outs = op.with_graph(body).bind(operands)
-    pairs = [(v, v.type.filter_variable(w)) for v, w in zip(node.outputs, outs, strict=True)]
-    graph.replace_all(pairs, reason="fold_tests")
-    return True
+    known_inside = Known(inside)
+    has_changed = _fold(body, known_inside)
+    outs: Sequence[Any] = node.outputs
+    if has_changed:
+        bound = op.with_graph(body).bind(operands)
+        outs = [v.type.filter_variable(w) for v, w in zip(node.outputs, bound, strict=True)]
+        graph.replace_all(zip(node.outputs, outs, strict=True), reason="fold_tests")
+    if not op.stops:  # a trace of such a loop may have more rows than the loop took steps
+        ys = op.split_body_outputs(body.outputs).ys
+        for trace, y in zip(op.split_outputs(outs).traces, ys, strict=True):
+            known.note(trace, known_inside(y))
+    return has_changed
 
 
 def _may_fold(body: AbstractFunctionGraph) -> bool:
@@ -101,13 +107,17 @@ class Known:
         for v in node.outputs:
             if _dtype(v) in discrete_dtypes:
                 interval = interval_of(v, self, self._length)
-                if interval is not None:
-                    self._intervals[v] = interval
+                self.note(v, interval)
 
     def copy(self, old: Variable, new: Variable) -> None:
         """Note that ``new`` has the values of ``old``."""
-        if (interval := self._intervals.get(old)) is not None:
-            self._intervals.setdefault(new, interval)
+        if new not in self._intervals:
+            self.note(new, self._intervals.get(old))
+
+    def note(self, v: Variable, interval: Interval | None) -> None:
+        """Note that ``v`` lies in ``interval``, where that is known."""
+        if interval is not None:
+            self._intervals[v] = interval
 
     def _length(self, x: Variable, axis: int) -> Interval | None:
         n = x.type.shape[axis] if isinstance(x.type, DenseTensorType) else None

@@ -97,6 +97,44 @@ def test_how_many_places_and_steps_there_are():
     assert interval_of(n_done, {n_steps: (2, 9)}.get, no_length) == (0, 9)
 
 
+X, PLACES = pt.dmatrix("X"), pt.lvector("i")
+FOUR = {0: (4, 4), 1: (3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("v", "known", "expected"),
+    [
+        (pt.argsort(PLACES), {}, (0, 3)),
+        (pt.argmax(PLACES), {}, (0, 3)),
+        (pt.argmax(X, axis=(0, 1)), {}, (0, 11)),
+        (pt.searchsorted(PLACES, A), {}, (0, 4)),
+        (pt.linalg.pivot_to_permutation(PLACES), {}, (0, 3)),
+        (PLACES.sum(), {PLACES: (-1, 2)}, (-4, 8)),
+        (PLACES.sum(), {PLACES: (2, 5)}, (0, 20)),  # of no entries it is 0
+        (PLACES.sum(), {PLACES: (0, 2**62)}, None),  # wraps around
+        (PLACES.astype("int8").sum(dtype="int8"), {}, None),
+        (PLACES[A], {PLACES: (2, 5), A: (-4, 3)}, (2, 5)),
+        (PLACES[A], {PLACES: (2, 5), A: (-5, 3)}, None),  # JAX has a number for what is not there
+        (PLACES[A], {PLACES: (2, 5), A: (0, 4)}, None),
+        (PLACES[A], {PLACES: (2, 5)}, None),
+        (PLACES[1:], {PLACES: (2, 5)}, (2, 5)),
+        (PLACES.reshape((2, 2)), {PLACES: (2, 5)}, (2, 5)),
+    ],
+)
+def test_places_and_entries(v, known, expected):
+    value = answer(known)
+    assert interval_of(v, value, lambda x, axis: FOUR[axis]) == expected
+
+
+def test_entries_read_at_places():
+    places = pt.argsort(pt.dvector("x"))
+    known = {PLACES: (2, 5), places: (0, 3)}.get
+    assert interval_of(PLACES[places], known, lambda x, axis: (4, 4)) == (2, 5)
+    assert interval_of(PLACES[places], known, lambda x, axis: (3, 3)) is None
+    mask = pt.vector("mask", dtype="bool")
+    assert interval_of(PLACES[mask], known, lambda x, axis: (4, 4)) is None
+
+
 def test_masks():
     x, mask, k = pt.dvector("x"), pt.vector("mask", dtype="bool"), pt.lvector("k")
     assert masks_of(x[mask].owner) == [mask]

@@ -8,6 +8,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import native, scan
 from loopax.facts.elementwise import scalar_op_of
+from loopax.ir import Scan
 from loopax.lowering.redundancy.fold_tests import fold_tests
 from tests.support.compare import imported
 from tests.support.kept import rewritten
@@ -111,3 +112,38 @@ def test_a_fori_loop_of_jax_reads_and_writes_at_its_index():
             jax.tree.leaves(f(0.4, values)), jax.tree.leaves(g(0.4, values)), strict=True
         ):
             np.testing.assert_allclose(b, a, rtol=1e-12)
+
+
+y = pt.tensor("y", shape=(4,), dtype="float64")
+
+
+def test_places_of_an_order_that_another_loop_reads():
+    """An order is a trace of one loop and counted from the end or not in the next: it never is."""
+
+    def first(s, row):
+        order = pt.argsort(y * row)
+        return s + row, order
+
+    def second(s, order):
+        place = pt.switch(order < 0, order + 4, order)
+        return s + y[pt.clip(place, 0, 3)], None
+
+    orders = scan(first, 0.0, x)[1]
+    total = scan(second, pt.zeros(4), orders, reverse=True)[0]
+    graph = FunctionGraph([y, x], [total], clone=True)
+    cases = [np.array([2.0, 1.0, 3.0, 0.0]), np.linspace(-1, 1, 5)]
+    rewritten(graph, fold_tests, cases, [cases[0], cases[1][:0]])
+    bodies = [node.op.fgraph for node in graph.toposort() if isinstance(node.op, Scan)]
+    assert not ops_in(bodies[1]) & {ps.Switch, ps.Clip, ps.LT}
+
+
+def test_a_trace_of_a_loop_that_stops_is_not_known():
+    def first(s, row):
+        return s + row, pt.argsort(y * row), s > 1.0
+
+    orders = scan(first, 0.0, x)[1]
+    total = scan(lambda s, order: (s + pt.clip(order, 0, 3).sum(), None), 0, orders)[0]
+    graph = FunctionGraph([y, x], [total], clone=True)
+    rewritten(graph, fold_tests)
+    bodies = [node.op.fgraph for node in graph.toposort() if isinstance(node.op, Scan)]
+    assert ps.Clip in ops_in(bodies[1])
