@@ -3,6 +3,7 @@
     i < 0 with i the index of a step, of any loop   ->  False
     switch(i < 0, i + n, i), clip(i, 0, n - 1)      ->  i, where 0 <= i < n
     (i % 5) < 5                                     ->  True
+    flag != 0, flag == 1                            ->  flag
 
 Condition: `loopax.ir.sizes.interval_of` knows the intervals, and none may wrap around.
 
@@ -177,12 +178,30 @@ def _cast(known: Known, x: Variable) -> Any:
     return source if known(source) == known(x) else None
 
 
-# Tests themselves are numbers where they are known: they have no rule, only an interval.
+def _unequal(known: Known, a: Variable, b: Variable) -> Any:
+    return _flag(known, 0, a, b)
+
+
+def _equal(known: Known, a: Variable, b: Variable) -> Any:
+    return _flag(known, 1, a, b)
+
+
+def _flag(known: Known, number: int, *operands: Variable) -> Any:
+    """The flag that is compared with a number, if it is the result."""
+    for x, other in (operands, operands[::-1]):
+        if _dtype(x) == "bool" and known(other) == (number, number):
+            return x
+    return None
+
+
+# Tests themselves are numbers where they are known: most have no rule, only an interval.
 _RULES: dict[type, Callable[..., Any]] = {
     ps.Switch: _switch,
     ps.Clip: _clip,
     ps.ScalarMinimum: _minimum,
     ps.ScalarMaximum: _maximum,
     ps.Cast: _cast,
-    **dict.fromkeys((ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ), lambda known, *operands: None),
+    ps.EQ: _equal,
+    ps.NEQ: _unequal,
+    **dict.fromkeys((ps.LT, ps.LE, ps.GT, ps.GE), lambda known, *operands: None),
 }

@@ -46,6 +46,8 @@ def ops_in(graph):
         (pt.maximum(-1, M), ps.ScalarMaximum),
         (M.astype("int8").astype("int64"), ps.Cast),
         (pt.invert(pt.gt(M, 4)), ps.Invert),
+        (pt.neq(mask, np.bool_(0)), ps.NEQ),
+        (pt.eq(1, mask), ps.EQ),
     ],
     ids=lambda v: getattr(v, "__name__", "of"),
 )
@@ -66,6 +68,9 @@ def test_what_the_range_of_a_remainder_decides(output, gone):
         pt.minimum(M, 3),
         pt.ge(x[0], 0) & pt.le(x[0], 4),
         pt.switch(mask, 1, 2),
+        pt.eq(mask, np.bool_(0)),
+        pt.neq(mask, np.bool_(1)),
+        pt.neq(mask, k),
     ],
 )
 def test_what_nothing_decides_stays(output):
