@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import jax
 from jax.extend.core import primitives
 
 from loopax.frontend import from_jaxpr
-from loopax.frontend.from_jaxpr.reading import RULES
+from loopax.frontend.from_jaxpr.reading import KEY_PRIMITIVES, RULES
 
 PAGE = Path(__file__).parents[3] / "docs" / "primitives.md"
 OPENING = """\
@@ -31,6 +31,14 @@ the table of rules.
 |---|---|
 """
 CLOSING = """
+## Values without native code
+
+A loop also stays a JAX loop if its step has a value of another dtype than bool, the integers of 8 to 64
+bits, float32, float64, complex64 and complex128 (such as float16, bfloat16 or float8), a constant with
+-0.0 in it, or a constant random key. Random keys are native in these primitives only:
+
+{keys}
+
 ## Primitives without native code
 
 A loop with one of these primitives of JAX {version} in its step stays a JAX loop:
@@ -71,8 +79,14 @@ def page() -> str:
         rows.append(f"| **{title}** | |")
         rows += [f"| {', '.join(names)} | {limits} |" for limits, names in by_limits.items()]
     version = ".".join(jax.__version__.split(".")[:2])
-    names = textwrap.fill(", ".join(f"`{name}`" for name in left_to_jax()), 118)
-    return OPENING + "\n".join(rows) + "\n" + CLOSING.format(version=version, names=names)
+    closing = CLOSING.format(
+        version=version, names=_in_code(left_to_jax()), keys=_in_code(sorted(KEY_PRIMITIVES))
+    )
+    return OPENING + "\n".join(rows) + "\n" + closing
+
+
+def _in_code(names: Sequence[str]) -> str:
+    return textwrap.fill(", ".join(f"`{name}`" for name in names), 118)
 
 
 def left_to_jax() -> list[str]:
