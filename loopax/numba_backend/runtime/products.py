@@ -5,39 +5,55 @@ from __future__ import annotations
 import numpy as np
 
 from loopax.base.compiling.pipeline import njit_inner
+from loopax.numba_backend.runtime.views import in_line
 
-# Multiplications above which a call of BLAS, which itself takes 60 ns, is faster. In loops and by BLAS:
-# 40 and 62 ns for 5 x 5 by 5 x 5, 64 and 60 for 6 x 6, 108 and 74 for 8 x 8; 26 and 86 for 16 x 16 by a
-# vector, 83 and 142 for 32 x 32, 326 and 446 for 64 x 64.
-LARGEST_PRODUCT, LARGEST_MATRIX = 216, 4096
+# Multiplications above which a call of BLAS, which itself takes 50 ns, is faster. In loops and by BLAS:
+# 32 and 65 ns for 5 x 5 by 5 x 5, 49 and 70 for 6 x 6, 82 and 81 for 8 x 8, 177 and 127 for 10 x 10; 15 and
+# 43 for 16 x 16 by a vector, 59 and 90 for 32 x 32, 197 and 285 for 64 x 64.
+LARGEST_PRODUCT, LARGEST_MATRIX = 512, 4096
 
 # Terms in any order, as BLAS adds them, and in vector code: a sum in order waits for each addition.
 _compiled = njit_inner(error_model="numpy", fastmath={"reassoc", "contract"})
+_place = np.uintp
+_ONE, _FOUR = _place(1), _place(4)
 
 
 @_compiled
-def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    """Write ``a @ b`` to ``out``; transposes are views, whose layouts the compiler knows."""
-    n, m = a.shape[1], b.shape[1]
+def matmul(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, a_is_transposed: bool, b_is_transposed: bool
+) -> None:
+    """Write the product of ``a`` and ``b``, or of their transposes, to ``out``.
+
+    Elements by their places in memory: Numba compiles a function of views for each pair of layouts, 0.1 s
+    each, and LLVM inlines one function with the flags of each call. Places without a sign are never counted
+    from the end.
+    """
+    rows, m = _place(out.shape[0]), _place(out.shape[1])
+    n = _place(a.shape[0] if a_is_transposed else a.shape[1])
+    x, y, z = in_line(a), in_line(b), in_line(out)
+    x_row, x_column = (_ONE, rows) if a_is_transposed else (n, _ONE)
+    y_row, y_column = (_ONE, n) if b_is_transposed else (m, _ONE)
     zero = out.dtype.type(0)
-    for i in range(a.shape[0]):
-        j = 0
-        while j + 4 <= m:  # four columns in registers: each entry of a is loaded once for them
+    for i in range(rows):
+        j = _place(0)
+        while j + _FOUR <= m:  # four columns in registers: each entry of a is loaded once for them
             t0, t1, t2, t3 = zero, zero, zero, zero
             for k in range(n):
-                x = a[i, k]
-                t0 += x * b[k, j]
-                t1 += x * b[k, j + 1]
-                t2 += x * b[k, j + 2]
-                t3 += x * b[k, j + 3]
-            out[i, j], out[i, j + 1], out[i, j + 2], out[i, j + 3] = t0, t1, t2, t3
-            j += 4
+                factor = x[i * x_row + k * x_column]
+                at = k * y_row + j * y_column
+                t0 += factor * y[at]
+                t1 += factor * y[at + y_column]
+                t2 += factor * y[at + _place(2) * y_column]
+                t3 += factor * y[at + _place(3) * y_column]
+            at = i * m + j
+            z[at], z[at + _ONE], z[at + _place(2)], z[at + _place(3)] = t0, t1, t2, t3
+            j += _FOUR
         while j < m:
             t0 = zero
             for k in range(n):
-                t0 += a[i, k] * b[k, j]
-            out[i, j] = t0
-            j += 1
+                t0 += x[i * x_row + k * x_column] * y[k * y_row + j * y_column]
+            z[i * m + j] = t0
+            j += _ONE
 
 
 @_compiled

@@ -11,8 +11,8 @@ SIZES = [(0, 3, 2), (3, 0, 2), (1, 1, 1), (2, 3, 4), (5, 5, 5), (6, 6, 6), (9, 2
 
 
 @numba.njit
-def in_loops(a, b, out):
-    matmul(a, b, out)
+def in_loops(a, b, out, a_is_transposed, b_is_transposed):
+    matmul(a, b, out, a_is_transposed, b_is_transposed)
 
 
 @numba.njit
@@ -53,7 +53,7 @@ def test_matrices(dtype, a_is_transposed, b_is_transposed):
         a, b = draws((rows, n), a_is_transposed, dtype), draws((n, columns), b_is_transposed, dtype)
         x, y = as_is(a, a_is_transposed), as_is(b, b_is_transposed)
         out = np.full((rows, columns), np.nan, dtype)
-        in_loops(x, y, out)
+        in_loops(a, b, out, a_is_transposed, b_is_transposed)
         np.testing.assert_allclose(out, x @ y, rtol=rtol, atol=rtol, strict=True)
         if 0 not in (rows, n, columns):
             out[:] = np.nan

@@ -99,12 +99,13 @@ def _matrix_by_matrix(
 ) -> Array:
     room = emit.empty(shape, dtype)
     x, y = emit.view(a), emit.view(b)
+    operands = x.name, y.name, room, x.is_transposed, y.is_transposed
     _by_size(
         emit,
         emit.product([*shape, a.shape[1]]),
         LARGEST_PRODUCT,
-        lambda: emit.do("matmul", x.array, y.array, room),
-        lambda: emit.do("matmul_by_blas", x.name, y.name, room, x.is_transposed, y.is_transposed),
+        lambda: emit.do("matmul", *operands),
+        lambda: emit.do("matmul_by_blas", *operands),
     )
     return Array(room, shape, dtype, fresh=True, compact=True)
 
