@@ -33,9 +33,9 @@ the table of rules.
 CLOSING = """
 ## Values without native code
 
-A loop also stays a JAX loop if its step has a value of another dtype than bool, the integers of 8 to 64
-bits, float32, float64, complex64 and complex128 (such as float16, bfloat16 or float8), a constant with
--0.0 in it, or a constant random key. Random keys are native in these primitives only:
+A loop also stays a JAX loop if its step has a constant that is a random key, or contains -0.0. It does,
+too, with values of another dtype than bool, integers of 8 to 64 bits, float32, float64, complex64 and
+complex128. Random keys are native in these primitives only:
 
 {keys}
 
