@@ -34,8 +34,8 @@ CLOSING = """
 ## Values without native code
 
 A loop also stays a JAX loop if its step has a constant that is a random key, or contains -0.0. It does,
-too, with values of another dtype than bool, integers of 8 to 64 bits, float32, float64, complex64 and
-complex128. Random keys are native in these primitives only:
+too, with values of another dtype than bool, integers of 8 to 64 X
+`complex128`. Random keys are native in these primitives only:
 
 {keys}
 
