@@ -19,7 +19,7 @@ from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
 from pytensor.graph.traversal import toposort
 from pytensor.tensor import subtensor
-from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.basic import Join
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.type_other import make_slice
 from pytensor.tensor.variable import _tensor_py_operators as TensorOperators
@@ -222,11 +222,11 @@ def joined_by(op: Join, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def axis_of(node: Apply) -> int | None:
-    """The axis of a Join or a Split, from 0 on, where it is known; in 3.0 it is an input."""
+    """The axis of a join, a split or a sort, from 0 on, where it is known; in 3.0 it is an input."""
     if hasattr(node.op, "axis"):
         axis = node.op.axis
     else:
-        v = node.inputs[1 if isinstance(node.op, Split) else 0]
+        v = node.inputs[0 if isinstance(node.op, Join) else 1]
         axis = v.data if isinstance(v, Constant) else None
     return None if axis is None else int(axis) % node.outputs[0].type.ndim
 

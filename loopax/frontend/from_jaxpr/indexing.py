@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import Join
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.base.upstream.pytensor import axis_of, joined_by
+from loopax.facts.axes import shuffled
 from loopax.frontend.from_jaxpr.known import known
 from loopax.frontend.from_jaxpr.reading import out_aval, out_dtype, refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
@@ -124,17 +128,15 @@ def windows_at(
     lengths, batch = x.type.shape, indices.type.shape[:-1]
     starts: list[Any] = []
     tests: list[Any] = []
-    known_indices = known(indices)
     for j, axis in enumerate(mapped):
         limit = lengths[axis] - sizes[axis]
-        if known_indices is not None:
-            value = np.ascontiguousarray(known_indices[..., j])
+        start = _component(indices, j)
+        if (value := known(start)) is not None:
             inside = (value >= 0) & (value <= limit)
             if not inside.all():
-                tests.append(pt.constant(inside))
+                tests.append(pt.constant(np.asarray(inside)))
             starts.append(pt.constant(np.clip(value.astype("int64"), 0, limit)))
         else:
-            start = indices[..., j]
             start = start if start.type.dtype == "uint64" else start.astype("int64")
             tests.append(pt.ge(start, 0) & pt.le(start, limit))
             clipped = clamped(start, lengths[axis], sizes[axis])
@@ -147,6 +149,21 @@ def windows_at(
         starts.append(pt.constant(np.ascontiguousarray(np.broadcast_to(line, batch))))
     valid = reduce(pt.bitwise_and, tests) if tests else None
     return Windows(tuple(mapped), tuple(starts), tuple(sizes), tuple(batch), valid)
+
+
+def _component(indices: TensorVariable, j: int) -> Any:
+    """The entries ``j`` along the last axis of ``indices``, which JAX joins from an array for each axis."""
+    if isinstance(indices, Constant):
+        return pt.constant(np.ascontiguousarray(indices.data[..., j]))
+    node, axis = indices.owner, indices.type.ndim - 1
+    if node is not None and isinstance(node.op, Join) and axis_of(node) == axis:
+        for part in joined_by(node.op, node.inputs):
+            if part.type.shape[axis] != 1:
+                break
+            if j == 0:
+                return shuffled(part, range(axis))
+            j -= 1
+    return indices[..., j]
 
 
 def full_index(p: Windows, lengths: Sequence[int]) -> tuple[list[int], list[int], list[Any]]:

@@ -14,7 +14,7 @@ arrays of any shape: neither replaces the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -34,7 +34,7 @@ from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import integer_dtypes
 
-from loopax.base.upstream.pytensor import AdvancedSubtensor1
+from loopax.base.upstream.pytensor import AdvancedSubtensor1, axis_of
 from loopax.facts.accesses import access_of
 from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.dim_expr import asked_length
@@ -137,7 +137,12 @@ def _is_within(places: Interval | None, length: Interval | None) -> bool:
 @interval_rule.register(ArgSortOp | Argmax | PivotToPermutations)
 def _places(op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
     """The places of entries along an axis, or of the entries of several axes in one count."""
-    n = _most_entries(node.inputs[0], length)
+    axes = None
+    if isinstance(op, ArgSortOp) and (axis := axis_of(node)) is not None:
+        axes = (axis,)
+    elif isinstance(op, Argmax):
+        axes = op.axis
+    n = _most_entries(node.inputs[0], length, axes)
     return None if n is None else (0, max(n - 1, 0))
 
 
@@ -158,9 +163,9 @@ def _of_each(
     return _places(op, node, v, value, length) if is_of_places else None
 
 
-def _most_entries(x: Variable, length: OfLength) -> int | None:
-    """The most entries that ``x`` can have."""
-    ends = [length(x, axis) for axis in range(x.type.ndim)]
+def _most_entries(x: Variable, length: OfLength, axes: Sequence[int] | None = None) -> int | None:
+    """The most entries that ``x`` can have along ``axes``, or at all."""
+    ends = [length(x, axis) for axis in (range(x.type.ndim) if axes is None else axes)]
     return None if None in ends else prod(end[1] for end in ends if end)
 
 

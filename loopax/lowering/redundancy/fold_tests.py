@@ -4,6 +4,7 @@
     switch(i < 0, i + n, i), clip(i, 0, n - 1)      ->  i, where 0 <= i < n
     (i % 5) < 5                                     ->  True
     flag != 0, flag == 1                            ->  flag
+    switch(s < 0, s + n, s)  of a state s from 0 on  ->  s, where each step leaves 0 <= s < n
 
 Condition: `loopax.ir.sizes.interval_of` knows the intervals, and none may wrap around.
 
@@ -70,18 +71,56 @@ def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
     inside = {v: interval for v, x in pairs if (interval := known(x)) is not None}
     if (steps := known(operands.n_steps)) is not None:
         inside[args.i] = (0, max(steps[1] - 1, 0))
-    known_inside = Known(inside)
+    states = _intervals_of_states(op, body, inside, list(map(known, operands.states)))
+    known_inside = Known({**inside, **states})
     has_changed = _fold(body, known_inside)
-    outs: Sequence[Any] = node.outputs
+    results: Any = op.split_outputs(node.outputs)
     if has_changed:
         bound = op.with_graph(body).bind(operands)
         outs = [v.type.filter_variable(w) for v, w in zip(node.outputs, bound, strict=True)]
         graph.replace_all(zip(node.outputs, outs, strict=True), reason="fold_tests")
+        results = op.split_outputs(outs)
+    for final, state in zip(results.finals, args.states, strict=True):
+        known.note(final, states.get(state))
     if not op.stops:  # a trace of such a loop may have more rows than the loop took steps
         ys = op.split_body_outputs(body.outputs).ys
-        for trace, y in zip(op.split_outputs(outs).traces, ys, strict=True):
+        for trace, y in zip(results.traces, ys, strict=True):
             known.note(trace, known_inside(y))
     return has_changed
+
+
+def _intervals_of_states(
+    op: Any, body: FunctionGraph, inside: Intervals, starts: Sequence[Interval | None]
+) -> Intervals:
+    """The intervals of the states of a loop whose other inputs lie in those of ``inside``.
+
+    By induction: each is assumed to stay where it starts, then where one step leads. What a step leaves all
+    the same is not known, and the rest is tried without it.
+    """
+    states = op.split_body_inputs(body.inputs).states
+    pairs = zip(states, starts, strict=True)
+    assumed = {v: start for v, start in pairs if start and _dtype(v) in integer_dtypes}
+    nexts = dict(zip(states, op.split_body_outputs(body.outputs).states, strict=True))
+    is_widened = False
+    while assumed:
+        known = Known({**inside, **assumed})
+        for node in body.toposort():
+            known.add(node)
+        wider = {v: _hull(interval, known(nexts[v])) for v, interval in assumed.items()}
+        if wider == assumed:
+            break
+        # A state that is not known after the step goes at once, and so does one that grows once more.
+        assumed = {
+            v: interval
+            for v, interval in wider.items()
+            if interval is not None and (not is_widened or interval == assumed[v])
+        }
+        is_widened = True
+    return assumed
+
+
+def _hull(a: Interval, b: Interval | None) -> Interval | None:
+    return None if b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def _may_fold(body: AbstractFunctionGraph) -> bool:

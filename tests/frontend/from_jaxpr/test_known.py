@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from jax import lax
 from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import Join
 
 from loopax.frontend.from_jaxpr.known import known
 from loopax.ir.ops.inner_graph_op import nodes_within
@@ -120,3 +121,20 @@ def test_loops_are_not_run():
     graph = imported(count, X)
     assert any(isinstance(node.op, Scan) for node in nodes_within(graph.inputs, graph.outputs))
     assert_same(in_the_ir(count, X), [count(X)])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i, j: x[i, j],
+        lambda x, i, j: x.at[i, j].add(1.0),
+        lambda x, i, j: x[i, jnp.array([0, 2])],
+    ],
+)
+def test_an_index_for_each_axis_is_not_joined(f):
+    """JAX joins the indices of all axes to one array, of which its gather reads the parts."""
+    args = X, np.array([0, -1]), np.array([2, 1])
+    graph = imported(f, *args)
+    joins = [n for n in nodes_within(graph.inputs, graph.outputs) if isinstance(n.op, Join)]
+    assert not joins
+    assert_same(in_the_ir(f, *args), [jax.jit(f)(*args)], "joined")

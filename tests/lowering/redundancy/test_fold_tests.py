@@ -152,3 +152,56 @@ def test_a_trace_of_a_loop_that_stops_is_not_known():
     rewritten(graph, fold_tests)
     bodies = [node.op.fgraph for node in graph.toposort() if isinstance(node.op, Scan)]
     assert ps.Clip in ops_in(bodies[1])
+
+
+POINTERS = pt.constant(np.array([[1, 2, 0], [2, 2, 1], [0, 1, 2]]))
+
+
+def followed(step, start):
+    """The final state and the states before the steps of a loop over `POINTERS`, which a step reads."""
+
+    def counted(s, pointers):
+        return step(s, pointers), s
+
+    final, path = scan(counted, start, POINTERS)
+    graph = FunctionGraph([k], [final, path], clone=True)
+    rewritten(graph, fold_tests, [np.int64(1)], [np.int64(-1)], [np.int64(2)])
+    (loop,) = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+    return ops_in(loop.op.fgraph)
+
+
+def test_a_state_that_stays_in_the_interval_it_starts_in():
+    def step(s, pointers):
+        return pointers[pt.clip(pt.switch(s < 0, s + 3, s), 0, 2)]
+
+    assert not followed(step, pt.mod(k, 3)) & {ps.Switch, ps.Clip, ps.LT}
+
+
+def test_a_state_that_one_step_leads_to_an_interval():
+    def step(s, pointers):
+        return pointers[pt.clip(pt.switch(s < 0, s + 3, s), 0, 2)]
+
+    assert not followed(step, pt.constant(0)) & {ps.Switch, ps.Clip, ps.LT}
+
+
+@pytest.mark.parametrize(
+    ("step", "start"),
+    [
+        (lambda s, pointers: pt.switch(s < 2, s + pointers[0], s - 5), pt.constant(0)),
+        (lambda s, pointers: pt.switch(s < 2, s + 1, s + 2), pt.constant(0)),  # grows
+        (lambda s, pointers: pt.switch(s < 2, pointers[0], s), k),  # starts anywhere
+        (lambda s, pointers: pt.switch(s < 2, -2 * s, pointers[s % 3]), pt.constant(1)),
+    ],
+)
+def test_a_state_that_goes_anywhere(step, start):
+    assert ps.Switch in followed(step, start)
+
+
+def test_a_final_state_is_known():
+    def step(s, pointers):
+        return pointers[pt.clip(s, 0, 2)], None
+
+    final = scan(step, pt.mod(k, 3), POINTERS)[0]
+    graph = FunctionGraph([k], [pt.clip(final, 0, 2)], clone=True)
+    rewritten(graph, fold_tests, [np.int64(1)], [np.int64(-1)])
+    assert ps.Clip not in ops_in(graph)
