@@ -74,8 +74,8 @@ def hvp(
 
     Returns
     -------
-    The product, in the structure of the argument, if only one has a tangent; otherwise a tuple with an
-    entry for each argument that has a tangent.
+    The product, in the structure of the argument, if ``f`` has only one; otherwise a tuple with an entry
+    for each argument that has a tangent.
 
     Raises
     ------

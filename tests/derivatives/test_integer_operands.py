@@ -58,3 +58,40 @@ def test_a_stack_of_sparse_matrices():
     in_jax = jaxify([X, MATRIX], cost, loops="xla")
     np.testing.assert_allclose(f(*arguments), in_jax(*arguments))
     np.testing.assert_allclose(loopax.grad(f)(*arguments), jax.grad(in_jax)(*arguments))
+
+
+S = pt.dscalar("s")
+# An operation on a number and an integer of few bits, in which its derivative does not fit.
+NARROW = {
+    "arctan2(uint8, x)": (lambda i: pt.arctan2(i, S), "uint8", 1, 1.3),
+    "arctan2(x, int8)": (lambda i: pt.arctan2(S, i), "int8", 100, 0.7),
+    "arctan2(x, int32)": (lambda i: pt.arctan2(S, i), "int32", 70000, 0.7),
+    "arctan2(x, float32)": (lambda i: pt.arctan2(S, i), "float32", 0.1, 0.7),
+    "x**int8": (lambda i: S**i, "int8", -128, 1.1),
+    "x**float32": (lambda i: S**i, "float32", 16777220, 1 + 1e-7),
+    "uint8**x": (lambda i: i**S, "uint8", 200, 1.5),
+    "owens_t(int8, x)": (lambda i: pt.owens_t(i, S), "int8", 127, 0.7),
+    "polygamma(int8, x)": (lambda i: pt.polygamma(i, S), "int8", 127, 2.7),
+    "betainc(int8, int8, x)": (lambda i: pt.betainc(i, i, S), "int8", 100, 0.5),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", NARROW)
+def test_a_narrow_operand(name):
+    function, dtype, value, at = NARROW[name]
+    value = np.dtype(dtype).type(value)
+    i = pt.tensor("i", dtype=dtype, shape=())
+    wide = pt.constant(np.int64(value) if value.dtype.kind in "iu" else np.float64(value))
+    in_jax = jaxify([S], function(wide), loops="xla")
+    slope, curvature = jax.grad(in_jax)(at), jax.grad(jax.grad(in_jax))(at)
+    for loops in ("xla", "native"):
+        f = jaxify([S, i], function(i), loops=loops)
+        np.testing.assert_allclose(jax.grad(f)(at, value), slope, rtol=1e-10)
+        np.testing.assert_allclose(jax.jacfwd(f)(at, value), slope, rtol=1e-10)
+        np.testing.assert_allclose(jax.grad(jax.grad(f))(at, value), curvature, rtol=1e-9)
+    f = jaxify([S, i], function(i), backend=NATIVE)
+    np.testing.assert_allclose(loopax.grad(f)(at, value), slope, rtol=1e-10)
+    if "**int8" not in name:  # PyTensor's rewrite of the power -128 prints an error (3.3.8)
+        f = jaxify([S], function(pt.constant(value)), loops="native")
+        np.testing.assert_allclose(jax.grad(f)(at), slope, rtol=1e-10)

@@ -1,10 +1,10 @@
 """Branches of a ``switch`` with finite derivatives where they are not taken.
 
-``switch(z > 0, sqrt(z), 0)`` at 0, and ``switch(isinf(m), exp(m), exp(x - m))`` at 1000, have the
-right values; but JAX multiplies the zero cotangent of the branch that is not taken by that branch's
-derivative, which is infinite, and 0 times infinity is NaN. PyTensor's own gradients give 0 there. So
-a branch that ends in such a function is computed again, with a harmless argument in the elements
-that take the other branch. Values stay as they are.
+``switch(z > 0, sqrt(z), 0)`` at 0, ``switch(isinf(m), exp(m), exp(x - m))`` at 1000, and
+``switch(isnan(y), 0, (y - m) ** 2)`` at a missing ``y`` have the right values; but JAX multiplies the zero
+cotangent of the branch that is not taken by that branch's derivative, which is infinite or NaN, and the
+product is NaN. PyTensor's own gradients give 0 there. So a branch is computed again, with harmless
+arguments of such functions in the elements that take the other branch. Values stay as they are.
 
 Between the function and the switch there may be functions of elements, and what moves elements or adds
 them up. An element is replaced where all that is computed of it takes the other branch. A product of
@@ -13,7 +13,7 @@ matrices ends the search (docs/native_loops_in_jax.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ import numpy as np
 import pytensor.scalar as ps
 from jax.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.scalar.math import (
     I0,
     I1,
@@ -47,7 +48,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.facts.elementwise import scalar_op_of
-from loopax.facts.scalars import is_real
+from loopax.facts.scalars import is_real, linear_groups
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
@@ -68,6 +69,7 @@ _SINGULAR: dict[type, tuple[int, float]] = {
     BetaInc: (2, 0.5),
     Hyp2F1: (3, 0.5),
 }
+_HARMLESS = 0.5  # of all other functions
 _MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
 
 
@@ -135,9 +137,12 @@ class _Search:
             is_true = jnp.asarray(values[0]).astype(bool)
             masks = [mask, mask & is_true, mask & ~is_true]
         new = [self.safe(u, m, depth - 1) for u, m in zip(node.inputs, masks, strict=True)]
-        at, harmless = _SINGULAR.get(type(op), (None, 0.0))
+        at, harmless = _SINGULAR.get(type(op), (None, _HARMLESS))
         if at is not None and is_traced(values[at]) and is_real(node.inputs[at]):
             new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
+        for k in _read_by_slopes(op, values):
+            if new[k] is None and is_real(node.inputs[k]) and _may_be_infinite(values[k]):
+                new[k] = _harmless(masks[k], values[k], _HARMLESS)
         if all(x is None for x in new):
             return None
         operands = [x if n is None else n for x, n in zip(values, new, strict=True)]
@@ -169,6 +174,26 @@ class _Search:
         (pulled,) = pull(needed.astype(out.dtype))
         safe = self.safe(node.inputs[0], pulled > 0, depth - 1)
         return None if safe is None else moved(safe)
+
+
+def _read_by_slopes(op: Op, values: Sequence[Any]) -> set[int]:
+    """The operands of a scalar op on which its derivatives in traced operands depend.
+
+    A sum has none, a product both, if both are traced.
+    """
+    everything = set(range(len(values)))
+    groups = linear_groups(op, len(values))
+    return {
+        k
+        for moving, x in enumerate(values)
+        if is_traced(x)
+        for k in everything - max((g for g in groups if moving in g), key=len, default=frozenset())
+    }
+
+
+def _may_be_infinite(x: AnyArray) -> bool:
+    """Whether an element of ``x`` may be infinite or NaN."""
+    return is_traced(x) or not np.isfinite(x).all()
 
 
 def _of_shape(mask: jax.Array, shape: tuple[int, ...]) -> Any:

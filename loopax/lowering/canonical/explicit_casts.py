@@ -86,6 +86,8 @@ def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtyp
 
 
 def _cast(v: Variable, dtype: str) -> Any:
+    if isinstance(v, Constant) and not is_sparse(v):
+        return pt.constant(v.data.astype(dtype))
     return pytensor.sparse.cast(v, dtype) if is_sparse(v) else pt.cast(v, dtype)
 
 
@@ -121,10 +123,12 @@ def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
 
 
 def _widen_order(graph: FunctionGraph, node: Apply) -> None:
-    """In float32 the zeta of a large order is 0, though the value of the polygamma is not."""
+    """In float32 the zeta of a large order is 0, though the value of the polygamma is not.
+
+    A derivative has the next order, which may not fit into the dtype of a short one.
+    """
     n, _ = node.inputs
-    is_short = not isinstance(n, Constant) and n.type.dtype not in ("int64", "uint64")
-    _cast_inputs(graph, node, [is_short, False], "int64")
+    _cast_inputs(graph, node, [n.type.dtype not in ("int64", "uint64"), False], "int64")
 
 
 def _is_converted(node: Apply, k: int, declared: str) -> bool:

@@ -143,6 +143,48 @@ def test_conditions_that_are_known_before_the_run(out, call):
     np.testing.assert_array_equal(slopes, [2.0, 2.0, 2.0])
 
 
+Y, M, FLAGS = pt.dvector("y"), pt.dscalar("m"), pt.vector("flags", dtype="bool")
+MISSING = np.array([0.3, np.nan, 1.0])
+# Terms of data and a parameter, which the data's gaps make NaN, and their slope in the parameter at 0.2.
+TERMS = {
+    "square": (lambda y: -0.5 * (y - M) ** 2, lambda y: y - 0.2),
+    "product": (lambda y: y * M, lambda y: y),
+    "quotient": (lambda y: y / M, lambda y: -y / 0.2**2),
+    "power": (lambda y: M**y, lambda y: y * 0.2 ** (y - 1)),
+    "sine": (lambda y: pt.sin(y * M), lambda y: y * np.cos(0.2 * y)),
+    "density": (lambda y: -0.5 * ((y - M) / pt.exp(M)) ** 2 - M, None),
+    "sum": (lambda y: ((y[:, None] - M) * np.ones((1, 2)) * M).sum(axis=1), None),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", TERMS)
+def test_a_gap_in_the_data(name):
+    term, expected = TERMS[name]
+    present = jaxify([Y, M], term(Y).sum(), loops="xla")
+    at = np.float64(0.2)
+    slope = jax.grad(present, 1)(MISSING[[0, 2]], at)
+    if expected is not None:
+        np.testing.assert_allclose(slope, expected(MISSING[[0, 2]]).sum(), rtol=1e-12)
+    curvature = jax.hessian(present, 1)(MISSING[[0, 2]], at)
+    programs = {
+        "a test": ([Y, M], pt.switch(pt.isnan(Y), 0.0, term(Y)), (MISSING, at)),
+        "flags": ([Y, M, FLAGS], pt.switch(FLAGS, 0.0, term(Y)), (MISSING, at, np.isnan(MISSING))),
+        "constants": (
+            [Y, M],
+            pt.switch(pt.isnan(Y), 0.0, term(pt.constant(MISSING))),
+            (MISSING, at),
+        ),
+        "infinite": ([Y, M], pt.switch(pt.isinf(Y), 0.0, term(Y)), (np.array([0.3, INF, 1.0]), at)),
+    }
+    for inputs, out, arguments in programs.values():
+        f = jaxify(inputs, out.sum(), loops="xla")
+        np.testing.assert_allclose(jax.grad(f, 1)(*arguments), slope, rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(jax.grad(f, 1))(*arguments), slope, rtol=1e-12)
+        np.testing.assert_allclose(jax.jacfwd(f, 1)(*arguments), slope, rtol=1e-12)
+        np.testing.assert_allclose(jax.hessian(f, 1)(*arguments), curvature, rtol=1e-12)
+
+
 @pytest.mark.xfail(
     strict=True, reason="what leaves a loop is not guarded: docs/native_loops_in_jax.md"
 )

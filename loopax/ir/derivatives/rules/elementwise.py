@@ -59,6 +59,8 @@ def _base_slope(inputs: Sequence[TensorVariable]) -> Any:
     the exponent 0 is ``1 / x`` elsewhere.
     """
     x, exponent = inputs
+    if exponent.type.dtype == "int8":  # -128 - 1 is 127
+        exponent = exponent.astype("int16")
     if isinstance(exponent, Constant):
         reduced: Any = np.where(exponent.data == 0, 0, exponent.data - 1).astype(
             exponent.data.dtype
@@ -138,7 +140,7 @@ def _pullback(
     (y,), (g,) = outputs, cotangents
     return [
         disconnected_type() if not is_real(x) else summed(g * slope, x)
-        for x, slope in zip(inputs, slopes(inputs, y), strict=True)
+        for x, slope in zip(inputs, slopes(_in_dtype_of(y, inputs, op), y), strict=True)
     ]
 
 
@@ -226,7 +228,9 @@ def _pushforward(
     (y,) = outputs
     terms = [
         slope * t
-        for x, slope, t in zip(inputs, slopes(inputs, y), tangents, strict=True)
+        for x, slope, t in zip(
+            inputs, slopes(_in_dtype_of(y, inputs, op), y), tangents, strict=True
+        )
         if is_real(x) and _is_connected(t)
     ]
     return [pt.add(*terms) if terms else disconnected_type()]
@@ -238,6 +242,19 @@ def _slopes(
     """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not is_real(outputs[0]) else _SLOPES.get(type(op.scalar_op))
+
+
+def _in_dtype_of(y: Variable, inputs: Sequence[Any], op: Elemwise) -> list[Any]:
+    """``inputs`` in the dtype of ``y``, in which the op computes: the square of a uint8 may wrap around.
+
+    An integer exponent stays, for which there are powers of their own.
+    """
+    dtype = y.type.dtype
+    is_power = isinstance(op.scalar_op, Pow)
+    return [
+        x if is_power and k == 1 and x.type.dtype in discrete_dtypes else x.astype(dtype)
+        for k, x in enumerate(inputs)
+    ]
 
 
 def _is_connected(derivative: Variable) -> bool:
