@@ -11,6 +11,7 @@ from pytensor.tensor.math import Dot
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, literal
+from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
 from loopax.numba_backend.emit.tree_passes.outlining import outlined
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of, is_cheap
@@ -67,7 +68,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
 
 def _written_out(site: Site, a: Small, b: Small) -> Small:
     emit, dtype = site.emit, site.out.type.dtype
-    x, y = a.elements, b.elements
+    x, y = _elements_in(dtype, a), _elements_in(dtype, b)
     elements = np.empty((*x.shape[:-1], *y.shape[1:]), dtype=object)
     for at in indices_of(elements.shape):
         in_column: tuple[slice | int, ...] = (slice(None), *at[x.ndim - 1 :])
@@ -79,6 +80,16 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
         if when >= 0:
             emit.ready[elements[at]] = when + 4 + 4 * len(pairs).bit_length()
     return Small(elements, dtype)
+
+
+def _elements_in(dtype: str, a: Small) -> np.ndarray:
+    """The elements of a factor, in the dtype of the product where that has floats."""
+    if a.dtype == dtype or dtype not in ("float32", "float64"):
+        return a.elements
+    elements = np.empty_like(a.elements)
+    for at in indices_of(elements.shape):
+        elements[at] = cast(a.elements[at], a.dtype, dtype)
+    return elements
 
 
 def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
