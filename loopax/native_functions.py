@@ -115,6 +115,8 @@ def native(
         raise TypeError(f"cache must be True or False, got {cache!r}")
     if f is _NOTHING:
         return partial(native, loops=loops, checks=checks, cache=cache)
+    if isinstance(f, classmethod | staticmethod):  # decorated further in
+        return type(f)(native(f.__func__, loops=loops, checks=checks, cache=cache))
     refuse_no_function(f, "loopax.native(f)", "f", "It returns f with its loops as native code.")
     if isinstance(f, NativeFunction):
         f = f.__wrapped__

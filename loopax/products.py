@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from loopax.base.lock import TRACING
 from loopax.builders import builder_of
 from loopax.by_backend import as_function, made_once, program_of, with_lazy_branches
 from loopax.calling import BackendFunction, TracedFunction
+from loopax.frontend.loops.fixed import Fixed
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import derivatives
 from loopax.frontend.programs.program_transforms import transformed
 from loopax.frontend.programs.tracing import signature
+from loopax.ir.sequences import partial_at
 
 if TYPE_CHECKING:
     from pytensor.graph.basic import Variable
@@ -128,10 +131,10 @@ def vjp(
     f = as_function(f, "vjp")
     if not isinstance(f, BackendFunction):
         return derivatives.vjp(with_lazy_branches(f), primals, lazy)
+    primals = _marked(f, primals)
     own = f.backend.transformations.get("vjp")
     if own:
-        value, pullback = own(f, *primals)
-        return value, pullback
+        return _vjp_by(own, f, primals)
 
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
@@ -139,15 +142,45 @@ def vjp(
         found = derivatives.vjp(g, given, lazy=True)[1](cotangent)
         return tuple(x for x in found if x is not None)
 
+    leaves, tree = flatten(primals)
+    # The pullback is at these values, even if an array or a shared variable changes before it is called.
+    primals = tree.build([copy(x) if isinstance(x, np.ndarray) else x for x in leaves])
+
+    context = f.init_context(*primals) if isinstance(f, TracedFunction) else f.init_context()
+
     def pulled_back(cotangent: object) -> tuple[Any, ...]:
-        products = iter(_product(f, "vjp", of_cotangent, (primals, cotangent)))
+        function, leaves = _product(f, "vjp", of_cotangent, (primals, cotangent))
+        products = iter(function.apply(context, *leaves)[1])
         return tuple(None if k in constant else next(products) for k in range(len(primals)))
 
     return f(*primals), pulled_back
 
 
+def _vjp_by(own: Any, f: Any, primals: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+    """``vjp`` by a backend's own transformation, which takes no static arguments."""
+    moving = [k for k, x in enumerate(primals) if not isinstance(x, Fixed)]
+    value, pull = own(partial_at(f, primals, moving), *(primals[k] for k in moving))
+    if len(moving) == len(primals):
+        return value, pull
+
+    def pulled_back(cotangent: object) -> tuple[Any, ...]:
+        cotangents = iter(pull(cotangent))
+        return tuple(next(cotangents) if k in moving else None for k in range(len(primals)))
+
+    return value, pulled_back
+
+
 def _is_float(x: object) -> bool:
-    return all(np.result_type(leaf).kind in "fc" for leaf in flatten(x)[0])
+    leaves = flatten(x)[0]
+    return not isinstance(x, Fixed) and all(np.result_type(leaf).kind in "fc" for leaf in leaves)
+
+
+def _marked(f: BackendFunction, primals: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of a call of ``f``, where static arguments have no leaves."""
+    if not isinstance(f, TracedFunction):
+        return tuple(primals)
+    marked: tuple[Any, ...] = f.marked(tuple(primals), {})[0]
+    return marked
 
 
 def _along(
@@ -170,11 +203,19 @@ def _along(
     ) -> Any:
         return product(g, primals, tangents, True)
 
-    return _product(f, product.__name__, of_tangents, (tuple(primals), tuple(tangents)))
+    function, leaves = _product(
+        f, product.__name__, of_tangents, (_marked(f, primals), tuple(tangents))
+    )
+    return function(*leaves)
 
 
-def _product(f: Any, name: str, product: Callable[..., Any], arguments: tuple[Any, Any]) -> Any:
-    """``product(g, *arguments)`` of the function ``g`` that ``f`` computes, compiled once a structure."""
+def _product(
+    f: Any, name: str, product: Callable[..., Any], arguments: tuple[Any, Any]
+) -> tuple[Any, list[Any]]:
+    """A function for ``product(g, *arguments)``, ``g`` being what ``f`` computes, and its arguments.
+
+    It is compiled once for each structure of the arguments.
+    """
     leaves, tree = flatten(arguments)
 
     def make() -> Any:
@@ -199,7 +240,7 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: tuple[An
         with TRACING:
             return builder_of(f)(transformed(program, of_variables, inputs=given))
 
-    return made_once(f, (name, tree), make)(*leaves)
+    return made_once(f, (name, tree), make), leaves
 
 
 def _types(

@@ -115,3 +115,30 @@ def test_what_updates_something_has_none():
     with pytest.raises(StatefulFunctionError, match="updates the shared variables n"):
         vjp(f, X)[1](X)
     assert isinstance(f, NumbaFunction)
+
+
+@pytest.mark.parametrize("backend", ["jax", NATIVE])
+def test_a_static_argument(backend):
+    powers = {"cube": 3, "square": 2}
+    f = jaxify(lambda v, kind: (v ** powers[kind]).sum(), static_argnames="kind", backend=backend)
+    agrees(jvp(f, (X, "cube"), (T, None)), ((X**3).sum(), (3 * X**2 * T).sum()))
+    agrees(jvp(f, (X, "square"), (T, None)), ((X**2).sum(), (2 * X * T).sum()))
+    agrees(hvp(f, (X, "cube"), (T, None))[0], 6 * X * T)
+    value, pullback = vjp(f, X, "cube")
+    agrees(value, (X**3).sum())
+    cotangent, none = pullback(np.float64(2.0))
+    agrees(cotangent, 6 * X**2)
+    assert none is None
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_pullback_is_at_the_values_of_its_call(traced):
+    w, at = pytensor.shared(1.0), X.copy()
+    f = jaxify(lambda v: w * (v**3).sum(), backend=NATIVE)
+    if not traced:
+        f = jaxify([x], w * (x**3).sum(), backend=NATIVE)
+    value, pullback = vjp(f, at)
+    w.set_value(3.0)
+    at[:] = 10.0
+    agrees(value, (X**3).sum())
+    agrees(pullback(np.float64(1.0))[0], 3 * X**2)

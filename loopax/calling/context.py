@@ -224,10 +224,17 @@ class SharedContext(Mapping[str, Any]):
         positions = self._layout.positions(program.shared)
         if None in positions:
             names = zip(program.shared_names, positions, strict=True)
+            missing = [n for n, k in names if k is None]
+            copied = [n for n in missing if n in self._layout.names]
+            why = f"it has {self._layout.listed()}"
+            if copied:
+                why += (
+                    f", but {', '.join(copied)} of it belong to another function: a copy, also one by "
+                    "pickle, has variables of its own"
+                )
             raise StatefulFunctionError(
-                f"The context has no value for {', '.join(n for n, k in names if k is None)}, which "
-                f"{program.name} needs: it has {self._layout.listed()}. Make a context with "
-                "init_context() of this function, or one for several functions with "
+                f"The context has no value for {', '.join(missing)}, which {program.name} needs: {why}. "
+                "Make a context with init_context() of this function, or one for several functions with "
                 "loopax.SharedContext.of(f, g)."
             )
         return positions  # type: ignore[return-value]

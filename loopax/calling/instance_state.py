@@ -3,8 +3,8 @@
 A method is traced with the numbers of its instance, which are compared at each call: immutable values
 by value; NumPy arrays with a copy, because they change in place; containers and objects by their
 contents; PyTensor's variables, JAX's arrays and tracers, functions (those that an object wraps, too),
-modules and classes by identity; anything else by the bytes of its pickle. Attributes of the classes
-count.
+modules and classes of other modules by identity; anything else by the bytes of its pickle. Attributes
+of the classes count.
 
 Not compared, as for any traced function: globals, closures, and what `__getattr__` or a property
 reads elsewhere.
@@ -17,10 +17,17 @@ import pickle
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from enum import Enum
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -42,7 +49,6 @@ _BY_IDENTITY = (
     BuiltinFunctionType,
     ModuleType,
     np.ufunc,
-    weakref.ReferenceType,
     logging.Logger,
     type(threading.Lock()),
     type(threading.RLock()),
@@ -128,6 +134,8 @@ class _Reader:
         if not isinstance(self.instance, type):
             if (entries := self._entries(self.instance)) is not None:
                 yield "entries", entries
+            if isinstance(self.instance, partial):
+                yield "function and arguments", self._contents(self.instance, partial)
             for name, x in _attributes_of(self.instance):
                 self._attribute = name
                 yield name, self.read(x)
@@ -142,6 +150,11 @@ class _Reader:
             return kind, repr(x)  # tells 0.0 from -0.0, and equates nan
         if isinstance(x, np.ndarray):
             return self._array(x)
+        if isinstance(x, weakref.ReferenceType):
+            return kind, self._leniently(x())
+        if isinstance(x, type) and x.__module__ == class_of(self.instance).__module__:
+            is_new = self._is_new(x) is None
+            return _Same(x), tuple(self._class_attributes(x)) if is_new else None
         if isinstance(x, np.generic | np.dtype | Enum):
             return kind, x.tobytes() if isinstance(x, np.generic) else x
         if _is_known_by_identity(x):
@@ -162,7 +175,7 @@ class _Reader:
 
     def _entries(self, x: object) -> Hashable:
         """The entries of a container."""
-        if isinstance(x, dict):
+        if isinstance(x, dict | MappingProxyType):
             return tuple((self.read(k), self.read(v)) for k, v in x.items())
         if isinstance(x, tuple | list | deque):
             return tuple(map(self.read, x))
@@ -181,7 +194,7 @@ class _Reader:
             return attributes, tuple(self._class_attributes(kind)) if self._is_new(
                 kind
             ) is None else None
-        if isinstance(x, dict | tuple | list | deque | set | frozenset):
+        if isinstance(x, dict | MappingProxyType | tuple | list | deque | set | frozenset):
             return None
         return self._pickled(x)
 
@@ -196,10 +209,15 @@ class _Reader:
             for name, x in list(vars(c).items()):
                 if isinstance(x, _CODE) or (name.startswith("__") and name.endswith("__")):
                     continue
-                strict, self.strict = self.strict, False
-                value = self.read(x)
-                self.strict = strict
-                yield f"{c.__name__}.{name}", value
+                yield f"{c.__name__}.{name}", self._leniently(x)
+
+    def _leniently(self, x: object) -> Hashable:
+        """`read`, where what cannot be compared counts by identity."""
+        strict, self.strict = self.strict, False
+        try:
+            return self.read(x)
+        finally:
+            self.strict = strict
 
     def _pickled(self, x: object) -> Hashable:
         try:
@@ -230,17 +248,24 @@ def _attributes_of(x: object) -> Iterator[tuple[str, Any]]:
     """The attributes of an instance, in its dict and in slots."""
     yield from list(getattr(x, "__dict__", {}).items())
     for c in type(x).__mro__:
-        slots = vars(c).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            getter: Callable[..., Any] = getattr(vars(c).get(name), "__get__", _missing)
+        if not c.__flags__ & _IS_HEAP_TYPE:
+            continue
+        for name, slot in list(vars(c).items()):
+            if not isinstance(slot, MemberDescriptorType):
+                continue
             try:
-                yield f"{c.__name__}.{name}", getter(x, c)
-            except AttributeError:
+                yield f"{c.__name__}.{name}", slot.__get__(x, c)
+            except AttributeError:  # it has no value
                 continue
 
 
 def is_compared(x: object) -> bool:
-    """Whether the attributes of ``x`` are its state, and its class has no hash of its own for them."""
+    """Whether the attributes of ``x`` are its state, and its class has no hash of its own for them.
+
+    A class has the state of its attributes.
+    """
+    if isinstance(x, type):
+        return bool(x.__flags__ & _IS_HEAP_TYPE) and not _is_of_library(x)
     has_hash = type(x).__hash__ not in (object.__hash__, None)
     return not has_hash and _is_open(type(x)) and not _is_known_by_identity(x)
 
@@ -249,12 +274,11 @@ def _is_known_by_identity(x: object) -> bool:
     """Whether ``x`` has no state, never changes, or is read again at each call."""
     if isinstance(x, _BY_IDENTITY) or (callable(x) and "__wrapped__" in getattr(x, "__dict__", ())):
         return True
-    package = type(x).__module__.partition(".")[0]
-    return package in ("jax", "jaxlib", "loopax") and not isinstance(x, partial)
+    return _is_of_library(type(x)) and not isinstance(x, partial)
 
 
-def _missing(*_: object) -> Any:
-    raise AttributeError
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("jax", "jaxlib", "loopax")
 
 
 def _is_open(kind: type) -> bool:

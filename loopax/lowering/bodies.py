@@ -125,8 +125,9 @@ def _have_equal_origins(first: FunctionGraph | None, second: FunctionGraph | Non
     """Whether the variables of two equal graphs have the same names and source lines."""
     if first is second or first is None or second is None:
         return first is second
-    variables = ([v for node in g.toposort() for v in node.outputs] for g in (first, second))
-    return all(
+    # Equal nodes of one graph may be one node of the other: frozen, they are one in both.
+    variables = [[v for node in g.toposort() for v in node.outputs] for g in (first, second)]
+    return len(variables[0]) == len(variables[1]) and all(
         v.name == w.name and getattr(v.tag, "trace", None) == getattr(w.tag, "trace", None)
         for v, w in zip(*variables, strict=True)
     )

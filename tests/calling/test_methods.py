@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
+from types import MappingProxyType
 
 import jax
 import numpy as np
@@ -293,3 +294,44 @@ def test_entries_of_an_instance_that_is_a_dict(backend):
     assert float(parameters.f(3.0)) == 6.0
     parameters["slope"] = 10.0
     assert float(parameters.f(3.0)) == 30.0
+
+
+class Parts:
+    """A class whose method reads numbers in a private slot, a nested class and behind a reference."""
+
+    class Config:
+        unit = 2.0
+
+    __slots__ = ("__private", "__weakref__", "parent", "table")
+
+    def __init__(self, parent):
+        self.__private = 2.0
+        self.parent = weakref.ref(parent)
+        self.table = MappingProxyType(parent.numbers)
+
+    def set_private(self, value):
+        self.__private = value
+
+    def _value(self, x):
+        return self.__private * self.Config.unit * self.parent().slope * self.table["k"] * x
+
+    f = jaxify(_value, name="f")
+    native_f = jaxify(_value, backend="numba", name="native_f")
+
+
+@pytest.mark.parametrize("name", ["f", "native_f"])
+def test_numbers_in_unusual_places(name):
+    parent = Caller(2.0)
+    parent.numbers = {"k": 2.0}
+    parts = Parts(parent)
+    f = getattr(parts, name)
+    assert float(f(1.0)) == 16.0
+    parts.set_private(3.0)
+    assert float(f(1.0)) == 24.0
+    parent.slope = 3.0
+    assert float(f(1.0)) == 36.0
+    parent.numbers["k"] = 3.0
+    assert float(f(1.0)) == 54.0
+    Parts.Config.unit = 1.0
+    assert float(f(1.0)) == 27.0
+    Parts.Config.unit = 2.0

@@ -34,6 +34,7 @@ FUNCTIONS = {
     "log(erfc)": (2 * pt.log(pt.erfc(X)).sum(), AT_ERFC, 2 * SLOPE_OF_LOG_ERFC),
     "log(1 - erf)": (2 * pt.log(1 - pt.erf(X)).sum(), AT_ERFC, 2 * SLOPE_OF_LOG_ERFC),
     "log(1 - sigmoid)": (2 * pt.log(1 - pt.sigmoid(X)).sum(), NEAR_0, -2 * expit(NEAR_0)),
+    "log1p(-sigmoid)": (2 * pt.log1p(-pt.sigmoid(X)).sum(), NEAR_0, -2 * expit(NEAR_0)),
     "log(1 - exp)": (
         2 * pt.log(1 - pt.exp(X)).sum(),
         np.array([-1e-13, -40.0]),

@@ -1,9 +1,13 @@
 """Passes that rewrite the bodies of loops keep the names and source lines of what they leave."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 
+import loopax
 from loopax import jaxify, scan
 from loopax.base.errors import source_line
 from loopax.base.upstream.pytensor import thaw
@@ -83,3 +87,23 @@ def test_a_body_that_has_not_changed_is_not_frozen_again(monkeypatch):
 
     map_bodies(graph, written_again, lambda body: True)
     assert frozen
+
+
+def test_third_derivatives_whose_bodies_are_equal_though_written_with_other_nodes():
+    a, v = pt.dscalar("a"), pt.dvector("v")
+
+    def f(a, v):
+        final, trace = scan(lambda c, r: (pt.tanh(a * c + r), c * r), a * 0.5, v)
+        return final + (trace**2).sum()
+
+    def by_hand(a, v):
+        final, trace = jax.lax.scan(lambda c, r: (jnp.tanh(a * c + r), c * r), a * 0.5, v)
+        return final + (trace**2).sum()
+
+    def third(f, module):
+        inner = module.hessian(f, 1)
+        return module.jacobian(module.hessian(lambda a, v: inner(a, v).sum(), 0), 1)
+
+    at = 0.7, np.array([0.5, -0.3, 1.2])
+    g = jaxify([a, v], third(f, loopax)(a, v), loops="xla")
+    np.testing.assert_allclose(g(*at), third(by_hand, jax)(*at), rtol=1e-10)

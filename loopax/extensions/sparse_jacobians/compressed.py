@@ -74,7 +74,10 @@ def _blocks(plan: Plan, wrt: Sequence[Any], outputs: Sequence[Any]) -> list[list
         products = pulled_back(wrt, outputs, cotangents)
         seeds = _seeds(compression.seeds, cotangents, outputs, plan.row_sizes)
     results = over_rows(products, seeds)
-    flat = pt.concatenate([x.reshape((compression.passes, -1)) for x in results], axis=1)
+    # A length -1 would be undetermined for an empty pattern, which takes no pass.
+    sizes = plan.row_sizes if plan.forward else plan.column_sizes
+    lines = [x.reshape((compression.passes, n)) for x, n in zip(results, sizes, strict=True)]
+    flat = pt.concatenate(lines, axis=1)
     rows = np.repeat(np.arange(compression.shape[0]), np.diff(compression.indptr))
     row_starts, column_starts = _starts(plan.row_sizes), _starts(plan.column_sizes)
     blocks: list[list[Any]] = []

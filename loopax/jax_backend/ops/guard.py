@@ -70,6 +70,7 @@ _SINGULAR: dict[type, tuple[int, float]] = {
     Hyp2F1: (3, 0.5),
 }
 _HARMLESS = 0.5  # of all other functions
+_PIECEWISE_LINEAR = (ps.Abs, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 _MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
 
 
@@ -179,8 +180,10 @@ class _Search:
 def _read_by_slopes(op: Op, values: Sequence[Any]) -> set[int]:
     """The operands of a scalar op on which its derivatives in traced operands depend.
 
-    A sum has none, a product both, if both are traced.
+    A sum has none, a product both, if both are traced. The slopes of a maximum are 0 and 1 in any case.
     """
+    if isinstance(op, _PIECEWISE_LINEAR):
+        return set()
     everything = set(range(len(values)))
     groups = linear_groups(op, len(values))
     return {

@@ -9,6 +9,7 @@
                                                             which a is one triangle
     solve(x @ x.T, b)  ->  solve(..., assume_a="pos")       not where only another use says "pos"
     -expand_dims(x + y), 1 / expand_dims(x * y)     as they are, if no terms or factors cancel
+    log1p(-sigmoid(x))  ->  -softplus(x)     also of a product with -1, as PyTensor writes the minus
     what follows from constants  ->  a constant     not where it is large: see `bounded_folding`
 
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
@@ -28,17 +29,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytensor.scalar as ps
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.rewriting.unify import OpPattern
 from pytensor.scalar.basic import Exp, Pow
+from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import cholesky
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import cho_solve
-from pytensor.tensor.math import add, int_div, mul, neg, reciprocal, sub, true_div
+from pytensor.tensor.math import add, int_div, log1p, mul, neg, reciprocal, softplus, sub, true_div
 from pytensor.tensor.rewriting.blockwise import blockwise_of
 from pytensor.tensor.rewriting.linalg import solvers
 from pytensor.tensor.rewriting.math import (
@@ -55,7 +58,7 @@ from pytensor.tensor.rewriting.math import (
 from pytensor.tensor.type import discrete_dtypes, uint_dtypes
 
 from loopax.facts.axes import unshuffled
-from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
 
 CORRECTED = "loopax_corrected"
@@ -66,6 +69,25 @@ def neg_to_mul(fgraph: FunctionGraph, node: Apply) -> Any:
     """``-x -> -1 * x`` of a number that has a sign."""
     unsigned = node.inputs[0].type.dtype in uint_dtypes
     return None if unsigned else local_neg_to_mul.transform(fgraph, node)
+
+
+@node_rewriter([log1p])
+def log1p_of_minus_sigmoid(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``log1p(-sigmoid(x)) -> -softplus(x)``, also where the minus is a factor -1 by now."""
+    (x,) = node.inputs
+    if is_elementwise(x.owner, ps.Mul) and len(x.owner.inputs) == 2:
+        factors = [v for v in x.owner.inputs if not _is_minus_one(v)]
+        inner = factors[0] if len(factors) == 1 else None
+    else:
+        inner = x.owner.inputs[0] if is_elementwise(x.owner, ps.Neg) else None
+    if inner is None or not is_elementwise(inner.owner, Sigmoid) or inner.type != x.type:
+        return None
+    return [-softplus(inner.owner.inputs[0])]
+
+
+def _is_minus_one(v: Variable) -> bool:
+    x = unshuffled(v)
+    return isinstance(x, Constant) and x.data.size == 1 and x.data.item() == -1
 
 
 @node_rewriter([reciprocal])
@@ -168,6 +190,7 @@ REPLACED = {
     "local_mul_exp_to_exp_add": (add_arguments_of_exp, ("specialize",)),
     "local_div_exp_to_mul_exp": (negate_argument_of_exp, ("specialize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
+    "log1p_neg_sigmoid": (log1p_of_minus_sigmoid, ("stabilize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
     "generic_solve_to_structured_form": (

@@ -195,3 +195,11 @@ def test_what_is_wrong_is_said(call, match):
 def test_what_has_no_program_is_said():
     with pytest.raises(TypeError, match="has no PyTensor program"):
         jacobian(vmap(jaxify([x], x)), sparse=True)(X[None])
+
+
+@pytest.mark.parametrize("backend", ["jax", NATIVE])
+def test_results_and_arguments_without_an_element(backend):
+    differences = jaxify(lambda v: v[1:] ** 2 - v[:-1], backend=backend)
+    assert jacobian(differences, sparse=True)(np.ones(1)).shape == (0, 1)
+    doubled = jaxify(lambda v: 2 * v, backend=backend)
+    assert jacobian(doubled, sparse=True)(np.zeros(0)).shape == (0, 0)

@@ -47,6 +47,10 @@ CALLS = {
     "a callable object": native,
     "an argument": lambda model: partial(of_an_object, model),
     "a method as an argument": lambda model: partial(of_a_method, model.plain),
+    "a partial": lambda model: native(partial(Model.plain, model)),
+    "a partial by keyword": lambda model: native(partial(lambda xs, m: m.plain(xs), m=model)),
+    "a partial as an argument": lambda model: partial(of_a_method, partial(Model.plain, model)),
+    "a native method": lambda model: native(model.method),
 }
 
 
@@ -134,3 +138,42 @@ def test_an_attribute_that_changes_at_every_call_is_named():
         for k in range(16):
             model.a = float(k)
             model.method(jnp.arange(2.0))
+
+
+class Shared:
+    unit = 2.0
+
+    @native
+    @classmethod
+    def of_class(cls, xs):
+        return cls.unit * filtered(0.5, xs)
+
+    @classmethod
+    @native
+    def of_class_too(cls, xs):
+        return cls.unit * filtered(0.5, xs)
+
+    @native
+    @staticmethod
+    def static(xs):
+        return filtered(0.5, xs)
+
+
+def test_methods_of_a_class():
+    xs = jnp.arange(4.0)
+    expected = filtered(0.5, xs)
+    for _ in range(2):
+        np.testing.assert_allclose(Shared.of_class(xs), Shared.unit * expected)
+        np.testing.assert_allclose(Shared().of_class_too(xs), Shared.unit * expected)
+        np.testing.assert_allclose(Shared.static(xs), expected)
+        Shared.unit = 3.0
+    Shared.unit = 2.0
+
+
+def test_the_class_of_an_argument():
+    f = native(lambda kind, xs: kind.unit * filtered(0.5, xs))
+    xs = jnp.arange(4.0)
+    for unit in (2.0, 3.0):
+        Shared.unit = unit
+        np.testing.assert_allclose(f(Shared, xs), unit * filtered(0.5, xs))
+    Shared.unit = 2.0
