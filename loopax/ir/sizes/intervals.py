@@ -236,12 +236,30 @@ def _arithmetic(
     op: Elemwise, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
     """The interval of integer arithmetic; None where a number of a known interval may wrap around."""
-    interval = interval_arithmetic(op.scalar_op, *map(value, node.inputs))
-    if interval is None or v.type.dtype not in integer_dtypes:
+    operands = list(map(value, node.inputs))
+    dtype = v.type.dtype
+    if isinstance(op.scalar_op, ps.Invert) and dtype != "bool":
+        return _inverted(operands[0], dtype)
+    interval = interval_arithmetic(op.scalar_op, *operands)
+    if interval is None or dtype not in (*integer_dtypes, "bool"):
         return interval
-    is_open = interval[0] < _LEAST // 2
+    if dtype == "bool":  # a sum of two flags is one of them, and a cast any number but 0
+        has_zero = interval[0] <= 0 <= interval[1]
+        return int(not has_zero), int(interval != (0, 0))
+    if isinstance(op.scalar_op, ps.ScalarMinimum):
+        interval = max(interval[0], int(np.iinfo(dtype).min)), interval[1]
+    # Without a lower end, in the dtype of lengths: none is within 2**31 of the least number.
+    is_open = dtype == "int64" and _LEAST - 2**31 <= interval[0] < _LEAST // 2
     ends = (0, interval[1]) if is_open else interval
-    return interval if _fits(ends, v.type.dtype) else None
+    return interval if _fits(ends, dtype) else None
+
+
+def _inverted(x: Interval | None, dtype: str) -> Interval | None:
+    """The interval of all bits of an integer inverted: ``-1 - x``, as the dtype has it."""
+    if x is None:
+        return None
+    most = -1 if np.iinfo(dtype).min else int(np.iinfo(dtype).max)
+    return most - x[1], most - x[0]
 
 
 def _fits(interval: Interval, dtype: str) -> bool:
@@ -281,9 +299,12 @@ def _minimum(op: Op, *operands: Interval | None) -> Interval | None:
 def _clip(
     op: Op, x: Interval | None, low: Interval | None, high: Interval | None
 ) -> Interval | None:
+    """The interval of a clip, which has a bound if the lower bound is above the upper one."""
     if low is None or high is None:
         return None
-    return (low[0], high[1]) if x is None else (max(x[0], low[0]), min(x[1], high[1]))
+    if x is None or low[1] > high[0]:
+        return min(low[0], high[0]), max(low[1], high[1])
+    return min(max(x[0], low[0]), high[0]), min(max(x[1], low[1]), high[1])
 
 
 @interval_arithmetic.register(ps.Switch)

@@ -205,3 +205,34 @@ def test_a_final_state_is_known():
     graph = FunctionGraph([k], [pt.clip(final, 0, 2)], clone=True)
     rewritten(graph, fold_tests, [np.int64(1)], [np.int64(-1)])
     assert ps.Clip not in ops_in(graph)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pt.switch(pt.clip(pt.clip(k, 8, 9), 2, 5) >= 7, 1, 2),
+        pt.switch(~(k % 2) < 0, 1, 2),
+        pt.lt(~((k % 2).astype("uint8")), 2),
+        pt.clip(k, 2, 5).astype("bool").astype("int64"),
+        pt.gt(pt.minimum(small, np.int8(10)) * np.int8(3), 30),
+        pt.switch(pt.minimum(small, np.int8(10)) - np.int8(100) < 0, 1, 2),
+    ],
+)
+def test_tests_of_operations_that_leave_an_interval(output):
+    """The values stay: of a clip outside of its bounds, of inverted bits, of flags and wrapped bytes."""
+    cases = [
+        [np.linspace(-1, 1, 5), np.int64(value), np.int8(narrow), np.array([True, False])]
+        for value in (3, 8, -1, 0)
+        for narrow in (-43, -100, -128, 127, 0)
+    ]
+    rewritten(FunctionGraph(INPUTS, [output], clone=True), fold_tests, *CASES, *cases)
+
+
+def test_a_state_that_starts_outside_of_its_bounds():
+    def step(s, row):
+        return pt.clip(s + 1, 2, 5), s * 2 + pt.switch(s > 5, 100, 0)
+
+    final, trace = scan(step, pt.constant(7), x)
+    rewritten(FunctionGraph(INPUTS, [final, trace], clone=True), fold_tests, *CASES)
+    final, trace = scan(lambda s, row: (~s, pt.switch(s < 0, s + 7, s)), pt.constant(0), x)
+    rewritten(FunctionGraph(INPUTS, [final, trace], clone=True), fold_tests, *CASES)
