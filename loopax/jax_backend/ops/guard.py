@@ -6,9 +6,9 @@ cotangent of the branch that is not taken by that branch's derivative, which is 
 product is NaN. PyTensor's own gradients give 0 there. So a branch is computed again, with harmless
 arguments of such functions in the elements that take the other branch. Values stay as they are.
 
-Between the function and the switch there may be functions of elements, and what moves elements or adds
-them up. An element is replaced where all that is computed of it takes the other branch. A product of
-matrices ends the search (docs/native_loops_in_jax.md).
+Between the function and the switch there may be functions of elements, and what moves elements, joins or
+adds them up, multiplies them or takes the largest. An element is replaced where all that is computed of
+it takes the other branch. A product of matrices ends the search (docs/native_loops_in_jax.md).
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ from pytensor.scalar.math import (
     Psi,
     TriGamma,
 )
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.math import Sum
+from pytensor.tensor.math import Max, Min, Prod, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+from loopax.base.upstream.pytensor import AdvancedSubtensor1
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import is_real, linear_groups
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
@@ -71,7 +72,10 @@ _SINGULAR: dict[type, tuple[int, float]] = {
 }
 _HARMLESS = 0.5  # of all other functions
 _PIECEWISE_LINEAR = (ps.Abs, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
-_MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
+_MOVING = (
+    *(Alloc, DimShuffle, Join, MakeVector, Reshape, SpecifyShape, Sum),
+    *(Subtensor, AdvancedSubtensor, AdvancedSubtensor1),
+)
 
 
 def guarded(
@@ -127,6 +131,8 @@ class _Search:
             return None
         if isinstance(node.op, _MOVING):
             return self._moved(node, mask, depth)
+        if isinstance(node.op, Max | Min | Prod):
+            return self._reduced(node, mask, depth)
         if scalar_op_of(node.op) is None or len(node.outputs) > 1:
             return None
         values = [_rows(self._site.frame.read(u), mask) for u in node.inputs]
@@ -156,25 +162,54 @@ class _Search:
 
     def _moved(self, node: Apply, mask: jax.Array, depth: int) -> Any:
         """`safe` of the output of a linear op: an element is needed where one that reads it is."""
-        values = [self._site.frame.read(u) for u in node.inputs]
+        if (values := self._arrays(node)) is None:
+            return None
+        moving = [
+            k
+            for k, x in enumerate(values)
+            if is_traced(x) and jnp.issubdtype(x.dtype, jnp.floating)
+        ]
         inner = Site(node, (True,), self._site.frame)
-        x = values[0]
-        if not is_traced(x) or not all(
-            isinstance(y, np.ndarray | np.generic | jax.Array) for y in values
-        ):
-            return None
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            return None
 
-        def moved(x: jax.Array) -> Any:
-            return convert_arrays(inner, [x, *values[1:]])[0]
+        def moved(*arrays: jax.Array) -> Any:
+            new = dict(zip(moving, arrays, strict=True))
+            return convert_arrays(inner, [new.get(k, x) for k, x in enumerate(values)])[0]
 
-        out, pull = jax.vjp(moved, x)
+        if not moving:
+            return None
+        out, pull = jax.vjp(moved, *(values[k] for k in moving))
         if (needed := _of_shape(mask, out.shape)) is None:
             return None
-        (pulled,) = pull(needed.astype(out.dtype))
-        safe = self.safe(node.inputs[0], pulled > 0, depth - 1)
-        return None if safe is None else moved(safe)
+        pulled = pull(needed.astype(out.dtype))
+        new = [
+            self.safe(node.inputs[k], p > 0, depth - 1) for k, p in zip(moving, pulled, strict=True)
+        ]
+        if all(x is None for x in new):
+            return None
+        return moved(*(values[k] if x is None else x for k, x in zip(moving, new, strict=True)))
+
+    def _reduced(self, node: Apply, mask: jax.Array, depth: int) -> Any:
+        """`safe` of a maximum or a product: all elements are needed of which one result is read."""
+        if (values := self._arrays(node)) is None or not is_traced(values[0]):
+            return None
+        (x,), (v,) = values, node.inputs
+        axes = tuple(range(x.ndim)) if node.op.axis is None else tuple(node.op.axis)
+        shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
+        if not is_real(v) or (needed := _of_shape(mask, shape)) is None:
+            return None
+        read = jnp.broadcast_to(jnp.expand_dims(needed, axes), x.shape)
+        safe = self.safe(v, read, depth - 1)
+        if safe is None and isinstance(node.op, Prod):  # whose slopes are products of the others
+            safe = _harmless(read, x, _HARMLESS)
+        if safe is None:
+            return None
+        return convert_arrays(Site(node, (True,), self._site.frame), [safe])[0]
+
+    def _arrays(self, node: Apply) -> list[Any] | None:
+        """The values of the inputs of ``node``; None if one is not an array of a known shape."""
+        values = [self._site.frame.read(u) for u in node.inputs]
+        are_arrays = all(isinstance(y, np.ndarray | np.generic | jax.Array) for y in values)
+        return values if are_arrays else None
 
 
 def _read_by_slopes(op: Op, values: Sequence[Any]) -> set[int]:

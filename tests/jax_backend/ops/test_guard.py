@@ -185,6 +185,38 @@ def test_a_gap_in_the_data(name):
         np.testing.assert_allclose(jax.hessian(f, 1)(*arguments), curvature, rtol=1e-12)
 
 
+B, GAP = pt.dvector("b"), pt.isnan(Y)
+SQUARES = (Y - B) ** 2
+BEHIND = {
+    "joined": pt.switch(pt.concatenate([GAP, GAP]), 0.0, pt.concatenate([SQUARES, Y * B])),
+    "stacked": pt.switch(GAP, 0.0, pt.stack([SQUARES[k] for k in range(3)])),
+    "indexed": pt.switch(GAP[[2, 0, 1]], 0.0, SQUARES[[2, 0, 1]]),
+    "the largest": pt.switch(GAP.any(), B.sum(), pt.max(SQUARES)),
+    "the largest of rows": pt.switch(GAP, 0.0, pt.max((Y[:, None] - B) ** 2, axis=1)),
+    "a product of rows": pt.switch(GAP, 0.0, pt.prod(Y[:, None] - B, axis=1)),
+    "a branch in a branch": pt.switch(GAP, 0.0, pt.switch(Y < 0, Y * B, pt.exp(Y * B))),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", BEHIND)
+def test_what_moves_or_reduces_the_gap(name):
+    at = np.array([0.3, 0.6, -0.4])
+    f = jaxify([Y, B], BEHIND[name].sum(), loops="xla")
+    slope = jax.grad(f, 1)(MISSING, at)
+    assert np.isfinite(slope).all()
+    np.testing.assert_allclose(jax.jacfwd(f, 1)(MISSING, at), slope, rtol=1e-12)
+    e = 1e-6 * np.array([1.0, -2.0, 0.5])
+    np.testing.assert_allclose(slope @ e, (f(MISSING, at + e) - f(MISSING, at - e)) / 2, rtol=1e-6)
+    assert np.isfinite(jax.hessian(f, 1)(MISSING, at)).all()
+
+
+@pytest.mark.xfail(strict=True, reason="a term of two branches: docs/native_loops_in_jax.md")
+def test_a_term_of_two_branches_in_native_code():
+    f = jaxify([Y, B], BEHIND["a branch in a branch"].sum(), loops="native")
+    assert np.isfinite(jax.grad(f, 1)(MISSING, np.array([0.3, 0.6, -0.4]))).all()
+
+
 @pytest.mark.xfail(
     strict=True, reason="what leaves a loop is not guarded: docs/native_loops_in_jax.md"
 )
