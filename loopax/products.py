@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,8 +143,7 @@ def vjp(
 
     leaves, tree = flatten(primals)
     # The pullback is at these values, even if an array or a shared variable changes before it is called.
-    primals = tree.build([copy(x) if isinstance(x, np.ndarray) else x for x in leaves])
-
+    primals = tree.build([x.copy() if isinstance(x, np.ndarray) else x for x in leaves])
     context = f.init_context(*primals) if isinstance(f, TracedFunction) else f.init_context()
 
     def pulled_back(cotangent: object) -> tuple[Any, ...]:

@@ -126,8 +126,8 @@ def _derived(
     It is the derivative of the stable form, as in JAX's operations and by `take_derivatives`.
     """
 
-    def derived_from(graph: FunctionGraph) -> list[Any]:
-        derivative = with_own_kinks(*derive(with_jax_kinks(graph.inputs, graph.outputs)))
+    def derivative_of(inputs: Variables, outputs: Variables) -> list[Any]:
+        derivative = with_own_kinks(*derive(with_jax_kinks(inputs, outputs)))
         import_graph(derivative)  # the rules of PyTensor's ops are written in any op
         return [*derivative.inputs, *derivative.outputs]
 
@@ -135,9 +135,9 @@ def _derived(
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
         stabilize_function(graph)
         try:
-            return derived_from(graph)
+            return derivative_of(graph.inputs, graph.outputs)
         except NO_PUSHFORWARD:  # of what a rewrite has written; else it is raised once more
-            return derived_from(FunctionGraph(list(inputs), list(outputs), clone=True))
+            return derivative_of(inputs, outputs)
 
     derived = rewritten(inputs, outputs, variables, *key)
     return FunctionGraph(derived[:n_inputs], derived[n_inputs:], clone=False)

@@ -6,7 +6,7 @@ from loopax.ir.sizes.analysis import Dims, Fact, loop_facts
 from loopax.ir.sizes.bodies import body_dims
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, asked_length, counts_steps
 from loopax.ir.sizes.feature import dims_of, unconditional_dims_of, without_dims
-from loopax.ir.sizes.intervals import interval_of, interval_of_values, masks_of
+from loopax.ir.sizes.intervals import hull, interval_of, interval_of_values, masks_of
 from loopax.ir.sizes.rules import Interval, length_rule, value_rule
 from loopax.ir.sizes.slices import Slice, Window, head, mirrored_row, position, slice_of, window_of
 
@@ -26,6 +26,7 @@ __all__ = [
     "counts_steps",
     "dims_of",
     "head",
+    "hull",
     "interval_of",
     "interval_of_values",
     "length_rule",

@@ -71,6 +71,14 @@ def interval_of_values(x: Any) -> Interval | None:
     return int(numbers.min()), int(numbers.max())
 
 
+def hull(*intervals: Interval | None) -> Interval | None:
+    """The least interval that contains all ``intervals``; None if one is not known, or there is none."""
+    known = [x for x in intervals if x is not None]
+    if not known or len(known) < len(intervals):
+        return None
+    return min(x[0] for x in known), max(x[1] for x in known)
+
+
 def masks_of(node: Apply) -> list[Variable]:
     """The masks whose true elements ``node`` selects: only the run determines their number."""
     return list(mask_rule(node.op, node))
@@ -88,10 +96,8 @@ def _steps_taken(
     return None if n_steps is None else (0, max(n_steps[1], 0))
 
 
-_FROM_FIRST = Alloc | CheckAndRaise | DimShuffle | Max | Min | Reshape | SpecifyShape
-
-
-@interval_rule.register(_FROM_FIRST | ScalarFromTensor | TensorFromScalar)
+@interval_rule.register(Alloc | CheckAndRaise | DimShuffle | Max | Min)
+@interval_rule.register(Reshape | SpecifyShape | ScalarFromTensor | TensorFromScalar)
 def _elements(
     op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
@@ -100,13 +106,10 @@ def _elements(
 
 
 @interval_rule.register(MakeVector)
-def _hull(
+def _entries(
     op: MakeVector, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    entries = list(map(value, node.inputs))
-    if not entries or None in entries:
-        return None
-    return min(e[0] for e in entries if e), max(e[1] for e in entries if e)
+    return hull(*map(value, node.inputs))
 
 
 @interval_rule.register(Subtensor | AdvancedSubtensor | AdvancedSubtensor1)
@@ -134,7 +137,10 @@ def _is_within(places: Interval | None, length: Interval | None) -> bool:
     return bool(places and length and -length[0] <= places[0] and places[1] < length[0])
 
 
-@interval_rule.register(ArgSortOp | Argmax | PivotToPermutations)
+_COUNTS_PLACES = ArgSortOp | Argmax | PivotToPermutations
+
+
+@interval_rule.register(_COUNTS_PLACES)
 def _places(op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
     """The places of entries along an axis, or of the entries of several axes in one count."""
     axes = None
@@ -159,8 +165,8 @@ def _of_each(
     op: Blockwise, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
     """The interval of an op whose places are counted in all of its input, or less."""
-    is_of_places = isinstance(op.core_op, ArgSortOp | Argmax | PivotToPermutations)
-    return _places(op, node, v, value, length) if is_of_places else None
+    counts_places = isinstance(op.core_op, _COUNTS_PLACES)
+    return _places(op, node, v, value, length) if counts_places else None
 
 
 def _most_entries(x: Variable, length: OfLength, axes: Sequence[int] | None = None) -> int | None:
@@ -315,7 +321,7 @@ def _switch(
         return a
     if condition == (0, 0):
         return b
-    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+    return hull(a, b)
 
 
 def _test(is_true: bool, is_false: bool) -> Interval:

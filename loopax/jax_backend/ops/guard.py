@@ -169,14 +169,14 @@ class _Search:
             for k, x in enumerate(values)
             if is_traced(x) and jnp.issubdtype(x.dtype, jnp.floating)
         ]
+        if not moving:
+            return None
         inner = Site(node, (True,), self._site.frame)
 
         def moved(*arrays: jax.Array) -> Any:
             new = dict(zip(moving, arrays, strict=True))
             return convert_arrays(inner, [new.get(k, x) for k, x in enumerate(values)])[0]
 
-        if not moving:
-            return None
         out, pull = jax.vjp(moved, *(values[k] for k in moving))
         if (needed := _of_shape(mask, out.shape)) is None:
             return None

@@ -17,6 +17,7 @@ In the literature: value range propagation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from pytensor.tensor.type import DenseTensorType, discrete_dtypes, integer_dtype
 
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.ir import Scan
-from loopax.ir.sizes import Interval, interval_of, interval_of_values
+from loopax.ir.sizes import Interval, hull, interval_of, interval_of_values
 from loopax.lowering.bodies import has_bodies, map_bodies
 
 Intervals = Mapping[Variable, Interval]
@@ -106,7 +107,7 @@ def _intervals_of_states(
         known = Known({**inside, **assumed})
         for node in body.toposort():
             known.add(node)
-        wider = {v: _hull(interval, known(nexts[v])) for v, interval in assumed.items()}
+        wider = {v: hull(interval, known(nexts[v])) for v, interval in assumed.items()}
         if wider == assumed:
             break
         # A state that is not known after the step goes at once, and so does one that grows once more.
@@ -117,10 +118,6 @@ def _intervals_of_states(
         }
         is_widened = True
     return assumed
-
-
-def _hull(a: Interval, b: Interval | None) -> Interval | None:
-    return None if b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def _may_fold(body: AbstractFunctionGraph) -> bool:
@@ -217,17 +214,9 @@ def _cast(known: Known, x: Variable) -> Any:
     return source if known(source) == known(x) else None
 
 
-def _unequal(known: Known, a: Variable, b: Variable) -> Any:
-    return _flag(known, 0, a, b)
-
-
-def _equal(known: Known, a: Variable, b: Variable) -> Any:
-    return _flag(known, 1, a, b)
-
-
-def _flag(known: Known, number: int, *operands: Variable) -> Any:
-    """The flag that is compared with a number, if it is the result."""
-    for x, other in (operands, operands[::-1]):
+def _flag(known: Known, a: Variable, b: Variable, number: int) -> Any:
+    """The flag that is compared with ``number``, if it is the result."""
+    for x, other in ((a, b), (b, a)):
         if _dtype(x) == "bool" and known(other) == (number, number):
             return x
     return None
@@ -240,7 +229,7 @@ _RULES: dict[type, Callable[..., Any]] = {
     ps.ScalarMinimum: _minimum,
     ps.ScalarMaximum: _maximum,
     ps.Cast: _cast,
-    ps.EQ: _equal,
-    ps.NEQ: _unequal,
+    ps.EQ: partial(_flag, number=1),
+    ps.NEQ: partial(_flag, number=0),
     **dict.fromkeys((ps.LT, ps.LE, ps.GT, ps.GE), lambda known, *operands: None),
 }

@@ -63,7 +63,7 @@ def _trace_of(x: Variable) -> tuple[Any, list[Any]] | None:
             has_moved = True
         v = v.owner.inputs[0]
     is_trace = v.owner is not None and isinstance(v.owner.op, Scan)
-    return (_of_lengths(v, order, x), order) if is_trace and has_moved and order[0] == 0 else None
+    return (v, order) if is_trace and has_moved and order[0] == 0 else None
 
 
 def _of_lengths(trace: Variable, order: Sequence[Any], x: Any) -> Any:
@@ -95,8 +95,9 @@ def _read_traces(loop: OpenLoop) -> None:
     """Replace the sequences that are traces in another order of axes, in place."""
     rows: dict[Variable, Any] = {}
     for row in loop.rows:
-        if (trace := _trace_of(row.outer)) is not None:
-            row.outer, order = trace
+        if (moved_trace := _trace_of(row.outer)) is not None:
+            trace, order = moved_trace
+            row.outer = _of_lengths(trace, order, row.outer)
             inner = row.outer.type.clone(shape=row.outer.type.shape[1:])(name=row.inner.name)
             rows[row.inner] = shuffled(inner, [k if k == "x" else k - 1 for k in order[1:]])
             row.inner = inner

@@ -77,10 +77,6 @@ class View:
     def T(self) -> View:
         return View(self.name, not self.is_transposed)
 
-    @property
-    def array(self) -> Expr:
-        return self.name.T if self.is_transposed else self.name
-
 
 @dataclass(frozen=True)
 class Virtual:
