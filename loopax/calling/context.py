@@ -229,8 +229,8 @@ class SharedContext(Mapping[str, Any]):
             why = f"it has {self._layout.listed()}"
             if copied:
                 why += (
-                    f", but {', '.join(copied)} of it belong to another function: a copy, also one by "
-                    "pickle, has variables of its own"
+                    f", but its {', '.join(copied)} belong to another function: a copy of a function, by "
+                    "pickle too, has shared variables of its own"
                 )
             raise StatefulFunctionError(
                 f"The context has no value for {', '.join(missing)}, which {program.name} needs: {why}. "

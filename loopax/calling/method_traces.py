@@ -85,14 +85,17 @@ def _drop_entry(entries: dict[int, tuple[Any, TracesByState]], key: int, referen
 
 
 def instance_of(function: object) -> Any:
-    """The instance whose method ``function`` is, unwrapped from `functools`; None without one.
+    """The object whose state ``function`` reads; None without one.
 
-    A callable object is an instance of its own.
+    It is the instance of a method, unwrapped from `functools`, a callable object, or a partial with
+    such objects among its arguments.
     """
     while function is not None:
         if isinstance(function, MethodType):
             return function.__self__
         if isinstance(function, partial):
+            if any(map(is_compared, [*function.args, *function.keywords.values()])):
+                return function
             function = function.func
         elif is_compared(function):
             return function

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.facts.record import Groups, facts_of
 
 
@@ -28,6 +30,28 @@ def is_affine(wrt: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
             return False
         moving.update(node.outputs)
     return True
+
+
+# Of which the slopes are 0 and 1 everywhere but at kinks.
+_PIECEWISE_LINEAR = (ps.Abs, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.Sign)
+
+
+def read_by_slopes(node: Apply, moving: Iterable[int]) -> set[int]:
+    """The inputs on which the derivatives of ``node`` in the inputs at ``moving`` depend.
+
+    >>> import pytensor.tensor as pt
+    >>> x, y = pt.dvectors("x", "y")
+    >>> read_by_slopes((x + y).owner, [0]), read_by_slopes((x * y).owner, [0])
+    (set(), {1})
+    """
+    if is_elementwise(node, *_PIECEWISE_LINEAR):
+        return set()
+    every, groups = set(range(len(node.inputs))), facts_of(node.op).linear(node)
+    return {
+        j
+        for k in moving
+        for j in every - max((g for g in groups if k in g), key=len, default=frozenset())
+    }
 
 
 def zero_groups_of(node: Apply) -> Groups:

@@ -109,7 +109,10 @@ class ScalarFacts(NamedTuple):
     ``linear`` has sets of arguments as `OpFacts.linear` has, or is ``"jointly"``, in all arguments
     together, or ``"separately"``, in each of them. ``keeps_zero`` is whether it is 0 where all arguments
     are. ``nanoseconds`` is what an entry of an array takes in native code, ``cycles`` is its latency.
-    ``is_total`` is whether it has a value for all numbers of the types of a node.
+    ``is_total`` is whether it has a value for all numbers of the types of a node. ``singular`` is the
+    argument at which its derivative may be infinite or NaN, and a value where it is finite. ``regular`` is
+    ``"finite"`` if it is finite for all such arguments that do not make it overflow, ``"positive"`` for all
+    that are above 0.
     """
 
     nanoseconds: float
@@ -117,6 +120,8 @@ class ScalarFacts(NamedTuple):
     linear: str | Groups = ()
     keeps_zero: bool = False
     is_total: Callable[[Apply], bool] = lambda node: True
+    singular: tuple[int, float] | None = None
+    regular: str = ""
 
 
 UNKNOWN = OpFacts()

@@ -175,6 +175,32 @@ _RECORDS: list[tuple[ScalarFacts, tuple[type, ...]]] = [
     (ScalarFacts(5.3, 60), (special.GammaLn,)),
     (ScalarFacts(3.4, 20), (special.Psi,)),
 ]
+# Where a derivative may be infinite: `singular` and `regular` of the records.
+_SINGULAR: dict[tuple[tuple[int, float], str], tuple[type, ...]] = {
+    ((0, 0.5), "finite"): (
+        *(ps.Exp, ps.Exp2, ps.Expm1, ps.Cosh, ps.Sinh),
+        *(special.Erfcx, special.I0, special.I1),
+    ),
+    ((0, 0.5), "positive"): (
+        *(ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.Sqrt, ps.Reciprocal, ps.Pow),
+        *(special.Gamma, special.GammaLn, special.Psi, special.TriGamma),
+    ),
+    ((0, 0.5), ""): (
+        *(ps.ArcSin, ps.ArcCos, ps.ArcTanh, ps.ArcTan2, special.Erfinv, special.Erfcinv),
+    ),
+    ((0, 2.0), ""): (ps.ArcCosh,),
+    ((0, -0.5), ""): (special.Log1mexp,),
+    ((1, 0.5), "positive"): (
+        *(special.GammaInc, special.GammaIncC, special.Kve, special.PolyGamma),
+        *(ps.TrueDiv, ps.Mod),
+    ),
+    ((2, 0.5), ""): (special.BetaInc,),
+    ((3, 0.5), ""): (special.Hyp2F1,),
+}
 for _facts, _classes in _RECORDS:
     for _class in _classes:
         register_scalar(_class, _facts)
+for (_singular, _regular), _classes in _SINGULAR.items():
+    for _class in _classes:
+        _facts = _scalars.get(_class, _UNMEASURED)
+        register_scalar(_class, _facts._replace(singular=_singular, regular=_regular))

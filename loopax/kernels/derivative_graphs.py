@@ -8,13 +8,12 @@ from typing import Any
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.importer.import_graph import import_graph
-from loopax.ir.derivatives.graph_derivatives import NO_PUSHFORWARD
 from loopax.ir.derivatives.inner_gradients import is_null, zeros_for
 from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.kernels.kinks import with_jax_kinks, with_own_kinks
 from loopax.kernels.partition import Partition, partition
 from loopax.lowering import CANONICAL_PASSES, run_passes
-from loopax.lowering.canonical.stabilize import stabilize_function
+from loopax.lowering.derivatives.stable_form import of_stable_form
 from loopax.lowering.redundancy.merge_equal import merge_equal
 from loopax.lowering.rewritten import rewritten
 
@@ -121,25 +120,16 @@ def _derived(
     derive: Callable[[FunctionGraph], tuple[Variables, Variables]],
     *key: object,
 ) -> FunctionGraph:
-    """The graph of ``derive``, with ``n_inputs`` inputs; ``key`` says which derivative it is.
+    """The graph of ``derive``, with ``n_inputs`` inputs; ``key`` says which derivative it is."""
 
-    It is the derivative of the stable form, as in JAX's operations and by `take_derivatives`.
-    """
-
-    def derivative_of(inputs: Variables, outputs: Variables) -> list[Any]:
-        derivative = with_own_kinks(*derive(with_jax_kinks(inputs, outputs)))
+    def derivative_of(graph: FunctionGraph) -> list[Any]:
+        derivative = with_own_kinks(*derive(with_jax_kinks(graph.inputs, graph.outputs)))
         import_graph(derivative)  # the rules of PyTensor's ops are written in any op
         return [*derivative.inputs, *derivative.outputs]
 
-    def variables() -> list[Any]:
-        graph = FunctionGraph(list(inputs), list(outputs), clone=True)
-        stabilize_function(graph)
-        try:
-            return derivative_of(graph.inputs, graph.outputs)
-        except NO_PUSHFORWARD:  # of what a rewrite has written; else it is raised once more
-            return derivative_of(inputs, outputs)
-
-    derived = rewritten(inputs, outputs, variables, *key)
+    derived = rewritten(
+        inputs, outputs, lambda: of_stable_form(inputs, outputs, derivative_of), *key
+    )
     return FunctionGraph(derived[:n_inputs], derived[n_inputs:], clone=False)
 
 

@@ -163,6 +163,18 @@ def test_a_method_given_to_jaxify_and_what_is_made_of_it():
         assert float(f(3.0)) == before + 3
 
 
+def test_a_partial_reads_the_objects_among_its_arguments():
+    line = Line(2.0)
+    for f in (
+        jaxify(partial(Line._value, line)),
+        jaxify(partial(lambda x, of: of._value(x), of=line)),
+    ):
+        line.slope = 2.0
+        before = float(f(3.0))
+        line.slope = 3.0
+        assert float(f(3.0)) == before + 3
+
+
 def test_a_pickled_method_is_that_of_its_instance():
     line = Line(2.0)
     line.at(3.0)

@@ -78,6 +78,32 @@ def _numba_softsign(op, **kwargs):
 register_scalar(Softsign, ScalarFacts(0.3, 20, keeps_zero=True))
 softsign = Elemwise(Softsign(upgrade_to_float, name="softsign"), name="softsign")
 
+# -- a function whose derivative is infinite at a point -----------------------------------------------
+
+
+class Root(ps.UnaryScalarOp):
+    nfunc_spec = None
+
+    def impl(self, x):
+        return np.sqrt(x)
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [cotangents[0] / (2 * outputs[0])]
+
+
+@jax_funcify.register(Root)
+def _jax_root(op, **kwargs):
+    return jnp.sqrt
+
+
+@register_funcify_and_cache_key(Root)
+def _numba_root(op, **kwargs):
+    return numba.njit(lambda x: np.sqrt(x)), None
+
+
+register_scalar(Root, ScalarFacts(0.3, 20, keeps_zero=True, singular=(0, 1.0)))
+root = Elemwise(Root(upgrade_to_float, name="root"), name="root")
+
 # -- an op that moves entries ------------------------------------------------------------------------
 
 
@@ -220,6 +246,12 @@ class OwnRoll(Roll):
 def test_what_a_subclass_inherits():
     assert facts_of(OwnSum()) is UNKNOWN and effects(OwnSum()) & Effects.UNKNOWN
     assert facts_of(OwnRoll(0)) is facts_of(Roll(0))
+
+
+@pytest.mark.parametrize("form", ["xla", "native"])
+def test_a_branch_that_is_not_taken_has_no_derivative(form):
+    f = jaxify([x], pt.switch(x > 0, root(x), 2 * x).sum(), loops=form)
+    np.testing.assert_allclose(jax.grad(f)(np.array([4.0, 0.0])), [0.25, 2.0])
 
 
 # -- and what passes make of them --------------------------------------------------------------------

@@ -33,6 +33,8 @@ from loopax.ir.derivatives.inner_gradients import (
 from loopax.ir.derivatives.rules.complex_numbers import as_cotangent_of, pullback_with_conjugates
 from loopax.ir.derivatives.rules.registry import pushforward_of
 from loopax.ir.derivatives.sparse_types import converted
+from loopax.ir.derivatives.supported import Supported, pull_back_supported
+from loopax.ir.derivatives.unbounded_slopes import UnboundedSlopes
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sequences import with_items
 
@@ -55,20 +57,22 @@ def pull_back(
     -------
     An unknown cotangent has a `NullType`.
     """
-    sums: dict[Any, Any] = {}
+    sums: dict[Any, Supported] = {}
     for out, g in zip(outputs, cotangents, strict=True):
         if is_connected(g) and is_float(out):
-            _add(sums, out, converted(g, out))
+            _add(sums, out, Supported(converted(g, out)))
     roots = set(inputs)
     nodes = list(toposort(outputs, blockers=list(inputs))) if sums else []
     moving = _moving(inputs, nodes)
+    slopes = UnboundedSlopes(inputs, nodes, moving)
     for node in reversed(nodes):
         out_cotangents = [None if y in roots else sums.pop(y, None) for y in node.outputs]
         if any(g is not None for g in out_cotangents) and any(x in moving for x in node.inputs):
-            for x, g in zip(node.inputs, _pull_back_node(node, out_cotangents), strict=True):
-                if x in moving and (is_connected(g) or is_null(g)):
-                    _add(sums, x, g)
-    return [as_derivative_of(v, sums.get(v)) if is_float(v) else None for v in inputs]
+            in_cotangents = _pull_back_node(node, out_cotangents, slopes)
+            for x, g in zip(node.inputs, in_cotangents, strict=True):
+                if x in moving and g is not None:
+                    _add(sums, x, g.kept(x, slopes))
+    return [as_derivative_of(v, _dense(sums.get(v))) if is_float(v) else None for v in inputs]
 
 
 def push_forward(
@@ -104,12 +108,20 @@ def push_forward(
     return out_tangents
 
 
-def _add(sums: dict[Any, Any], x: Variable, g: Variable) -> None:
+def _add(sums: dict[Any, Supported], x: Variable, g: Supported) -> None:
     """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
-    if not is_null(g) and hasattr(g.type, "dtype"):
-        g = as_cotangent_of(x, g)
+    if not is_null(g.value) and hasattr(g.value.type, "dtype"):
+        g = Supported(as_cotangent_of(x, g.value), g.support)
     current = sums.get(x)
-    sums[x] = g if current is None or is_null(g) else current if is_null(current) else current + g
+    if current is None or is_null(g.value):
+        sums[x] = g
+    elif not is_null(current.value):
+        sums[x] = current.plus(g)
+
+
+def _dense(g: Supported | None) -> Any:
+    """A cotangent as one variable; None where there is none."""
+    return None if g is None else g.dense
 
 
 def _moving(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
@@ -124,7 +136,26 @@ def _moving(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
 # -- one node ----------------------------------------------------------------------------------------
 
 
-def _pull_back_node(node: Apply, out_cotangents: Sequence[Variable | None]) -> list[Any]:
+def _pull_back_node(
+    node: Apply, out_cotangents: Sequence[Supported | None], slopes: UnboundedSlopes
+) -> list[Supported | None]:
+    """The cotangents of a node's inputs, of which those that are unknown are null; None for none."""
+
+    def pull(inputs: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+        return pullback_with_conjugates(node.op, inputs, node.outputs, _cotangents(cotangents))
+
+    in_cotangents: Sequence[Any] | None = None
+    if not any(g is not None and is_null(g.value) for g in out_cotangents):
+        in_cotangents = pull_back_supported(node, out_cotangents, pull, slopes)
+    if in_cotangents is None:
+        in_cotangents = _pull_back_dense(node, [_dense(g) for g in out_cotangents])
+    return [
+        g if isinstance(g, Supported) else Supported(g) if is_connected(g) or is_null(g) else None
+        for g in in_cotangents
+    ]
+
+
+def _pull_back_dense(node: Apply, out_cotangents: Sequence[Variable | None]) -> list[Any]:
     """The cotangents of a node's inputs; None, disconnected or null where there is none."""
     nulls = [k for k, g in enumerate(out_cotangents) if is_null(g)]
     cotangents = [None if is_null(g) else g for g in out_cotangents]
@@ -179,7 +210,7 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Variable | None]) -> list[
     cotangents = [sp_ones_like(y) if is_sparse(y) else y.zeros_like() for y in outputs]
     nothing = [None] * len(node.outputs)
     out_cotangents = with_items(nothing, positions, cotangents)
-    in_cotangents = _pull_back_node(node, out_cotangents)
+    in_cotangents = _pull_back_dense(node, out_cotangents)
     moving = [k for k, t in enumerate(tangents) if t is not None]
     nulls = {
         k: NullType(f"{node.op} has no derivative: {in_cotangents[k].type.why_null}")()

@@ -6,14 +6,15 @@ cotangent of the branch that is not taken by that branch's derivative, which is 
 product is NaN. PyTensor's own gradients give 0 there. So a branch is computed again, with harmless
 arguments of such functions in the elements that take the other branch. Values stay as they are.
 
-Between the function and the switch there may be functions of elements, and what moves elements, joins or
-adds them up, multiplies them or takes the largest. An element is replaced where all that is computed of
-it takes the other branch. A product of matrices ends the search (docs/native_loops_in_jax.md).
+Between the function and the switch there may be functions of elements, and ops that move elements, join
+or reduce them, or work along axes, as products of matrices do. An element is replaced where all that is
+computed of it takes the other branch. Derivatives that loopax takes itself have the same by
+`loopax.ir.derivatives.supported`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -23,59 +24,25 @@ import pytensor.scalar as ps
 from jax.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.scalar.math import (
-    I0,
-    I1,
-    BetaInc,
-    Erfcinv,
-    Erfcx,
-    Erfinv,
-    Gamma,
-    GammaInc,
-    GammaIncC,
-    GammaLn,
-    Hyp2F1,
-    Kve,
-    Log1mexp,
-    PolyGamma,
-    Psi,
-    TriGamma,
-)
-from pytensor.tensor.basic import Alloc, Join, MakeVector
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.math import Max, Min, Prod, Sum
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.math import Prod
 
-from loopax.base.upstream.pytensor import AdvancedSubtensor1
+from loopax.facts.axes import axes_along_input
 from loopax.facts.elementwise import scalar_op_of
-from loopax.facts.scalars import is_real, linear_groups
+from loopax.facts.linearity import read_by_slopes
+from loopax.facts.scalars import is_real, scalar_facts
+from loopax.ir.derivatives.supported import MOVES
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
+from loopax.jax_backend.ops.extrema import has_no_derivative
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
+from loopax.jax_backend.staging.registry import has_conversion
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray
 from loopax.numerics.arrays import Array
 
 # Of the chain of ops that is searched for a singular function. The value and gradient of a censored
-# regression and of zero-inflated counts take 1.2 to 1.35 of their time with 6, where a longer chain is NaN.
+# regression and of zero-inflated counts take 1.4 to 1.6 of their time with 6, where a longer chain is NaN.
 _DEPTH = 12
-# Functions whose derivative may be infinite, by which argument, and a value of it where it is finite.
-_SINGULAR: dict[type, tuple[int, float]] = {
-    **dict.fromkeys((ps.Exp, ps.Exp2, ps.Expm1, ps.Cosh, ps.Sinh, Erfcx, I0, I1), (0, 0.5)),
-    **dict.fromkeys((ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.Sqrt, ps.Reciprocal), (0, 0.5)),
-    **dict.fromkeys((ps.ArcSin, ps.ArcCos, ps.ArcTanh, ps.ArcTan2, Erfinv, Erfcinv), (0, 0.5)),
-    **dict.fromkeys((Gamma, GammaLn, Psi, TriGamma, ps.Pow), (0, 0.5)),
-    **dict.fromkeys((GammaInc, GammaIncC, Kve, PolyGamma, ps.TrueDiv, ps.Mod), (1, 0.5)),
-    ps.ArcCosh: (0, 2.0),
-    Log1mexp: (0, -0.5),
-    BetaInc: (2, 0.5),
-    Hyp2F1: (3, 0.5),
-}
-_HARMLESS = 0.5  # of all other functions
-_PIECEWISE_LINEAR = (ps.Abs, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
-_MOVING = (
-    *(Alloc, DimShuffle, Join, MakeVector, Reshape, SpecifyShape, Sum),
-    *(Subtensor, AdvancedSubtensor, AdvancedSubtensor1),
-)
+_HARMLESS = 0.5  # where a function of numbers names no other
 
 
 def guarded(
@@ -117,6 +84,7 @@ class _Search:
         self._apply_scalar = apply_scalar
         # By variable and mask, which is kept, or another one might have its identity.
         self._results: dict[tuple[Variable, int], tuple[jax.Array, Any]] = {}
+        self._projections: dict[tuple[int, tuple[int, ...]], tuple[jax.Array, jax.Array]] = {}
 
     def safe(self, v: Variable, mask: jax.Array, depth: int) -> Any:
         """``v`` computed with harmless arguments outside ``mask``; None where there is no need."""
@@ -127,14 +95,14 @@ class _Search:
 
     def _computed(self, v: Variable, mask: jax.Array, depth: int) -> Any:
         node = v.owner
-        if node is None or depth == 0:
+        if node is None or depth == 0 or has_no_derivative(self._site, v):
             return None
-        if isinstance(node.op, _MOVING):
+        if isinstance(node.op, MOVES):
             return self._moved(node, mask, depth)
-        if isinstance(node.op, Max | Min | Prod):
-            return self._reduced(node, mask, depth)
-        if scalar_op_of(node.op) is None or len(node.outputs) > 1:
+        if len(node.outputs) > 1:
             return None
+        if scalar_op_of(node.op) is None:
+            return self._along_axes(node, mask, depth)
         values = [_rows(self._site.frame.read(u), mask) for u in node.inputs]
         op = node.op.scalar_op
         if not any(map(is_traced, values)) or not is_real(v):
@@ -143,11 +111,13 @@ class _Search:
         if isinstance(op, ps.Switch):  # which has guarded its own branches, and would lose that
             is_true = jnp.asarray(values[0]).astype(bool)
             masks = [mask, mask & is_true, mask & ~is_true]
+        masks = [self._of_operand(m, np.shape(x)) for m, x in zip(masks, values, strict=True)]
         new = [self.safe(u, m, depth - 1) for u, m in zip(node.inputs, masks, strict=True)]
-        at, harmless = _SINGULAR.get(type(op), (None, _HARMLESS))
+        facts = scalar_facts(op)
+        at, harmless = (facts and facts.singular) or (None, _HARMLESS)
         if at is not None and is_traced(values[at]) and is_real(node.inputs[at]):
-            new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
-        for k in _read_by_slopes(op, values):
+            new[at] = _harmless(masks[at], values[at] if new[at] is None else new[at], harmless)
+        for k in read_by_slopes(node, (k for k, x in enumerate(values) if is_traced(x))):
             if new[k] is None and is_real(node.inputs[k]) and _may_be_infinite(values[k]):
                 new[k] = _harmless(masks[k], values[k], _HARMLESS)
         if all(x is None for x in new):
@@ -159,6 +129,14 @@ class _Search:
             return None
         is_other = out.dtype != v.type.dtype
         return jax.lax.convert_element_type(out, v.type.dtype) if is_other else out
+
+    def _of_operand(self, mask: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Where an operand of an elementwise op is needed: a number that is broadcast is computed once."""
+        key = id(mask), shape
+        if key not in self._projections:
+            projected = mask if shape == mask.shape else _of_shape(mask, shape)
+            self._projections[key] = mask, mask if projected is None else projected
+        return self._projections[key][1]
 
     def _moved(self, node: Apply, mask: jax.Array, depth: int) -> Any:
         """`safe` of the output of a linear op: an element is needed where one that reads it is."""
@@ -188,22 +166,26 @@ class _Search:
             return None
         return moved(*(values[k] if x is None else x for k, x in zip(moving, new, strict=True)))
 
-    def _reduced(self, node: Apply, mask: jax.Array, depth: int) -> Any:
-        """`safe` of a maximum or a product: all elements are needed of which one result is read."""
-        if (values := self._arrays(node)) is None or not is_traced(values[0]):
+    def _along_axes(self, node: Apply, mask: jax.Array, depth: int) -> Any:
+        """`safe` of the output of an op that runs along some axes, and reads all along the others."""
+        values = self._arrays(node) if _runs_in_jax(node.op) and is_real(node.outputs[0]) else None
+        if values is None:
             return None
-        (x,), (v,) = values, node.inputs
-        axes = tuple(range(x.ndim)) if node.op.axis is None else tuple(node.op.axis)
-        shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
-        if not is_real(v) or (needed := _of_shape(mask, shape)) is None:
+        if (needed := _of_shape(mask, np.shape(self._site.frame.read(node.outputs[0])))) is None:
             return None
-        read = jnp.broadcast_to(jnp.expand_dims(needed, axes), x.shape)
-        safe = self.safe(v, read, depth - 1)
-        if safe is None and isinstance(node.op, Prod):  # whose slopes are products of the others
-            safe = _harmless(read, x, _HARMLESS)
-        if safe is None:
+        new = list(values)
+        for k, (v, x) in enumerate(zip(node.inputs, values, strict=True)):
+            if is_traced(x) and is_real(v):
+                read = _projected(needed, axes_along_input(node, k), x.shape)
+                safe = self.safe(v, read, depth - 1)
+                if safe is None and isinstance(
+                    node.op, Prod
+                ):  # whose slopes are products of the others
+                    safe = _harmless(read, x, _HARMLESS)
+                new[k] = x if safe is None else safe
+        if all(a is b for a, b in zip(new, values, strict=True)):
             return None
-        return convert_arrays(Site(node, (True,), self._site.frame), [safe])[0]
+        return convert_arrays(Site(node, (True,), self._site.frame), new)[0]
 
     def _arrays(self, node: Apply) -> list[Any] | None:
         """The values of the inputs of ``node``; None if one is not an array of a known shape."""
@@ -212,21 +194,10 @@ class _Search:
         return values if are_arrays else None
 
 
-def _read_by_slopes(op: Op, values: Sequence[Any]) -> set[int]:
-    """The operands of a scalar op on which its derivatives in traced operands depend.
-
-    A sum has none, a product both, if both are traced. The slopes of a maximum are 0 and 1 in any case.
-    """
-    if isinstance(op, _PIECEWISE_LINEAR):
-        return set()
-    everything = set(range(len(values)))
-    groups = linear_groups(op, len(values))
-    return {
-        k
-        for moving, x in enumerate(values)
-        if is_traced(x)
-        for k in everything - max((g for g in groups if moving in g), key=len, default=frozenset())
-    }
+def _runs_in_jax(op: Op) -> bool:
+    """Whether ``op`` is one operation of JAX's, neither a loop, a call nor a function of the host."""
+    core = core_of(op)
+    return has_conversion(core) and not isinstance(core, InnerGraphOp)
 
 
 def _may_be_infinite(x: AnyArray) -> bool:
@@ -242,6 +213,21 @@ def _of_shape(mask: jax.Array, shape: tuple[int, ...]) -> Any:
     along = tuple(k for k, (n, m) in enumerate(zip(shape, mask.shape, strict=True)) if n == 1 != m)
     mask = mask.any(axis=along, keepdims=True)
     return mask if mask.shape == shape else None
+
+
+def _projected(mask: jax.Array, axes: Mapping[int, int], shape: tuple[int, ...]) -> jax.Array:
+    """The positions of an input from which a position of the output in ``mask`` follows.
+
+    Parameters
+    ----------
+    axes
+        The axes of the output that run along an axis of the input, each with that axis.
+    """
+    kept = mask.any(axis=tuple(k for k in range(mask.ndim) if k not in axes))
+    own = list(axes.values())
+    ordered = jnp.transpose(kept, sorted(range(len(own)), key=own.__getitem__))
+    added = tuple(k for k in range(len(shape)) if k not in own)
+    return jnp.broadcast_to(jnp.expand_dims(ordered, added), shape)
 
 
 def _rows(x: AnyArray, mask: jax.Array) -> Array:

@@ -12,12 +12,13 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
+from loopax.calling.method_traces import instance_of
 from loopax.kernels.native_call import partial_evaluation  # noqa: F401  (it registers its rules)
 from loopax.kernels.native_call.calls import call
 from loopax.kernels.native_call.finite_function import FiniteFunction, argument_names
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import traced_call
-from loopax.kernels.native_call.static_arguments import TracesByObjects, objects_read_by, reference
+from loopax.kernels.native_call.static_arguments import TracesByObjects, reference
 
 _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 
@@ -32,7 +33,7 @@ class NativeFunction:
         functools.update_wrapper(self, f)
         self.plan = plan
         self.checks = checks
-        self._objects = objects_read_by(f)
+        self._instance = instance_of(f)
         self._jitted = TracesByObjects()
         # By structure and classes of the leaves, where all of these are arrays: small programs run for
         # little longer than the choice of one takes. Not of tracers, whose values may be no arrays.
@@ -40,7 +41,7 @@ class NativeFunction:
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        if self._objects:
+        if self._instance is not None:
             jitted, arrays = self._resolved(leaves, tree)
             return jitted(*arrays)
         classes = tree, *map(type, leaves)
@@ -115,7 +116,7 @@ class NativeFunction:
             return jax.jit(traced)
 
         try:
-            traces, other = self._jitted.of_objects(self._objects, static, self.name)
+            traces, other = self._jitted.of_objects(self._instance, static, self.name)
             key = tree, is_array, other
             if key not in traces:
                 traces[key] = jitted()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from types import MethodType
 from typing import Any
 
 from loopax.calling.instance_state import is_compared
-from loopax.calling.method_traces import TracesByInstance, instance_of
+from loopax.calling.method_traces import TracesByInstance
 
 
 class TracesByObjects:
@@ -23,15 +22,13 @@ class TracesByObjects:
         self._entries: dict[Hashable, Any] = {}
 
     def of_objects(
-        self, read: Sequence[object], static: Sequence[object], name: str
+        self, instance: object, static: Sequence[object], name: str
     ) -> tuple[dict[Hashable, Any], tuple[object, ...]]:
         """The traces for the objects in their current states, and the key of ``static`` among them.
 
-        ``read`` are the objects that the function itself reads (`objects_read_by`), ``name`` is its name.
+        ``instance`` is what the function itself reads (`instance_of`) or None, ``name`` is its name.
         """
-        traces = self._entries
-        for x in read:
-            traces = _by_state(traces, x, name)
+        traces = self._entries if instance is None else _by_state(self._entries, instance, name)
         key: list[object] = []
         for x in static:
             owner = x.__self__ if isinstance(x, MethodType) else x
@@ -44,16 +41,6 @@ class TracesByObjects:
             else:
                 key.append(x)
         return traces, tuple(key)
-
-
-def objects_read_by(function: object) -> list[object]:
-    """The object whose method ``function`` is, or that it is, and those that a partial has with it."""
-    objects: list[object] = []
-    while isinstance(function, partial):
-        objects += filter(is_compared, [*function.args, *function.keywords.values()])
-        function = function.func
-    instance = instance_of(function)
-    return objects if instance is None else [*objects, instance]
 
 
 def _by_state(traces: dict[Hashable, Any], x: object, name: str) -> dict[Hashable, Any]:

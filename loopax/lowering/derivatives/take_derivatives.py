@@ -11,6 +11,7 @@ finds neither half of what it looks for; and a function has half the nodes of it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
@@ -19,13 +20,12 @@ from loopax.base.upstream.pytensor import freeze
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Derivative
 from loopax.ir.derivatives.after_forward import run_after_forward
-from loopax.ir.derivatives.graph_derivatives import NO_PUSHFORWARD as NO_DERIVATIVE
 from loopax.ir.derivatives.lazy_grammar import has_derivatives
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.canonical.stabilize import stabilize_function
 from loopax.lowering.derivatives.jacobian_reads import read_jacobians
 from loopax.lowering.derivatives.simplify_derivatives import simplify_derivatives
+from loopax.lowering.derivatives.stable_form import of_stable_form
 
 
 def take_derivatives(graph: FunctionGraph) -> None:
@@ -40,12 +40,7 @@ def take_derivatives(graph: FunctionGraph) -> None:
             continue
         body = op.unfrozen()
         take_derivatives(body)  # of functions that are derivatives themselves
-        plain = op.with_body(freeze(body))
-        stabilize_function(body)
-        try:
-            new = _imported(op.with_body(freeze(body)), node.inputs)
-        except NO_DERIVATIVE:  # of what a rewrite has written; else it is raised once more
-            new = _imported(plain, node.inputs)
+        new = of_stable_form(body.inputs, body.outputs, partial(_imported, op, node.inputs))
         pairs = [
             (old, old.type.filter_variable(v))
             for old, v in zip(node.outputs, new, strict=True)
@@ -56,12 +51,12 @@ def take_derivatives(graph: FunctionGraph) -> None:
     map_bodies(graph, take_derivatives, has_derivatives)
 
 
-def _imported(op: Derivative, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of ``op`` as a graph in the IR: the rules of PyTensor's ops are written in any op.
+def _imported(op: Derivative, inputs: Sequence[Any], body: FunctionGraph) -> list[Any]:
+    """The derivative ``op`` of ``body`` as a graph in the IR: PyTensor's rules are written in any op.
 
     Nothing else is imported, as this pass runs in PyTensor's own modes too.
     """
     roots = [v.type() for v in inputs]
-    graph = FunctionGraph(roots, op.expanded(roots), clone=False)
+    graph = FunctionGraph(roots, op.with_body(freeze(body)).expanded(roots), clone=False)
     import_graph(graph)
     return replaced(graph.outputs, dict(zip(graph.inputs, inputs, strict=True)))

@@ -1,4 +1,7 @@
-"""Branches that are not taken, of functions without a derivative there: `loopax.jax_backend.ops.guard`."""
+"""Branches that are not taken, of functions without a derivative there.
+
+JAX's operations have `loopax.jax_backend.ops.guard`, native code has `loopax.ir.derivatives.supported`.
+"""
 
 from functools import reduce
 
@@ -16,6 +19,7 @@ X = pt.dvector("x")
 AT = np.array([0.0, 4.0])
 DENSE = np.array([[0.7, 0.1], [0.2, 1.2]])
 INF = np.inf
+FORMS = ["xla", "native"]
 
 # A function, and its gradient at 0 and 4, where it is the limit of no derivative that is finite.
 BRANCHES = {
@@ -50,9 +54,10 @@ BRANCHES = {
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", BRANCHES)
-def test_elements_that_only_the_other_branch_needs(name):
+@pytest.mark.parametrize("loops", FORMS)
+def test_elements_that_only_the_other_branch_needs(name, loops):
     out, expected = BRANCHES[name]
-    f = jaxify([X], out, loops="xla")
+    f = jaxify([X], out, loops=loops)
     value = pytensor.function([X], out, mode="FAST_COMPILE")(AT)
     np.testing.assert_array_equal(f(AT), value)
     for g in jax.grad(f), jax.jit(jax.grad(f)):
@@ -80,11 +85,12 @@ FUNCTIONS = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_that_have_no_derivative_where_they_are_not_taken(name):
+@pytest.mark.parametrize("loops", FORMS)
+def test_functions_that_have_no_derivative_where_they_are_not_taken(name, loops):
     at, taken = np.array([0.0, 2.5, -1.0]), np.array([2.5])
     f = FUNCTIONS[name]
-    slopes = jax.grad(jaxify([X], pt.switch(X > 0, f(X), X / 2).sum(), loops="xla"))(at)
-    (slope,) = jax.grad(jaxify([X], f(X).sum(), loops="xla"))(taken)
+    slopes = jax.grad(jaxify([X], pt.switch(X > 0, f(X), X / 2).sum(), loops=loops))(at)
+    (slope,) = jax.grad(jaxify([X], f(X).sum(), loops=loops))(taken)
     np.testing.assert_allclose(slopes, [0.5, slope, 0.5], rtol=1e-12)
 
 
@@ -115,9 +121,10 @@ NESTED = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NESTED)
-def test_switches_in_switches(name):
+@pytest.mark.parametrize("loops", FORMS)
+def test_switches_in_switches(name, loops):
     out, expected = NESTED[name]
-    f = jaxify([X], out.sum(), loops="xla")
+    f = jaxify([X], out.sum(), loops=loops)
     at = np.array([0.0, 4.0, -1.0, 9.0])
     np.testing.assert_allclose(jax.grad(f)(at), expected, rtol=1e-12)
     assert np.isfinite(jax.hessian(f)(at)).all()
@@ -159,9 +166,10 @@ TERMS = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TERMS)
-def test_a_gap_in_the_data(name):
+@pytest.mark.parametrize("loops", FORMS)
+def test_a_gap_in_the_data(name, loops):
     term, expected = TERMS[name]
-    present = jaxify([Y, M], term(Y).sum(), loops="xla")
+    present = jaxify([Y, M], term(Y).sum(), loops=loops)
     at = np.float64(0.2)
     slope = jax.grad(present, 1)(MISSING[[0, 2]], at)
     if expected is not None:
@@ -178,7 +186,7 @@ def test_a_gap_in_the_data(name):
         "infinite": ([Y, M], pt.switch(pt.isinf(Y), 0.0, term(Y)), (np.array([0.3, INF, 1.0]), at)),
     }
     for inputs, out, arguments in programs.values():
-        f = jaxify(inputs, out.sum(), loops="xla")
+        f = jaxify(inputs, out.sum(), loops=loops)
         np.testing.assert_allclose(jax.grad(f, 1)(*arguments), slope, rtol=1e-12)
         np.testing.assert_allclose(jax.jit(jax.grad(f, 1))(*arguments), slope, rtol=1e-12)
         np.testing.assert_allclose(jax.jacfwd(f, 1)(*arguments), slope, rtol=1e-12)
@@ -200,9 +208,10 @@ BEHIND = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BEHIND)
-def test_what_moves_or_reduces_the_gap(name):
+@pytest.mark.parametrize("loops", FORMS)
+def test_what_moves_or_reduces_the_gap(name, loops):
     at = np.array([0.3, 0.6, -0.4])
-    f = jaxify([Y, B], BEHIND[name].sum(), loops="xla")
+    f = jaxify([Y, B], BEHIND[name].sum(), loops=loops)
     slope = jax.grad(f, 1)(MISSING, at)
     assert np.isfinite(slope).all()
     np.testing.assert_allclose(jax.jacfwd(f, 1)(MISSING, at), slope, rtol=1e-12)
@@ -211,16 +220,19 @@ def test_what_moves_or_reduces_the_gap(name):
     assert np.isfinite(jax.hessian(f, 1)(MISSING, at)).all()
 
 
-@pytest.mark.xfail(strict=True, reason="a term of two branches: docs/native_loops_in_jax.md")
-def test_a_term_of_two_branches_in_native_code():
-    f = jaxify([Y, B], BEHIND["a branch in a branch"].sum(), loops="native")
-    assert np.isfinite(jax.grad(f, 1)(MISSING, np.array([0.3, 0.6, -0.4]))).all()
-
-
-@pytest.mark.xfail(
-    strict=True, reason="what leaves a loop is not guarded: docs/native_loops_in_jax.md"
+@pytest.mark.parametrize(
+    "loops",
+    [
+        "native",
+        pytest.param(
+            "xla",
+            marks=pytest.mark.xfail(
+                strict=True, reason="what leaves a loop is not guarded: docs/native_loops_in_jax.md"
+            ),
+        ),
+    ],
 )
-def test_a_function_that_leaves_its_loop():
+def test_a_function_that_leaves_its_loop(loops):
     W = pt.dvector("w")
     out = pytensor.scan(
         lambda wt, total: total + pt.switch(X > 0, wt * pt.log(X), 0.0),
@@ -228,21 +240,53 @@ def test_a_function_that_leaves_its_loop():
         outputs_info=pt.zeros_like(X),
         return_updates=False,
     )
-    f = jaxify([X, W], out.sum(), loops="xla")
+    f = jaxify([X, W], out.sum(), loops=loops)
     slopes = jax.grad(f)(np.array([1.0, 0.0, -1.0]), np.array([0.3, 0.7]))
     np.testing.assert_allclose(slopes, [1.3, 0.0, 0.0])
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("loops", ["xla", "native"])
-def test_a_product_of_matrices_ends_the_guard(loops):
-    """As the table of kinks says. PyTensor's 0 comes of a rewrite of products with diagonal constants."""
-    out = pt.switch(X > 0, pt.dot(np.diag([0.7, 1.2]), pt.sqrt(X)), 0.0).sum()
-    slopes = jax.grad(jaxify([X], out, loops=loops))(AT)
-    np.testing.assert_allclose(slopes, [np.nan, 0.3])
-    out = pt.switch(X > 0, np.array([0.7, 1.2]) * pt.sqrt(X), 0.0).sum()
-    slopes = jax.grad(jaxify([X], out, loops=loops))(AT)
-    np.testing.assert_allclose(slopes, [0.0, 0.3])
+DIAGONAL = np.diag([0.7, 1.2])
+NONE = X[0] > 0
+WHOLE = {
+    "product": (pt.switch(NONE, pt.dot(DIAGONAL, pt.sqrt(X)), 0.0), [0.0, 0.0]),
+    "row of a product": (
+        pt.switch([[True], [False]], pt.dot(X[:, None] * np.ones((2, 3)), pt.ones((3, 2))), 0.0),
+        [6.0, 0.0],
+    ),
+    "rows that a product leaves out": (
+        pt.switch(X[:, None] > 0, pt.dot(pt.log(X)[:, None], [[2.0, 3.0]]), 0.0),
+        [0.0, 1.25],
+    ),
+    "all of a product": (pt.switch(X > 0, pt.dot(DIAGONAL, pt.sqrt(X)), 0.0), [np.nan, 0.3]),
+    "running sum": (pt.switch(NONE, pt.cumsum(pt.log(X)), 0.0), [0.0, 0.0]),
+    "running sums along rows": (
+        pt.switch(X[:, None] > 0, pt.cumsum(pt.log(X)[:, None] * np.ones((2, 3)), axis=1), 0.0),
+        [0.0, 1.5],
+    ),
+    "softmax": (pt.switch(NONE, pt.special.softmax(pt.log(X)), 0.0), [0.0, 0.0]),
+    "solve": (pt.switch(NONE, pt.linalg.solve(np.eye(2) + 1, pt.log(X)), 0.0), [0.0, 0.0]),
+    "sorted": (pt.switch(NONE, pt.sort(pt.log(X)), 0.0), [0.0, 0.0]),
+    "diagonal": (pt.switch(NONE, pt.diag(pt.log(X)), 0.0), [0.0, 0.0]),
+    "written": (pt.switch(NONE, pt.set_subtensor(X[1:], pt.log(X[:1])), 0.0), [0.0, 0.0]),
+    "variance": (pt.switch(NONE, pt.log(X).var(), 0.0), [0.0, 0.0]),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("loops", FORMS)
+@pytest.mark.parametrize("name", WHOLE)
+def test_behind_what_reads_more_than_one_element(name, loops):
+    """A product of matrices needs all of what one of its rows needs: docs/native_loops_in_jax.md."""
+    out, expected = WHOLE[name]
+    slopes = jax.grad(jaxify([X], out.sum(), loops=loops))(AT)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-12)
+
+
+def test_a_number_that_is_broadcast_is_computed_once():
+    out = pt.switch(Y > 0, Y - pt.log(M), 0.0).sum()
+    jaxpr = jax.make_jaxpr(jax.grad(jaxify([Y, M], out, loops="xla"), 1))(np.ones(7), 0.2)
+    logs = [e for e in jaxpr.eqns if e.primitive.name in ("log", "div")]
+    assert all(e.outvars[0].aval.shape == () for e in logs), jaxpr
 
 
 @pytest.mark.filterwarnings("ignore:.*on the host")

@@ -520,7 +520,7 @@ def test_updates_call_for_call():
     assert type(of_jax) is JaxContext
     with pytest.raises(StatefulFunctionError, match="has no value for w, n, rng"):  # it has others
         f.apply(of_jax, XS)
-    with pytest.raises(StatefulFunctionError, match="w, n, rng of it belong to another function"):
+    with pytest.raises(StatefulFunctionError, match="its w, n, rng belong to another function"):
         copy.deepcopy(f).apply(f.init_context(), XS)
     with pytest.raises(LoopTypeError, match=r"'x' \(argument 0\) must be float64 of rank 1"):
         f.apply(ctx, 1.0)

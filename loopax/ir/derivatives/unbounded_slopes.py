@@ -1,0 +1,126 @@
+"""Where a cotangent meets slopes on its way back that may be infinite or NaN, so that 0 does not stay 0.
+
+A function such as ``sqrt`` has them at finite numbers. Any slope that depends on a value has them where
+data have gaps: constants that are NaN, and inputs where a test such as ``isnan``, or an array of bools,
+tells of them. Other numbers are taken to be finite: that a function overflows is no reason to compute a
+mask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.math import Erfcx, Sigmoid, Softplus
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.variable import TensorConstant
+
+from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_elementwise, scalar_op_of
+from loopax.facts.linearity import read_by_slopes
+from loopax.facts.scalars import is_float, scalar_facts
+
+_POSITIVE = ps.Exp, ps.Exp2, ps.Cosh, Softplus, Sigmoid, Erfcx
+_KEEP_POSITIVE = (
+    *(ps.Add, ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Sqrt, ps.Sqr, ps.Pow),
+    *(ps.ScalarMaximum, ps.ScalarMinimum, ps.Cast),
+)
+_REGULAR = Structure.MOVES, Structure.REDUCES, Structure.CONTRACTS, Structure.MAKES, Structure.SHAPE
+
+
+class UnboundedSlopes:
+    """The variables of a graph behind which there are such slopes.
+
+    Parameters
+    ----------
+    inputs
+        The roots of the graph.
+    nodes
+        Its nodes, in order.
+    moving
+        The variables that have a derivative.
+    """
+
+    def __init__(self, inputs: Sequence[Any], nodes: Iterable[Apply], moving: set[Any]) -> None:
+        self._moving = moving
+        self._behind_values: set[Any] = set()  # of which the slopes read values
+        self._behind_singular: set[Any] = set()
+        self._nan: set[Any] = set()
+        self._positive: set[Any] = set()
+        self._gaps = {v for v in inputs if not is_float(v)}
+        for node in nodes:
+            self._add(node)
+
+    def _add(self, node: Apply) -> None:
+        if self._makes_positive(node):
+            self._positive.add(node.outputs[0])
+        if any(v in self._nan or _has_nan(v) for v in node.inputs):
+            self._nan.update(node.outputs)
+        if is_elementwise(node, ps.IsNan, ps.IsInf) or any(v in self._gaps for v in node.inputs):
+            self._gaps.update(v for v in node.outputs if not is_float(v))
+        if not any(v in self._moving for v in node.inputs):
+            return
+        if self.reads_values(node) or any(v in self._behind_values for v in node.inputs):
+            self._behind_values.update(node.outputs)
+        if self.is_singular(node) or any(v in self._behind_singular for v in node.inputs):
+            self._behind_singular.update(node.outputs)
+
+    def tells_of_gaps(self, condition: Any) -> bool:
+        """Whether a condition may say where data are missing."""
+        return condition in self._gaps
+
+    def are_behind(self, x: Any, has_gaps: bool) -> bool:
+        """Whether a cotangent of ``x`` meets such a slope."""
+        return x in (self._behind_values if has_gaps else self._behind_singular)
+
+    def reads_values(self, node: Apply) -> bool:
+        """Whether a derivative of ``node`` depends on numbers that are not known to be finite."""
+        return any(not _is_finite(node.inputs[k]) for k in self._read_by_slopes(node))
+
+    def is_singular(self, node: Apply) -> bool:
+        """Whether a derivative of ``node`` may be infinite or NaN at finite numbers."""
+        if (op := scalar_op_of(node.op)) is None:
+            is_check = isinstance(node.op, CheckAndRaise)
+            return not is_check and facts_of(node.op).structure not in _REGULAR
+        if any(self._is_known_gap(node.inputs[k]) for k in self._read_by_slopes(node)):
+            return True
+        facts = scalar_facts(op)
+        if facts is None:
+            return True
+        if facts.singular is None or facts.regular == "finite":
+            return False
+        return facts.regular != "positive" or not self._is_positive(node.inputs[facts.singular[0]])
+
+    def _is_positive(self, v: Any) -> bool:
+        is_known = isinstance(v, TensorConstant) and is_float(v)
+        return bool((v.data > 0).all()) if is_known else v in self._positive
+
+    def _makes_positive(self, node: Apply) -> bool:
+        """Whether the output of ``node`` is above 0, if nothing underflows."""
+        if is_elementwise(node, *_POSITIVE):
+            return True
+        if is_elementwise(node, *_KEEP_POSITIVE):
+            return all(map(self._is_positive, node.inputs))
+        is_move = isinstance(node.op, DimShuffle | Subtensor | AdvancedSubtensor | CheckAndRaise)
+        return is_move and self._is_positive(node.inputs[0])
+
+    def _is_known_gap(self, v: Any) -> bool:
+        return v in self._nan or (isinstance(v, TensorConstant) and not _is_finite(v))
+
+    def _read_by_slopes(self, node: Apply) -> set[int]:
+        return read_by_slopes(node, (k for k, v in enumerate(node.inputs) if v in self._moving))
+
+
+def _has_nan(v: Any) -> bool:
+    return isinstance(v, TensorConstant) and is_float(v) and bool(np.isnan(v.data).any())
+
+
+def _is_finite(v: Any) -> bool:
+    """Whether ``v`` is known to have finite numbers."""
+    is_known = isinstance(v, TensorConstant) and bool(np.isfinite(v.data).all())
+    return is_known or not is_float(v)
