@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
@@ -10,8 +12,8 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from loopax.base.upstream.pytensor import axis_of, joined_rows
-from loopax.facts.accesses import access_of
+from loopax.base.upstream.pytensor import axis_of, joined_by
+from loopax.facts.accesses import access_of, read_of
 from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
@@ -90,8 +92,50 @@ def _written(op: IncSubtensor, dims: Dims, node: Apply) -> list[tuple[DimExpr, D
 
 @length_rule.register(Join)
 def _joined(op: Join, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
-    pieces = None if axis else joined_rows(node)
-    return None if pieces is None else total(map(dims.length, pieces))
+    if axis_of(node) != axis:
+        return None
+    alone: dict[_Half, list[DimExpr]] = {}
+    lengths = []
+    for piece in joined_by(op, node.inputs):
+        length, half = dims.length(piece, axis), _half_of(dims, piece, axis)
+        if half is not None and alone.get(half.other):
+            length = dims.length(half.array, axis) - alone[half.other].pop()
+        elif half is not None:
+            alone.setdefault(half, []).append(length)
+        lengths.append(length)
+    return total(lengths)
+
+
+class _Half(NamedTuple):
+    """``array[bound:]``, or ``array[:bound]``: both together have all rows, whatever ``bound`` is."""
+
+    array: Any
+    bound: DimExpr
+    is_end: bool
+
+    @property
+    def other(self) -> _Half:
+        return self._replace(is_end=not self.is_end)
+
+
+def _half_of(dims: Dims, v: Variable, axis: int) -> _Half | None:
+    """The half along ``axis`` that ``v`` is, whole along all other axes; None for any other variable."""
+    if (read := read_of(v.owner)) is None or axis >= len(read.index):
+        return None
+    index = read.index
+    if not all(isinstance(entry, slice) for entry in index):
+        return None
+    if any(entry != slice(None) for k, entry in enumerate(index) if k != axis):
+        return None
+    start, stop, step = index[axis].start, index[axis].stop, index[axis].step
+    if step is not None and dims.value(step) != DimExpr(offset=1):
+        return None
+    if start is not None and dims.value(start) == DimExpr():
+        start = None
+    if (start is None) == (stop is None):
+        return None
+    bound = dims.value(stop if start is None else start)
+    return _Half(read.array, bound, is_end=start is not None)
 
 
 @length_rule.register(Split)

@@ -39,6 +39,22 @@ def test_affine():
     assert rows.constant is None and (rows * 0).constant == 0
 
 
+def test_the_two_halves_of_an_array_have_its_length():
+    dims = Dims()
+    rows = dims.length(x)
+    assert dims.length(pt.concatenate([x[n:], x[:n]])) == rows
+    assert dims.length(pt.concatenate([x[: n - 1], [1.0], x[n - 1 :]])) == rows + 1
+    assert dims.length(pt.roll(x, n)) == rows
+    assert dims.length(pt.roll(y, n, axis=1), 1) == dims.length(y, 1)
+    front, back = x[:n], x[n:]
+    assert dims.length(pt.concatenate([back, front, front])) == rows + dims.length(front)
+    assert dims.length(pt.concatenate([back, back, front, front])) == rows * 2
+    assert dims.length(pt.concatenate([back, back])) == dims.length(back) * 2
+    for different in (x[:m], x[: n + 1], (2 * x)[:n], x[:n:2], y[:n, 0]):
+        length = dims.length(pt.concatenate([back, different]))
+        assert length == dims.length(back) + dims.length(different)
+
+
 def test_lengths_are_not_negative_and_variables_may_be():
     dims = Dims()
     assert dims.at_least(dims.length(x)) and not dims.at_least(dims.length(x), 1)

@@ -286,7 +286,7 @@ def test_a_number_that_is_broadcast_is_computed_once():
     out = pt.switch(Y > 0, Y - pt.log(M), 0.0).sum()
     jaxpr = jax.make_jaxpr(jax.grad(jaxify([Y, M], out, loops="xla"), 1))(np.ones(7), 0.2)
     logs = [e for e in jaxpr.eqns if e.primitive.name in ("log", "div")]
-    assert all(e.outvars[0].aval.shape == () for e in logs), jaxpr
+    assert all(e.outvars[0].aval.size == 1 for e in logs), jaxpr
 
 
 @pytest.mark.filterwarnings("ignore:.*on the host")

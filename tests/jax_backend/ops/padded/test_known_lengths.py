@@ -121,3 +121,22 @@ def test_slices_of_known_length_stay_arrays():
     np.testing.assert_array_equal(part, X[1:3])
     np.testing.assert_array_equal(written, [0.5, 7.0, 7.0, 3.0])
     assert np.isnan(f(X, 9)[1]).any()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("by", [0, 1, 4, -1, -7, 100])
+def test_an_array_that_is_rolled_has_its_length(by):
+    rows = pt.dmatrix("rows")
+    matrix = np.arange(12.0).reshape(3, 4)
+    for axis in (0, 1, None):
+        f = jax.jit(jaxify([rows, n], pt.roll(rows, n, axis=axis)))
+        np.testing.assert_array_equal(f(matrix, by), np.roll(matrix, by, axis))
+    state = jaxify([x, n], loopax.fori_loop(0, 3, lambda i, s: pt.roll(s, n) + s * i, x))
+    expected = X
+    for i in range(3):
+        expected = np.roll(expected, by) + expected * i
+    np.testing.assert_allclose(jax.jit(state)(X, by), expected)
+    slopes = jax.vmap(
+        jax.grad(lambda v, k: (jaxify([x, n], pt.roll(x, n))(v, k) * X).sum()), (None, 0)
+    )
+    np.testing.assert_array_equal(slopes(X, np.array([by, 0])), [np.roll(X, -by), X])
