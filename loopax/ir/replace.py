@@ -18,15 +18,17 @@ def outputs_at(graph: FrozenFunctionGraph, inputs: Sequence[Variable]) -> list[A
     return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))
 
 
-def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
-    """``outputs`` with some of their ancestors replaced.
+def replaced(
+    outputs: Sequence[Any], replace: Mapping[Any, Any], roots: Sequence[Any] = ()
+) -> list[Any]:
+    """``outputs`` with some of their ancestors replaced. Those of ``roots`` are not looked at.
 
     PyTensor's `clone_replace` copies the replacements and their ancestors too: derivatives with
     respect to a replacement are lost, and its ancestors are duplicated. Here replacements stay the
     same variables; only nodes that depend on them are rebuilt.
     """
     replacements = {original: v for original, v in replace.items() if original is not v}
-    for node in toposort(outputs, blockers=[*replacements]):
+    for node in toposort(outputs, blockers=[*replacements, *roots]):
         if any(v in replacements for v in node.inputs):
             copy = applied_to(node, [replacements.get(v, v) for v in node.inputs])
             replacements.update(zip(node.outputs, copy.outputs, strict=True))

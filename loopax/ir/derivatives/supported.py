@@ -12,7 +12,8 @@ JAX differentiates, `loopax.jax_backend.ops.guard` has this effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +21,13 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Sum
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.upstream.pytensor import AdvancedSubtensor1
+from loopax.facts import Structure, facts_of
 from loopax.facts.axes import axes_along_input
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.families import ndim_of
@@ -40,18 +40,25 @@ from loopax.ir.replace import replaced
 # The cotangents of a node's inputs from those of its outputs.
 Pull = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
-# Ops that move entries, by which each entry of an input is read may be asked of their pullback.
-MOVES = (*(Alloc, Join, MakeVector, Reshape), *(Subtensor, AdvancedSubtensor, AdvancedSubtensor1))
-
-
 # Linear ops whose pullback adds up no entries of a cotangent.
 _NOT_ADDED_UP = DimShuffle, Sum, CheckAndRaise, SpecifyShape
 
 
-class Support(NamedTuple):
+def is_move(node: Apply) -> bool:
+    """Whether ``node`` moves entries, or adds some of them up: its pullback tells which ones it reads."""
+    op = node.op
+    if isinstance(op, _NOT_ADDED_UP):
+        return False
+    is_running_sum = isinstance(op, CumOp) and op.mode == "add"
+    return is_running_sum or facts_of(op).structure is Structure.MOVES
+
+
+@dataclass(frozen=True)
+class Support:
     """The elements of an array at which all ``tests``, bools that broadcast to it, have these values.
 
-    ``has_gaps`` is whether they may say where data are missing.
+    Several tests are one, and that of the last ``switch``. ``has_gaps`` is whether they may say where data
+    are missing.
     """
 
     tests: tuple[tuple[Any, bool], ...] = ()
@@ -61,7 +68,7 @@ class Support(NamedTuple):
     def of_test(cls, test: Any, has_gaps: bool) -> Support:
         return cls(((test, True),), has_gaps)
 
-    @property
+    @cached_property
     def test(self) -> Any:
         """Whether an element is in the support."""
         return reduce(pt.and_, (c if is_true else pt.invert(c) for c, is_true in self.tests))
@@ -71,7 +78,8 @@ class Support(NamedTuple):
         test = (c if c.type.dtype == "bool" else pt.neq(c, 0)), is_true
         if test in self.tests:
             return self
-        return Support((*self.tests, test), self.has_gaps or tells_of_gaps)
+        others = self.tests if len(self.tests) < 2 else ((self.test, True),)
+        return Support((*others, test), self.has_gaps or tells_of_gaps)
 
     def masked(self, g: Any) -> Any:
         """``g``, with zeros outside of the support."""
@@ -161,11 +169,7 @@ def pull_back_supported(
     is_bounded = not (slopes.reads_values if g.support.has_gaps else slopes.is_singular)(node)
     if is_elementwise(node):
         return _through_function(node, g, pull, g.is_dense and is_bounded)
-    if isinstance(node.op, _NOT_ADDED_UP):  # what is masked later need not be masked now
-        values, is_dense = pull(node.inputs, [g.value]), g.is_dense
-    else:
-        values, is_dense = pull(node.inputs, [g.dense]), is_bounded
-    if isinstance(node.op, MOVES):
+    if is_move(node):
         count = pt.second(y, g.support.test.astype(y.type.dtype))
         supports = [
             Support.of_test(pt.gt(n, 0), g.support.has_gaps) if is_connected(n) else EVERYWHERE
@@ -173,6 +177,14 @@ def pull_back_supported(
         ]
     else:
         supports = [_of_input(node, k, g.support) for k in range(len(node.inputs))]
+    inputs, is_contraction = node.inputs, facts_of(node.op).structure is Structure.CONTRACTS
+    if is_contraction and not is_bounded:  # each entry of a slope is read by entries of all rows
+        inputs = [s.masked(v) if is_real(v) else v for v, s in zip(inputs, supports, strict=True)]
+        is_bounded = True
+    if isinstance(node.op, _NOT_ADDED_UP):  # what is masked later need not be masked now
+        values, is_dense = pull(inputs, [g.value]), g.is_dense
+    else:
+        values, is_dense = pull(inputs, [g.dense]), is_bounded
     return _with_supports(values, supports, is_dense)
 
 
@@ -204,7 +216,8 @@ def _through_switch(node: Apply, g: Supported, tells_of_gaps: bool) -> list[Any]
             results.append(None)
         else:
             part = g.support if len(known) == 1 else g.support.within(c, is_true, tells_of_gaps)
-            results.append(_summed(Supported(g.value, part, g.is_dense and part is g.support), v))
+            share = Supported(g.value, part, g.is_dense and part is g.support)
+            results.append(_summed(share, v, node.outputs[0].type))
     return results
 
 
@@ -223,17 +236,24 @@ def _through_function(node: Apply, g: Supported, pull: Pull, is_dense: bool) -> 
     ]
     results = list(pull(whole, [g.value]))
     places = [k for k, h in enumerate(results) if is_connected(h)]
-    own = replaced([results[k] for k in places], dict(zip(whole, node.inputs, strict=True)))
+    own = replaced(
+        [results[k] for k in places],
+        dict(zip(whole, node.inputs, strict=True)),
+        roots=[g.value, *node.inputs, *node.outputs],
+    )
     for k, value in zip(places, own, strict=True):
-        results[k] = _summed(Supported(value, g.support, is_dense), node.inputs[k])
+        results[k] = _summed(Supported(value, g.support, is_dense), node.inputs[k], y)
     return results
 
 
-def _summed(g: Supported, x: Any) -> Supported:
-    """The cotangent of ``x``, of one with the shape that ``x`` is broadcast to."""
-    pairs = zip(x.type.shape, g.value.type.shape, strict=True)
-    axes = [k for k, (n, m) in enumerate(pairs) if n == 1 != m]
-    return Supported(summed(g.dense, x), g.support.projected(axes), is_dense=True) if axes else g
+def _summed(g: Supported, x: Any, y: Any) -> Supported:
+    """The cotangent of ``x`` from one that it has where it is broadcast to the type ``y``."""
+    axes = [k for k, (n, m) in enumerate(zip(x.type.shape, y.shape, strict=True)) if n == 1 != m]
+    if not axes:
+        return g
+    if all(g.value.type.broadcastable[k] for k in axes):  # the zeros of a function that is constant
+        return Supported(g.value, g.support.projected(axes), g.is_dense)
+    return Supported(summed(g.dense, x), g.support.projected(axes), is_dense=True)
 
 
 def _of_input(node: Apply, k: int, support: Support) -> Support:

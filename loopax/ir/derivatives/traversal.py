@@ -111,7 +111,7 @@ def push_forward(
 def _add(sums: dict[Any, Supported], x: Variable, g: Supported) -> None:
     """Add ``g`` to the cotangent of ``x``. One unknown term makes the sum unknown."""
     if not is_null(g.value) and hasattr(g.value.type, "dtype"):
-        g = Supported(as_cotangent_of(x, g.value), g.support)
+        g = g._replace(value=as_cotangent_of(x, g.value))
     current = sums.get(x)
     if current is None or is_null(g.value):
         sums[x] = g

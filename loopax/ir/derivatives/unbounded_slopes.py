@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.math import Erfcx, Sigmoid, Softplus
 from pytensor.tensor.elemwise import DimShuffle
@@ -59,9 +59,9 @@ class UnboundedSlopes:
     def _add(self, node: Apply) -> None:
         if self._makes_positive(node):
             self._positive.add(node.outputs[0])
-        if any(v in self._nan or _has_nan(v) for v in node.inputs):
+        if any(v in self._nan or _has_nan(v) for v in node.inputs) or self.is_singular(node):
             self._nan.update(node.outputs)
-        if is_elementwise(node, ps.IsNan, ps.IsInf) or any(v in self._gaps for v in node.inputs):
+        if is_elementwise(node, ps.IsNan, ps.IsInf) or any(map(self.tells_of_gaps, node.inputs)):
             self._gaps.update(v for v in node.outputs if not is_float(v))
         if not any(v in self._moving for v in node.inputs):
             return
@@ -72,7 +72,8 @@ class UnboundedSlopes:
 
     def tells_of_gaps(self, condition: Any) -> bool:
         """Whether a condition may say where data are missing."""
-        return condition in self._gaps
+        is_root = condition.owner is None and not isinstance(condition, Constant)
+        return condition in self._gaps or (is_root and not is_float(condition))
 
     def are_behind(self, x: Any, has_gaps: bool) -> bool:
         """Whether a cotangent of ``x`` meets such a slope."""
@@ -84,11 +85,12 @@ class UnboundedSlopes:
 
     def is_singular(self, node: Apply) -> bool:
         """Whether a derivative of ``node`` may be infinite or NaN at finite numbers."""
-        if (op := scalar_op_of(node.op)) is None:
-            is_check = isinstance(node.op, CheckAndRaise)
-            return not is_check and facts_of(node.op).structure not in _REGULAR
+        if isinstance(node.op, CheckAndRaise):
+            return False
         if any(self._is_known_gap(node.inputs[k]) for k in self._read_by_slopes(node)):
             return True
+        if (op := scalar_op_of(node.op)) is None:
+            return facts_of(node.op).structure not in _REGULAR
         facts = scalar_facts(op)
         if facts is None:
             return True

@@ -26,11 +26,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.math import Prod
 
+from loopax.facts import Structure, facts_of
 from loopax.facts.axes import axes_along_input
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.linearity import read_by_slopes
 from loopax.facts.scalars import is_real, scalar_facts
-from loopax.ir.derivatives.supported import MOVES
+from loopax.ir.derivatives.supported import is_move
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.jax_backend.ops.extrema import has_no_derivative
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
@@ -97,10 +98,10 @@ class _Search:
         node = v.owner
         if node is None or depth == 0 or has_no_derivative(self._site, v):
             return None
-        if isinstance(node.op, MOVES):
-            return self._moved(node, mask, depth)
         if len(node.outputs) > 1:
             return None
+        if is_move(node):
+            return self._moved(node, mask, depth)
         if scalar_op_of(node.op) is None:
             return self._along_axes(node, mask, depth)
         values = [_rows(self._site.frame.read(u), mask) for u in node.inputs]
@@ -118,8 +119,8 @@ class _Search:
         if at is not None and is_traced(values[at]) and is_real(node.inputs[at]):
             new[at] = _harmless(masks[at], values[at] if new[at] is None else new[at], harmless)
         for k in read_by_slopes(node, (k for k, x in enumerate(values) if is_traced(x))):
-            if new[k] is None and is_real(node.inputs[k]) and _may_be_infinite(values[k]):
-                new[k] = _harmless(masks[k], values[k], _HARMLESS)
+            if k != at and is_real(node.inputs[k]) and _may_be_infinite(values[k]):
+                new[k] = _harmless(masks[k], values[k] if new[k] is None else new[k], _HARMLESS)
         if all(x is None for x in new):
             return None
         operands = [x if n is None else n for x, n in zip(values, new, strict=True)]
@@ -173,25 +174,29 @@ class _Search:
             return None
         if (needed := _of_shape(mask, np.shape(self._site.frame.read(node.outputs[0])))) is None:
             return None
+        traced = [k for k, x in enumerate(values) if is_traced(x) and is_real(node.inputs[k])]
+        multiplied = read_by_slopes(node, traced) if _is_product(node) else ()
         new = list(values)
-        for k, (v, x) in enumerate(zip(node.inputs, values, strict=True)):
-            if is_traced(x) and is_real(v):
-                read = _projected(needed, axes_along_input(node, k), x.shape)
-                safe = self.safe(v, read, depth - 1)
-                if safe is None and isinstance(
-                    node.op, Prod
-                ):  # whose slopes are products of the others
-                    safe = _harmless(read, x, _HARMLESS)
-                new[k] = x if safe is None else safe
+        for k in traced:
+            read = _projected(needed, axes_along_input(node, k), np.shape(values[k]))
+            safe = self.safe(node.inputs[k], read, depth - 1)
+            new[k] = values[k] if safe is None else safe
+            if k in multiplied:
+                new[k] = _harmless(read, new[k], _HARMLESS)
         if all(a is b for a, b in zip(new, values, strict=True)):
             return None
         return convert_arrays(Site(node, (True,), self._site.frame), new)[0]
 
     def _arrays(self, node: Apply) -> list[Any] | None:
-        """The values of the inputs of ``node``; None if one is not an array of a known shape."""
-        values = [self._site.frame.read(u) for u in node.inputs]
+        """The inputs' values; None if one of them, or the output, is no array of a known shape."""
+        values = [self._site.frame.read(u) for u in (*node.inputs, node.outputs[0])]
         are_arrays = all(isinstance(y, np.ndarray | np.generic | jax.Array) for y in values)
-        return values if are_arrays else None
+        return values[:-1] if are_arrays else None
+
+
+def _is_product(node: Apply) -> bool:
+    """Whether the slopes of ``node`` are products of entries of its inputs."""
+    return isinstance(node.op, Prod) or facts_of(node.op).structure is Structure.CONTRACTS
 
 
 def _runs_in_jax(op: Op) -> bool:
@@ -209,9 +214,10 @@ def _of_shape(mask: jax.Array, shape: tuple[int, ...]) -> Any:
     """Where elements are needed of an array that is broadcast to the shape of ``mask``; None of a trace."""
     if mask.ndim < len(shape):
         return None
-    mask = mask.any(axis=tuple(range(mask.ndim - len(shape))))
+    added = tuple(range(mask.ndim - len(shape)))
+    mask = mask.any(axis=added) if added else mask
     along = tuple(k for k, (n, m) in enumerate(zip(shape, mask.shape, strict=True)) if n == 1 != m)
-    mask = mask.any(axis=along, keepdims=True)
+    mask = mask.any(axis=along, keepdims=True) if along else mask
     return mask if mask.shape == shape else None
 
 

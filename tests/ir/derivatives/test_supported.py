@@ -5,7 +5,7 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.traversal import pull_back
@@ -105,3 +105,13 @@ def test_two_branches_take_one_switch():
 
 def test_a_sum_over_what_is_broadcast_is_masked_once():
     assert count_switches(pt.switch(C[:, None], pt.exp(pt.log(X).sum()) * M, 0.0)) == 2
+
+
+def test_nested_switches_take_a_number_of_nodes_in_proportion_to_their_depth():
+    def nodes(depth):
+        y = X
+        for k in range(depth):
+            y = pt.switch(X > k, pt.sin(y) * Y[0], 0.0)
+        return len(list(toposort(pull_back([X, Y], [y], [pt.ones_like(y)]))))
+
+    assert nodes(40) < 2.2 * nodes(20)

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 import scipy.special
 
+import loopax
 from loopax import jaxify
 
 X = pt.dvector("x")
@@ -282,11 +283,99 @@ def test_behind_what_reads_more_than_one_element(name, loops):
     np.testing.assert_allclose(slopes, expected, rtol=1e-12)
 
 
+Z, S, NAN = pt.dvector("z"), pt.dscalar("s"), np.nan
+OTHERS = pt.specify_broadcastable(Y, 0)
+# A program, its arguments, and its slopes in those that are named.
+GAPS = {
+    "a slope that is 0 of what is broadcast": (
+        [Y, X, FLAGS],
+        pt.switch(FLAGS, OTHERS // X * X, 0.0),
+        ([1.3], [1.1, 0.2, 0.7], [True, False, True]),
+        {0: [0.0], 1: [1.0, 0.0, 1.0]},
+    ),
+    "a product behind a running sum": (
+        [X, S, FLAGS],
+        pt.switch(FLAGS, 0.0, pt.cumsum(pt.log(X)) * S),
+        ([0.5, 0.25, -0.1], 0.5, [False, False, True]),
+        {0: [2.0, 2.0, 0.0], 1: 2 * np.log(0.5) + np.log(0.25)},
+    ),
+    "a product behind a write": (
+        [Z, X, S],
+        pt.switch(pt.isnan(Z), 0.0, pt.set_subtensor((Z * X)[0], S) * S),
+        ([0.5, NAN, 0.3], [0.3, 0.2, 0.5], 1.5),
+        {1: [0.0, 0.0, 0.45], 2: 3.15},
+    ),
+    "a gap that flags tell of": (
+        [Z, X, FLAGS],
+        pt.switch(FLAGS, 0.0, pt.stack([(Z * X)[0], X[1]]) * X[:2]),
+        ([NAN, 0.5], [0.3, 0.4], [True, False]),
+        {1: [0.0, 0.8]},
+    ),
+    "a gap that overflows": (
+        [Z, X, FLAGS],
+        pt.switch(FLAGS[None, :], 0.0, pt.inc_subtensor(pt.outer(X, pt.exp(Z) * X)[:, 1], X)),
+        ([INF, 0.0], [0.3, 0.5], [True, False]),
+        {1: [1.5, 2.3]},
+    ),
+    "a product with what has no value": (
+        [X, Y, S],
+        pt.switch(S > 0, pt.dot(Y, pt.log(X)), 0.0),
+        ([-1.0, 0.5], [1.0, 2.0], -1.0),
+        {0: [0.0, 0.0], 1: [0.0, 0.0]},
+    ),
+    "shared by two switches": (
+        [X, Y],
+        pt.switch(X > 0, Y * pt.log(X), 1.0) + pt.switch(X > 1, Y * pt.log(X), 2.0),
+        ([-1.0, 0.5], [1.0, 2.0]),
+        {0: [0.0, 4.0], 1: [0.0, np.log(0.5)]},
+    ),
+    "a product of vectors": (
+        [Z, X],
+        pt.switch(pt.isnan(Z).any(), 0.0, pt.dot(Z, X)),
+        ([NAN, 0.5], [0.3, 0.4]),
+        {1: [0.0, 0.0]},
+    ),
+    "a row of a product of matrices": (
+        [Z, X],
+        pt.switch(pt.isnan(Z)[:, None], 0.0, pt.dot(Z[:, None] * [[1.0, 2.0]], X[:, None])),
+        ([NAN, 0.5], [0.3, 0.4]),
+        {1: [0.5, 1.0]},
+    ),
+    "the end of a running sum": (
+        [Z, X],
+        pt.switch(pt.isnan(Z), 0.0, pt.cumsum(Z * X)),
+        ([0.25, 0.5, NAN], [0.3, 0.4, 0.1]),
+        {1: [0.5, 0.5, 0.0]},
+    ),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("form", [*FORMS, "numba"])
+@pytest.mark.parametrize("name", GAPS)
+def test_gaps_behind_what_reads_other_elements(name, form):
+    inputs, out, arguments, expected = GAPS[name]
+    arguments = [np.asarray(x) for x in arguments]
+    how = {"backend": "numba"} if form == "numba" else {"loops": form}
+    f = jaxify(inputs, out.sum(), **how)
+    gradient = loopax.grad if form == "numba" else jax.grad
+    for at, slope in expected.items():
+        np.testing.assert_allclose(gradient(f, at)(*arguments), slope, rtol=1e-12)
+
+
 def test_a_number_that_is_broadcast_is_computed_once():
     out = pt.switch(Y > 0, Y - pt.log(M), 0.0).sum()
     jaxpr = jax.make_jaxpr(jax.grad(jaxify([Y, M], out, loops="xla"), 1))(np.ones(7), 0.2)
     logs = [e for e in jaxpr.eqns if e.primitive.name in ("log", "div")]
     assert all(e.outvars[0].aval.size == 1 for e in logs), jaxpr
+
+
+def test_branches_of_as_many_elements_as_a_mask_has():
+    chosen = X[FLAGS]
+    f = jaxify([X, FLAGS], pt.switch(chosen > 1, chosen, pt.log(chosen)).sum(), loops="xla")
+    arguments = np.array([0.5, -1.0, 2.0]), np.array([True, False, True])
+    np.testing.assert_allclose(jax.jit(f)(*arguments), np.log(0.5) + 2.0)
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(*arguments), [2.0, 0.0, 1.0])
 
 
 @pytest.mark.filterwarnings("ignore:.*on the host")
