@@ -14,6 +14,7 @@ from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
+    AllocDiag,
     AllocEmpty,
     ARange,
     Choose,
@@ -172,7 +173,7 @@ register(
     OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=in_first),
 )
 
-for _class in (ExtractDiag, Choose, PermuteRowElements, Nonzero):
+for _class in (AllocDiag, ExtractDiag, Choose, PermuteRowElements, Nonzero):
     register(_class, OpFacts(structure=Structure.MOVES))
 
 # -- the same value ----------------------------------------------------------------------------------

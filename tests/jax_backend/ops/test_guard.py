@@ -341,6 +341,14 @@ GAPS = {
         ([NAN, 0.5], [0.3, 0.4]),
         {1: [0.5, 1.0]},
     ),
+    "a factor of a row of a batch": (
+        [Z, X, FLAGS],
+        pt.switch(
+            FLAGS, 0.5, pt.linalg.cholesky((Z * X)[:, None, None] ** 2 * np.eye(2)).sum(axis=(1, 2))
+        ),
+        ([NAN, 0.5], [0.3, 0.4], [True, False]),
+        {1: [0.0, 1.0]},
+    ),
     "the end of a running sum": (
         [Z, X],
         pt.switch(pt.isnan(Z), 0.0, pt.cumsum(Z * X)),
