@@ -24,6 +24,7 @@ from loopax.frontend.loops.trees import flatten
 from loopax.ir import Derivative
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.sequences import partial_at
+from loopax.jax_backend.values.generators import bits_of
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.transforms import grad
 
@@ -115,7 +116,7 @@ class _Call:
             gradient=lambda: _gradient(function, self.values),
             results=None
             if result is None
-            else [np.asarray(x) if is_bad(np.asarray(x)) else x for x in result],
+            else [np.asarray(x) if is_bad(bits_of(x)) else x for x in result],
             error=error,
             remarks=tuple(function.remarks),
         )
@@ -132,7 +133,10 @@ def _called(function: Any, values: Sequence[Any]) -> Any:
 
 def _gradient(function: Any, values: Sequence[Any]) -> list[Any]:
     """The gradient of the sum of the float outputs by each float input, in the user's form."""
-    at = [k for k, i in enumerate(function.program.inputs) if is_float(i.variable)]
+    program = function.program
+    at = [k for k, i in enumerate(program.inputs) if is_float(i.variable)]
+    if not at or not any(map(is_float, program.graph.outputs)):
+        return [np.zeros_like(values[k]) for k in at]
     by_backend = function.backend.transformations.get("grad")
     if by_backend is not None:
         total = partial_at(lambda *args: _total(function(*args)), values, at)
@@ -175,9 +179,7 @@ def _as_value(x: object, v: Variable) -> Any:
     """Convert an argument to a NumPy value of the variable's type."""
     if isinstance(v.type, RandomGeneratorType):
         return (
-            x
-            if isinstance(x, np.random.Generator)
-            else np.random.default_rng(np.asarray(x).ravel())
+            x if isinstance(x, np.random.Generator) else np.random.default_rng(bits_of(x).ravel())
         )
     if isinstance(v.type, DenseTensorType):
         return np.asarray(x).astype(v.type.dtype)

@@ -1,5 +1,6 @@
 """`loopax.diagnose(f, ..., grad=True)`: values that are finite, and derivatives that are not."""
 
+import jax
 import numpy as np
 import pytensor.tensor as pt
 import pytest
@@ -83,3 +84,22 @@ def test_gradients_in_programs(form):
     found = diagnose(jaxify(newton, **form), 20.0).first
     assert (found.op, found.steps) == ("Log", (1,))
     np.testing.assert_allclose(found.operands[0].value, 20 - (np.log(20) - 1) * 20)
+
+
+@pytest.mark.parametrize("build", [lambda x, n: n * 2, lambda x, n: [], lambda x, n: x > n])
+def test_a_program_without_a_float_that_has_a_derivative(form, build):
+    x, n = pt.dvector("x"), pt.lvector("n")
+    f = jaxify([x, n], build(x, n), **form)
+    assert diagnose(f, np.arange(3.0), np.arange(3), grad=True).ok
+    assert diagnose(jaxify([n], n * 2, **form), np.arange(3), grad=True).ok
+
+
+@pytest.mark.parametrize("key", [jax.random.key, jax.random.PRNGKey])
+def test_a_key_as_an_argument(key):
+    rng = pt.random.rng("rng")
+    after, draws = rng.normal(size=3)
+    for outputs in (draws, [after, draws]):
+        f = jaxify([rng], outputs)
+        assert diagnose(f, key(1)).ok
+        loopax.profile(f, key(1))
+        loopax.compare(f, key(1))

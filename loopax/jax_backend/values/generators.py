@@ -27,6 +27,11 @@ def is_key(x: object) -> TypeGuard[jax.Array]:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
+def bits_of(x: Any) -> np.ndarray:
+    """The numbers of a value: those of a new-style key are its data."""
+    return np.asarray(jax.random.key_data(x) if is_key(x) else x)
+
+
 def as_key(x: Any, what: str = "A generator") -> jax.Array:
     """``x`` as one new-style key, shape (). ``what`` says whose value it is.
 
