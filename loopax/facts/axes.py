@@ -16,6 +16,25 @@ from loopax.facts.families import in_first, op_along_axes, reduction_op
 from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work, facts_of, register
 from loopax.facts.scalars import is_float
 
+# -- axes of inputs and outputs ----------------------------------------------------------------------
+
+
+def axes_along_input(node: Apply, k: int) -> dict[int, int]:
+    """The axes of the output of ``node`` that run along an axis of input ``k``, each with that axis.
+
+    An axis along which the input is broadcast is none of them.
+
+    >>> import pytensor.tensor as pt
+    >>> axes_along_input(pt.dmatrix("x").sum(axis=0).owner, 0)
+    {0: 1}
+    """
+    along = facts_of(node.op).axes(node)
+    if along is None:
+        return {}
+    shape = getattr(node.inputs[k].type, "shape", ())
+    return {n: axis for n, axis in enumerate(along[k]) if axis is not None and shape[axis] != 1}
+
+
 # -- transposes --------------------------------------------------------------------------------------
 
 
@@ -40,25 +59,6 @@ def shuffled(x: Any, order: Sequence[Any]) -> Any:
     x, order = unshuffled_with_order(x, order)
     same = order == list(range(x.type.ndim))
     return x if same else x.dimshuffle(*order)
-
-
-# -- axes of inputs and outputs ----------------------------------------------------------------------
-
-
-def axes_along_input(node: Apply, k: int) -> dict[int, int]:
-    """The axes of the output of ``node`` that run along an axis of input ``k``, each with that axis.
-
-    An axis along which the input is broadcast is none of them.
-
-    >>> import pytensor.tensor as pt
-    >>> axes_along_input(pt.dmatrix("x").sum(axis=0).owner, 0)
-    {0: 1}
-    """
-    along = facts_of(node.op).axes(node)
-    if along is None:
-        return {}
-    shape = getattr(node.inputs[k].type, "shape", ())
-    return {n: axis for n, axis in enumerate(along[k]) if axis is not None and shape[axis] != 1}
 
 
 def _order(node: Apply) -> Axes:

@@ -6,7 +6,7 @@ What a test adds is the program, and what the result is *made* of: `imported` gi
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -201,17 +201,20 @@ def ports(graph: Any) -> list[tuple[int, ...]]:
     return [(op.n_seqs, op.n_states, op.n_consts, op.n_ys) for op in ops]
 
 
-def primitives(jaxpr: Any) -> Counter[str]:
-    """How often each primitive occurs in a jaxpr, those inside of loops and calls included."""
-    counts: Counter[str] = Counter()
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a jaxpr, those inside of loops and calls included."""
     if isinstance(jaxpr, ClosedJaxpr):
         jaxpr = jaxpr.jaxpr
     for equation in jaxpr.eqns:
-        counts[equation.primitive.name] += 1
+        yield equation
         inner = jax.tree.leaves(
             equation.params, is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)
         )
         for one in inner:
             if isinstance(one, Jaxpr | ClosedJaxpr):
-                counts += primitives(one)
-    return counts
+                yield from equations(one)
+
+
+def primitives(jaxpr: Any) -> Counter[str]:
+    """How often each primitive occurs in a jaxpr, those inside of loops and calls included."""
+    return Counter(equation.primitive.name for equation in equations(jaxpr))

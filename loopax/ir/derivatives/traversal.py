@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytensor.scalar as ps
 from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply, Variable
@@ -64,14 +65,15 @@ def pull_back(
     roots = set(inputs)
     nodes = list(toposort(outputs, blockers=list(inputs))) if sums else []
     moving = _moving(inputs, nodes)
-    slopes = UnboundedSlopes(inputs, nodes, moving)
+    has_switch = any(is_elementwise(node, ps.Switch) for node in nodes)
+    slopes = UnboundedSlopes(inputs, nodes, moving) if has_switch else None
     for node in reversed(nodes):
         out_cotangents = [None if y in roots else sums.pop(y, None) for y in node.outputs]
         if any(g is not None for g in out_cotangents) and any(x in moving for x in node.inputs):
             in_cotangents = _pull_back_node(node, out_cotangents, slopes)
             for x, g in zip(node.inputs, in_cotangents, strict=True):
                 if x in moving and g is not None:
-                    _add(sums, x, g.kept(x, slopes))
+                    _add(sums, x, g if slopes is None else g.kept(x, slopes))
     return [as_derivative_of(v, _dense(sums.get(v))) if is_float(v) else None for v in inputs]
 
 
@@ -137,15 +139,19 @@ def _moving(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
 
 
 def _pull_back_node(
-    node: Apply, out_cotangents: Sequence[Supported | None], slopes: UnboundedSlopes
+    node: Apply, out_cotangents: Sequence[Supported | None], slopes: UnboundedSlopes | None
 ) -> list[Supported | None]:
-    """The cotangents of a node's inputs, of which those that are unknown are null; None for none."""
+    """The cotangents of a node's inputs, of which those that are unknown are null; None for none.
+
+    ``slopes`` is None in a graph without a ``switch``, of which every cotangent is dense.
+    """
 
     def pull(inputs: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
         return pullback_with_conjugates(node.op, inputs, node.outputs, _cotangents(cotangents))
 
     in_cotangents: Sequence[Any] | None = None
-    if not any(g is not None and is_null(g.value) for g in out_cotangents):
+    is_known = not any(g is not None and is_null(g.value) for g in out_cotangents)
+    if slopes is not None and is_known:
         in_cotangents = pull_back_supported(node, out_cotangents, pull, slopes)
     if in_cotangents is None:
         in_cotangents = _pull_back_dense(node, [_dense(g) for g in out_cotangents])

@@ -59,7 +59,8 @@ class UnboundedSlopes:
     def _add(self, node: Apply) -> None:
         if self._makes_positive(node):
             self._positive.add(node.outputs[0])
-        if any(v in self._nan or _has_nan(v) for v in node.inputs) or self.is_singular(node):
+        is_singular = self.is_singular(node)
+        if is_singular or any(v in self._nan or _has_nan(v) for v in node.inputs):
             self._nan.update(node.outputs)
         if is_elementwise(node, ps.IsNan, ps.IsInf) or any(map(self.tells_of_gaps, node.inputs)):
             self._gaps.update(v for v in node.outputs if not is_float(v))
@@ -67,7 +68,7 @@ class UnboundedSlopes:
             return
         if self.reads_values(node) or any(v in self._behind_values for v in node.inputs):
             self._behind_values.update(node.outputs)
-        if self.is_singular(node) or any(v in self._behind_singular for v in node.inputs):
+        if is_singular or any(v in self._behind_singular for v in node.inputs):
             self._behind_singular.update(node.outputs)
 
     def tells_of_gaps(self, condition: Any) -> bool:
