@@ -8,10 +8,13 @@ PyTensor's JAX mode too. Behind a barrier it is computed once, for all that read
 
 from __future__ import annotations
 
+import jax
 import pytensor.scalar as ps
+from jax.experimental.xla_metadata import set_xla_metadata
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 
+from loopax.base.upstream.jax import default_platform
 from loopax.facts.elementwise import function_of
 from loopax.jax_backend.staging.evaluate import Site
 
@@ -19,6 +22,19 @@ _COMPARING = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.GE, ps.GT, ps.LE, 
 _SUMS = (ps.Add, ps.Sub)
 _LINEAR = (*_SUMS, ps.Mul, ps.TrueDiv, ps.Neg, ps.Cast)  # what hands the sign of a sum on
 _MOST = 16  # nodes that are searched, up or down
+
+# XLA of JAX 0.10 removes barriers on the CPU before it decides what it computes twice, but a call that it
+# may not inline it leaves alone. To be removed with that release.
+_BARRIERS_VANISH = jax.__version_info__ < (0, 11)
+_barrier = jax.jit(jax.lax.optimization_barrier)
+
+
+def held(x: jax.Array) -> jax.Array:
+    """``x``, which XLA computes once for all that read it."""
+    if _BARRIERS_VANISH and default_platform() == "cpu":
+        with set_xla_metadata(inlineable="false"):
+            return _barrier(x)
+    return jax.lax.optimization_barrier(x)
 
 
 def computed_once(site: Site) -> bool:

@@ -23,7 +23,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.base.errors import describe, undeclared
-from loopax.jax_backend.ops.computed_once import computed_once
+from loopax.jax_backend.ops.computed_once import computed_once, held
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
 from loopax.jax_backend.ops.scalars import compares_exactly, convert, scalar_function
@@ -47,7 +47,7 @@ def elemwise(site: Site, *values: ArrayLike) -> Any:
         return call_back(site, values)
     # A function that does not use all of its inputs has not broadcast to the shape of all of them.
     whole = tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
-    return tuple(map(jax.lax.optimization_barrier, whole)) if computed_once(site) else whole
+    return tuple(map(held, whole)) if computed_once(site) else whole
 
 
 @rule(ScalarOp)

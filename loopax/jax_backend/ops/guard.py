@@ -33,7 +33,7 @@ from loopax.facts.linearity import read_by_slopes
 from loopax.facts.scalars import is_real, scalar_facts
 from loopax.ir.derivatives.supported import is_move
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
-from loopax.jax_backend.ops.computed_once import computed_once
+from loopax.jax_backend.ops.computed_once import computed_once, held
 from loopax.jax_backend.ops.extrema import has_no_derivative
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.registry import has_conversion
@@ -132,7 +132,7 @@ class _Search:
         if out.dtype != v.type.dtype:
             out = jax.lax.convert_element_type(out, v.type.dtype)
         is_barred = computed_once(Site(node, (True,), self._site.frame))
-        return jax.lax.optimization_barrier(out) if is_barred else out
+        return held(out) if is_barred else out
 
     def _of_operand(self, mask: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Where an operand of an elementwise op is needed: a number that is broadcast is computed once."""

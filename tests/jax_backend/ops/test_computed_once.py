@@ -23,20 +23,7 @@ def matern(x, length):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "route",
-    [
-        "transpiled",
-        pytest.param(
-            "jax.grad",
-            marks=pytest.mark.xfail(
-                jax.__version_info__ < (0, 11),
-                strict=True,
-                reason="XLA drops the barrier: docs/sharp_bits.md#squared-distances-with-jax-010",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("route", ["transpiled", "jax.grad"])
 def test_the_mask_of_a_clipped_distance_is_that_of_what_it_masks(route):
     """Of a process on a grid, through the eigenvectors of its factors, as PyMC has it."""
     length = pt.dvector("length")
