@@ -110,9 +110,9 @@ class ScalarFacts(NamedTuple):
     together, or ``"separately"``, in each of them. ``keeps_zero`` is whether it is 0 where all arguments
     are. ``nanoseconds`` is what an entry of an array takes in native code, ``cycles`` is its latency.
     ``is_total`` is whether it has a value for all numbers of the types of a node. ``singular`` is the
-    argument at which its derivative may be infinite or NaN, and a value where it is finite. ``regular`` is
-    ``"finite"`` if it is finite for all such arguments that do not make it overflow, ``"positive"`` for all
-    that are above 0.
+    argument at which its derivative may be infinite or NaN, ``is_regular_above_0`` whether it is not where
+    that argument is positive. ``positive`` is ``"always"`` if its values are, if nothing underflows, and
+    ``"kept"`` if they are where all arguments are.
     """
 
     nanoseconds: float
@@ -120,8 +120,9 @@ class ScalarFacts(NamedTuple):
     linear: str | Groups = ()
     keeps_zero: bool = False
     is_total: Callable[[Apply], bool] = lambda node: True
-    singular: tuple[int, float] | None = None
-    regular: str = ""
+    singular: int | None = None
+    is_regular_above_0: bool = False
+    positive: str = ""
 
 
 UNKNOWN = OpFacts()

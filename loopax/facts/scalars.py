@@ -175,32 +175,41 @@ _RECORDS: list[tuple[ScalarFacts, tuple[type, ...]]] = [
     (ScalarFacts(5.3, 60), (special.GammaLn,)),
     (ScalarFacts(3.4, 20), (special.Psi,)),
 ]
-# Where a derivative may be infinite: `singular` and `regular` of the records.
-_SINGULAR: dict[tuple[tuple[int, float], str], tuple[type, ...]] = {
-    ((0, 0.5), "finite"): (
-        *(ps.Exp, ps.Exp2, ps.Expm1, ps.Cosh, ps.Sinh),
-        *(special.Erfcx, special.I0, special.I1),
-    ),
-    ((0, 0.5), "positive"): (
+# The argument at which a derivative may be infinite, and whether it is not where this is positive.
+_SINGULAR: dict[tuple[int, bool], tuple[type, ...]] = {
+    (0, True): (
         *(ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.Sqrt, ps.Reciprocal, ps.Pow),
         *(special.Gamma, special.GammaLn, special.Psi, special.TriGamma),
     ),
-    ((0, 0.5), ""): (
-        *(ps.ArcSin, ps.ArcCos, ps.ArcTanh, ps.ArcTan2, special.Erfinv, special.Erfcinv),
+    (0, False): (
+        *(ps.ArcSin, ps.ArcCos, ps.ArcTanh, ps.ArcTan2, ps.ArcCosh),
+        *(special.Erfinv, special.Erfcinv, special.Log1mexp),
     ),
-    ((0, 2.0), ""): (ps.ArcCosh,),
-    ((0, -0.5), ""): (special.Log1mexp,),
-    ((1, 0.5), "positive"): (
+    (1, True): (
         *(special.GammaInc, special.GammaIncC, special.Kve, special.PolyGamma),
         *(ps.TrueDiv, ps.Mod),
     ),
-    ((2, 0.5), ""): (special.BetaInc,),
-    ((3, 0.5), ""): (special.Hyp2F1,),
+    (2, False): (special.BetaInc,),
+    (3, False): (special.Hyp2F1,),
 }
+_POSITIVE: dict[str, tuple[type, ...]] = {
+    "always": (ps.Exp, ps.Exp2, ps.Cosh, special.Softplus, special.Sigmoid, special.Erfcx),
+    "kept": (
+        *(ps.Add, ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Sqrt, ps.Sqr, ps.Pow),
+        *(ps.ScalarMaximum, ps.ScalarMinimum, ps.Cast),
+    ),
+}
+
+
+def _extend(classes: tuple[type, ...], **fields: Any) -> None:
+    for cls in classes:
+        register_scalar(cls, _scalars.get(cls, _UNMEASURED)._replace(**fields))
+
+
 for _facts, _classes in _RECORDS:
     for _class in _classes:
         register_scalar(_class, _facts)
-for (_singular, _regular), _classes in _SINGULAR.items():
-    for _class in _classes:
-        _facts = _scalars.get(_class, _UNMEASURED)
-        register_scalar(_class, _facts._replace(singular=_singular, regular=_regular))
+for (_singular, _is_regular), _classes in _SINGULAR.items():
+    _extend(_classes, singular=_singular, is_regular_above_0=_is_regular)
+for _positive, _classes in _POSITIVE.items():
+    _extend(_classes, positive=_positive)

@@ -44,7 +44,7 @@ def applied_to(node: Apply, inputs: Sequence[Any]) -> Apply:
     if all(v.type == x.type for v, x in zip(node.inputs, inputs, strict=True)):
         applied = Apply(node.op, list(inputs), [v.type.make_variable() for v in node.outputs])
     else:
-        applied = node.clone_with_new_inputs(list(inputs), strict=False)
+        applied = node.op.make_node(*inputs)  # a frozen node has no clone_with_new_inputs
     for source, target in zip(node.outputs, applied.outputs, strict=True):
         copy_origin(source, target)
     return applied

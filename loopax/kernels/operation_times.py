@@ -80,7 +80,15 @@ _FACTORIZATIONS = {
     "schur": 25.0,
 }
 # Written into another operation's loop, or nothing at all.
-FREE = {"broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "stop_gradient"}
+FREE = {
+    "broadcast_in_dim",
+    "reshape",
+    "squeeze",
+    "convert_element_type",
+    "copy",
+    "stop_gradient",
+    "masked_tangent",
+}
 INDICES = {"transpose", "rev", "slice", "squeeze"}  # in native code, arithmetic on indices
 FUSED = {
     *("add", "sub", "mul", "neg", "max", "min", "abs", "sign", "integer_pow", "square", "select_n"),

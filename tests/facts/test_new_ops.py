@@ -101,7 +101,7 @@ def _numba_root(op, **kwargs):
     return numba.njit(lambda x: np.sqrt(x)), None
 
 
-register_scalar(Root, ScalarFacts(0.3, 20, keeps_zero=True, singular=(0, 1.0)))
+register_scalar(Root, ScalarFacts(0.3, 20, keeps_zero=True, singular=0))
 root = Elemwise(Root(upgrade_to_float, name="root"), name="root")
 
 # -- an op that moves entries ------------------------------------------------------------------------

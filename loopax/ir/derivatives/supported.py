@@ -6,7 +6,7 @@ Both are equal where ``f'(x)`` is finite. Where it is not, as of ``sqrt`` at 0, 
 data, 0 is right, and the second is NaN. So a cotangent travels back through elementwise functions as it
 is, with the tests of the switches behind it, and is set to zero outside of its support where it is added
 to something else or leaves these functions. Fewer switches are computed, too. In JAX's operations, which
-JAX differentiates, `loopax.jax_backend.ops.guard` has this effect.
+JAX differentiates, `loopax.lowering.derivatives.guarded_branches` has this effect.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Sum
@@ -28,7 +29,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
-from loopax.facts.axes import axes_along_input
+from loopax.facts.axes import axes_along_input, unshuffled
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.families import ndim_of
 from loopax.facts.scalars import is_real
@@ -57,8 +58,8 @@ def is_move(node: Apply) -> bool:
 class Support:
     """The elements of an array at which all ``tests``, bools that broadcast to it, have these values.
 
-    Several tests are one, and that of the last ``switch``. ``has_gaps`` is whether they may say where data
-    are missing.
+    Several tests are one, and that of the last ``switch``. A test with one element tells of all elements.
+    ``has_gaps`` is whether they may say where data are missing.
     """
 
     tests: tuple[tuple[Any, bool], ...] = ()
@@ -68,13 +69,20 @@ class Support:
     def of_test(cls, test: Any, has_gaps: bool) -> Support:
         return cls(((test, True),), has_gaps)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all elements are in it, or none."""
+        return all(_has_one_element(c) for c, _ in self.tests)
+
     @cached_property
     def test(self) -> Any:
         """Whether an element is in the support."""
-        return reduce(pt.and_, (c if is_true else pt.invert(c) for c, is_true in self.tests))
+        tests = ((_broadcasting(c), is_true) for c, is_true in self.tests)
+        return reduce(pt.and_, (c if is_true else pt.invert(c) for c, is_true in tests))
 
     def within(self, c: Any, is_true: bool, tells_of_gaps: bool) -> Support:
         """The part of it where ``c``, a condition of a ``switch``, is true, or false."""
+        c = unshuffled(c) if _has_one_element(c) else c
         test = (c if c.type.dtype == "bool" else pt.neq(c, 0)), is_true
         if test in self.tests:
             return self
@@ -88,17 +96,42 @@ class Support:
         zero = pt.zeros((), dtype=g.type.dtype)
         if len(self.tests) == 1:
             ((c, is_true),) = self.tests
-            return pt.switch(c, g, zero) if is_true else pt.switch(c, zero, g)
+            return pt.switch(_broadcasting(c), *((g, zero) if is_true else (zero, g)))
         return pt.switch(self.test, g, zero)
+
+    def union(self, other: Support) -> Support:
+        """The elements that are in either."""
+        a, b = self.tests, other.tests
+        has_gaps = self.has_gaps or other.has_gaps
+        if a == b[: len(a)] or b == a[: len(b)]:
+            return Support(min(a, b, key=len), has_gaps)
+        if self.is_complement(other):
+            return Support(a[:-1], has_gaps)
+        return Support.of_test(pt.or_(self.test, other.test), has_gaps)
+
+    def is_complement(self, other: Support) -> bool:
+        """Whether the two are all that some tests leave, and differ in the value of a last one."""
+        a, b = self.tests, other.tests
+        return bool(a and b) and a[:-1] == b[:-1] and a[-1] == (b[-1][0], not b[-1][1])
 
     def projected(self, axes: Sequence[int]) -> Support:
         """The positions along the other axes at which any element is in it; ``axes`` have length 1 then."""
-        if all(c.type.broadcastable[k] for c, _ in self.tests for k in axes):
+        parts = [c for c, _ in self.tests if not _has_one_element(c)]
+        if all(c.type.broadcastable[k] for c in parts for k in axes):
             return self
         return Support.of_test(self.test.any(axis=tuple(axes), keepdims=True), self.has_gaps)
 
 
 EVERYWHERE = Support()
+
+
+def _has_one_element(c: Any) -> bool:
+    return all(c.type.broadcastable)
+
+
+def _broadcasting(c: Any) -> Any:
+    """A test that broadcasts to arrays of every rank that it may be for."""
+    return c.dimshuffle() if c.type.ndim and _has_one_element(c) else c
 
 
 class Supported(NamedTuple):
@@ -123,19 +156,16 @@ class Supported(NamedTuple):
 
     def plus(self, other: Supported) -> Supported:
         """The sum of two cotangents of a variable."""
-        a, b = self.support.tests, other.support.tests
-        has_gaps = self.support.has_gaps or other.support.has_gaps
-        if a == b:
+        a, b = self.support, other.support
+        if a.tests == b.tests:
             is_dense = self.is_dense and other.is_dense
-            return Supported(self.value + other.value, self.support, is_dense)
-        if a and b and a[:-1] == b[:-1] and a[-1] == (b[-1][0], not b[-1][1]):
-            pair = (self.value, other.value) if a[-1][1] else (other.value, self.value)
-            return Supported(pt.switch(a[-1][0], *pair), Support(a[:-1], has_gaps))
-        total = self.dense + other.dense
-        if not a or not b:
-            return Supported(total)
-        either = pt.or_(self.support.test, other.support.test)
-        return Supported(total, Support.of_test(either, has_gaps), is_dense=True)
+            return Supported(self.value + other.value, a.union(b), is_dense)
+        if a.is_complement(b):
+            ((c, is_true),) = a.tests[-1:]
+            pair = (self.value, other.value) if is_true else (other.value, self.value)
+            return Supported(pt.switch(_broadcasting(c), *pair), a.union(b))
+        either = a.union(b)
+        return Supported(self.dense + other.dense, either, is_dense=bool(either.tests))
 
 
 def pull_back_supported(
@@ -169,16 +199,10 @@ def pull_back_supported(
     is_bounded = not (slopes.reads_values if g.support.has_gaps else slopes.is_singular)(node)
     if is_elementwise(node):
         return _through_function(node, g, pull, g.is_dense and is_bounded)
-    if is_move(node):
-        count = pt.second(y, g.support.test.astype(y.type.dtype))
-        supports = [
-            Support.of_test(pt.gt(n, 0), g.support.has_gaps) if is_connected(n) else EVERYWHERE
-            for n in pull(node.inputs, [count])
-        ]
-    else:
-        supports = [_of_input(node, k, g.support) for k in range(len(node.inputs))]
+    supports = supports_of_inputs(node, g.support, pull)
     inputs, is_contraction = node.inputs, facts_of(node.op).structure is Structure.CONTRACTS
-    if is_contraction and not is_bounded:  # each entry of a slope is read by entries of all rows
+    # Each entry of a slope is read by entries of all rows.
+    if is_contraction and not is_bounded and not g.support.is_whole:
         inputs = [s.masked(v) if is_real(v) else v for v, s in zip(inputs, supports, strict=True)]
         is_bounded = True
     if isinstance(node.op, _NOT_ADDED_UP):  # what is masked later need not be masked now
@@ -188,16 +212,63 @@ def pull_back_supported(
     return _with_supports(values, supports, is_dense)
 
 
+def supports_of_inputs(node: Apply, support: Support, pull: Pull) -> list[Support]:
+    """The supports of the cotangents of a node's inputs from that of its one output.
+
+    Parameters
+    ----------
+    node
+        A node that is not elementwise.
+    pull
+        The rule of its op.
+    """
+    if not is_move(node):
+        if support.is_whole:
+            return [support] * len(node.inputs)
+        return [_of_input(node, k, support) for k in range(len(node.inputs))]
+    y: Any = node.outputs[0]
+    count = pt.second(y, support.test.astype(y.type.dtype))
+    return [
+        Support.of_test(pt.gt(n, 0), support.has_gaps) if is_connected(n) else EVERYWHERE
+        for n in pull(node.inputs, [count])
+    ]
+
+
 def _through_several(node: Apply, cotangents: Sequence[Supported | None], pull: Pull) -> Any:
     """Through an op of several outputs: where nothing of any is needed, nothing of an input is."""
     arrived = [g for g in cotangents if g is not None]
     if not all(g.support.tests for g in arrived):
         return None
-    is_needed = reduce(pt.or_, (g.support.test.any() for g in arrived))
-    has_gaps = any(g.support.has_gaps for g in arrived)
     values = pull(node.inputs, [None if g is None else g.dense for g in cotangents])
-    tests = [is_needed.dimshuffle(["x"] * ndim_of(x)) for x in node.inputs]
-    return _with_supports(values, [Support.of_test(c, has_gaps) for c in tests], is_dense=False)
+    return _with_supports(
+        values, all_or_nothing(node, [g.support for g in arrived]), is_dense=False
+    )
+
+
+def all_or_nothing(node: Apply, supports: Sequence[Support]) -> list[Support]:
+    """The supports of the cotangents of a node's inputs, all of which any element of an output needs.
+
+    An entry of a batch is needed by the elements of that entry alone.
+    """
+    op = node.op
+    batch = list(range(op.batch_ndim(node))) if isinstance(op, Blockwise) else []
+
+    def of_entries(support: Support) -> Support:
+        if support.is_whole:
+            return support
+        own = tuple(range(len(batch), support.test.type.ndim))
+        return Support.of_test(support.test.any(axis=own), support.has_gaps)
+
+    entries = reduce(Support.union, map(of_entries, supports))
+    if entries.is_whole:
+        return [entries] * len(node.inputs)
+    results = []
+    for x in node.inputs:
+        shared = [k for k in batch if x.type.broadcastable[k]]
+        order = [*batch, *["x"] * (ndim_of(x) - len(batch))]
+        test = entries.projected(shared).test.dimshuffle(order)
+        results.append(Support.of_test(test, entries.has_gaps))
+    return results
 
 
 def _with_supports(values: Sequence[Any], supports: Sequence[Support], is_dense: bool) -> list[Any]:
@@ -207,18 +278,26 @@ def _with_supports(values: Sequence[Any], supports: Sequence[Support], is_dense:
     ]
 
 
-def _through_switch(node: Apply, g: Supported, tells_of_gaps: bool) -> list[Any]:
+def of_branches(node: Apply, support: Support, tells_of_gaps: bool) -> list[Support | None]:
+    """The supports of the cotangents of the inputs of a ``switch``; None where there is no cotangent."""
     c, *branches = node.inputs
     known: Any = np.unique(c.data.astype(bool)) if isinstance(c, Constant) else ()
-    results: list[Any] = [None]
+    supports: list[Support | None] = [None]
     for v, is_true in zip(branches, (True, False), strict=True):
         if not is_real(v) or (len(known) == 1 and known[0] != is_true):
-            results.append(None)
+            supports.append(None)
         else:
-            part = g.support if len(known) == 1 else g.support.within(c, is_true, tells_of_gaps)
-            share = Supported(g.value, part, g.is_dense and part is g.support)
-            results.append(_summed(share, v, node.outputs[0].type))
-    return results
+            is_known = len(known) == 1
+            supports.append(support if is_known else support.within(c, is_true, tells_of_gaps))
+    return supports
+
+
+def _through_switch(node: Apply, g: Supported, tells_of_gaps: bool) -> list[Any]:
+    y = node.outputs[0].type
+    return [
+        None if s is None else _summed(Supported(g.value, s, g.is_dense and s is g.support), v, y)
+        for v, s in zip(node.inputs, of_branches(node, g.support, tells_of_gaps), strict=True)
+    ]
 
 
 def _through_function(node: Apply, g: Supported, pull: Pull, is_dense: bool) -> list[Any]:
@@ -246,9 +325,14 @@ def _through_function(node: Apply, g: Supported, pull: Pull, is_dense: bool) -> 
     return results
 
 
+def broadcast_axes(x: Any, y: Any) -> list[int]:
+    """The axes along which ``x``, an operand of an elementwise op, is broadcast to the type ``y``."""
+    return [k for k, (n, m) in enumerate(zip(x.type.shape, y.shape, strict=True)) if n == 1 != m]
+
+
 def _summed(g: Supported, x: Any, y: Any) -> Supported:
     """The cotangent of ``x`` from one that it has where it is broadcast to the type ``y``."""
-    axes = [k for k, (n, m) in enumerate(zip(x.type.shape, y.shape, strict=True)) if n == 1 != m]
+    axes = broadcast_axes(x, y)
     if not axes:
         return g
     if all(g.value.type.broadcastable[k] for k in axes):  # the zeros of a function that is constant
@@ -267,5 +351,8 @@ def _of_input(node: Apply, k: int, support: Support) -> Support:
     places = {axis: n for n, axis in kept.items()}
     order = [places.get(n, "x") for n in range(ndim_of(x))]
     projected = support.projected(dropped)
-    tests = tuple((c.dimshuffle(order), is_true) for c, is_true in projected.tests)
+    tests = tuple(
+        (c if _has_one_element(c) else c.dimshuffle(order), is_true)
+        for c, is_true in projected.tests
+    )
     return Support(tests, support.has_gaps)

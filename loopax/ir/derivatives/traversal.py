@@ -64,7 +64,7 @@ def pull_back(
             _add(sums, out, Supported(converted(g, out)))
     roots = set(inputs)
     nodes = list(toposort(outputs, blockers=list(inputs))) if sums else []
-    moving = _moving(inputs, nodes)
+    moving = moving_variables(inputs, nodes)
     has_switch = any(is_elementwise(node, ps.Switch) for node in nodes)
     slopes = UnboundedSlopes(inputs, nodes, moving) if has_switch else None
     for node in reversed(nodes):
@@ -126,7 +126,7 @@ def _dense(g: Supported | None) -> Any:
     return None if g is None else g.dense
 
 
-def _moving(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
+def moving_variables(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
     """The floats that depend on a float among ``inputs``, and the lists, whose cotangents are unknown."""
     moving = {v for v in inputs if is_float(v)}
     for node in nodes:

@@ -15,7 +15,6 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.math import Erfcx, Sigmoid, Softplus
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorConstant
@@ -25,11 +24,6 @@ from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.facts.linearity import read_by_slopes
 from loopax.facts.scalars import is_float, scalar_facts
 
-_POSITIVE = ps.Exp, ps.Exp2, ps.Cosh, Softplus, Sigmoid, Erfcx
-_KEEP_POSITIVE = (
-    *(ps.Add, ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Sqrt, ps.Sqr, ps.Pow),
-    *(ps.ScalarMaximum, ps.ScalarMinimum, ps.Cast),
-)
 _REGULAR = Structure.MOVES, Structure.REDUCES, Structure.CONTRACTS, Structure.MAKES, Structure.SHAPE
 
 
@@ -93,11 +87,9 @@ class UnboundedSlopes:
         if (op := scalar_op_of(node.op)) is None:
             return facts_of(node.op).structure not in _REGULAR
         facts = scalar_facts(op)
-        if facts is None:
-            return True
-        if facts.singular is None or facts.regular == "finite":
-            return False
-        return facts.regular != "positive" or not self._is_positive(node.inputs[facts.singular[0]])
+        if facts is None or facts.singular is None:
+            return facts is None
+        return not facts.is_regular_above_0 or not self._is_positive(node.inputs[facts.singular])
 
     def _is_positive(self, v: Any) -> bool:
         is_known = isinstance(v, TensorConstant) and is_float(v)
@@ -105,10 +97,10 @@ class UnboundedSlopes:
 
     def _makes_positive(self, node: Apply) -> bool:
         """Whether the output of ``node`` is above 0, if nothing underflows."""
-        if is_elementwise(node, *_POSITIVE):
-            return True
-        if is_elementwise(node, *_KEEP_POSITIVE):
-            return all(map(self._is_positive, node.inputs))
+        op = scalar_op_of(node.op)
+        if facts := op and scalar_facts(op):
+            is_kept = facts.positive == "kept" and all(map(self._is_positive, node.inputs))
+            return is_kept or facts.positive == "always"
         is_move = isinstance(node.op, DimShuffle | Subtensor | AdvancedSubtensor | CheckAndRaise)
         return is_move and self._is_positive(node.inputs[0])
 

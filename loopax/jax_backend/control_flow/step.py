@@ -51,7 +51,7 @@ def scan_step(
         outs = op.split_body_outputs([traced(frame.read(v)) for v in frame.plan.outputs])
         for k in kept:
             if isinstance(outs.ys[k], PaddedArray) and not padded_rows:
-                y = op.outs.ys[k]
+                y = op.split_body_outputs(frame.plan.outputs).ys[k]
                 refuse_lengths(frame, [y], f"{op}, which stacks a row {describe(y)} of each step, ")
         nexts = [
             next_state(x, before, v)

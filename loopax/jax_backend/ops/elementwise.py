@@ -24,7 +24,6 @@ from pytensor.tensor.type import discrete_dtypes
 
 from loopax.base.errors import describe, undeclared
 from loopax.jax_backend.ops.computed_once import computed_once, held
-from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
 from loopax.jax_backend.ops.scalars import compares_exactly, convert, scalar_function
 from loopax.jax_backend.staging.callback import call_back
@@ -39,8 +38,6 @@ def elemwise(site: Site, *values: ArrayLike) -> Any:
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
     operands = tuple(map(_as_number, values))
     scalar_op = site.op.scalar_op
-    if isinstance(scalar_op, ps.Switch):
-        operands = guarded(site, apply_scalar, *operands)
     try:
         outs = apply_scalar(site, scalar_op, site.node, operands)
     except NotImplementedError:

@@ -16,7 +16,9 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.math import Erf, Log1mexp, Softplus
 from pytensor.tensor.math import MulWithoutZeros
 
+from loopax.ir.ops.masked_tangent import MaskedTangent
 from loopax.jax_backend.ops.division import floor_divide, remainder
+from loopax.jax_backend.ops.masked_tangent import masked_tangent
 from loopax.jax_backend.ops.powers import power
 from loopax.jax_backend.ops.special_functions import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging.evaluate import Site
@@ -182,6 +184,7 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.RoundHalfAwayFromZero: _round_half_away,
     ps.Second: _second,
     ps.Switch: _switch,
+    MaskedTangent: masked_tangent,
     ps.Complex: _complex,
     Softplus: _softplus,
     Log1mexp: _log1mexp,

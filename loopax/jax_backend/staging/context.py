@@ -10,11 +10,13 @@ from weakref import WeakKeyDictionary
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.traversal import toposort
 
 from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.jax_backend.staging.checked import Failure
 from loopax.lowering import lower
+from loopax.lowering.derivatives.guarded_branches import guard_branches
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,16 @@ class Plan:
 
 
 def plan(graph: AbstractFunctionGraph) -> Plan:
-    """The nodes of ``graph`` that its outputs need."""
-    read: set[Variable] = set(graph.outputs)
+    """The nodes of ``graph`` that its outputs need, fit for JAX's derivatives."""
+    outputs = guard_branches(graph.inputs, graph.outputs)
+    read: set[Variable] = set(outputs)
     steps = []
-    for node in reversed(list(graph.toposort())):
+    for node in reversed(list(toposort(outputs, blockers=graph.inputs))):
         used = tuple(v in read for v in node.outputs)
         if any(used):
             read.update(node.inputs)
             steps.append((node, used))
-    return Plan(tuple(graph.inputs), tuple(graph.outputs), tuple(reversed(steps)), frozenset(read))
+    return Plan(tuple(graph.inputs), tuple(outputs), tuple(reversed(steps)), frozenset(read))
 
 
 # What becomes of assertions about traced values. "auto": of a direct call they are flags, under a

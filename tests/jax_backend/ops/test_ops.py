@@ -120,6 +120,7 @@ from loopax.ir import (
     evaluate,
 )
 from loopax.ir.derivatives.pullback import PullbackRule
+from loopax.ir.ops.masked_tangent import MaskedTangent, masked_tangent
 from loopax.jax_backend import JaxFunction, JaxOp
 from loopax.jax_backend.ops.indexing.slices import write_slices
 from loopax.jax_backend.ops.scalars import _FUNCTIONS
@@ -534,6 +535,7 @@ SCALARS: dict[type, tuple[Any, tuple[Any, ...]]] = {
     ps.Complex: (ps.complex, (V, U)),
     Softplus: (pt.softplus.scalar_op, (U,)),
     Log1mexp: (pt.log1mexp.scalar_op, (-abs(V),)),
+    MaskedTangent: (masked_tangent.scalar_op, (V, B)),
     MulWithoutZeros: (MulWithoutZeros(ps.upcast_out), (V, U)),
 }
 

@@ -89,6 +89,8 @@ def _outputs(eqn: Any, operands: list[Value]) -> list[Value]:
         return _conditional(eqn, operands)
     if name == "optimization_barrier":
         return operands
+    if name == "masked_tangent":  # where the mask is false, no result of the step needs it
+        return operands[:1]
     rule = _RULES.get(name)
     if rule is None:
         return [_mixed(v) for v in eqn.outvars]

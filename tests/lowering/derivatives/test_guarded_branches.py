@@ -1,6 +1,7 @@
 """Branches that are not taken, of functions without a derivative there.
 
-JAX's operations have `loopax.jax_backend.ops.guard`, native code has `loopax.ir.derivatives.supported`.
+JAX's operations have `loopax.lowering.derivatives.guarded_branches`, native code has
+`loopax.ir.derivatives.supported`.
 """
 
 from functools import reduce
@@ -12,10 +13,14 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import scipy.special
+from pytensor.graph.traversal import toposort
 
 import loopax
 from loopax import jaxify
-from tests.support.compare import equations
+from loopax.facts.elementwise import is_elementwise
+from loopax.ir.ops.masked_tangent import MaskedTangent
+from loopax.lowering.derivatives.guarded_branches import guard_branches
+from tests.support.compare import equations, primitives
 
 X = pt.dvector("x")
 AT = np.array([0.0, 4.0])
@@ -222,18 +227,7 @@ def test_what_moves_or_reduces_the_gap(name, loops):
     assert np.isfinite(jax.hessian(f, 1)(MISSING, at)).all()
 
 
-@pytest.mark.parametrize(
-    "loops",
-    [
-        "native",
-        pytest.param(
-            "xla",
-            marks=pytest.mark.xfail(
-                strict=True, reason="what leaves a loop is not guarded: docs/native_loops_in_jax.md"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("loops", FORMS)
 def test_a_function_that_leaves_its_loop(loops):
     W = pt.dvector("w")
     out = pytensor.scan(
@@ -282,6 +276,31 @@ def test_behind_what_reads_more_than_one_element(name, loops):
     out, expected = WHOLE[name]
     slopes = jax.grad(jaxify([X], out.sum(), loops=loops))(AT)
     np.testing.assert_allclose(slopes, expected, rtol=1e-12)
+
+
+T = pt.dtensor3("t")
+SECOND = np.array([True, False])
+FACTORS = {
+    "cholesky": pt.linalg.cholesky(T).sum(axis=(1, 2)),
+    "inverse": pt.linalg.inv(T).sum(axis=(1, 2)),
+    "log-determinant": pt.linalg.slogdet(T)[1],
+    "singular values": pt.sqrt(pt.linalg.svd(T)[1]).sum(axis=1),
+}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("loops", FORMS)
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_singular_matrix_of_a_batch(name, loops):
+    matrices = np.stack([[[2.0, 0.5], [0.5, 1.0]], np.ones((2, 2))])
+    slopes, first = (
+        jax.grad(jaxify([T], out.sum(), loops=loops))(at)
+        for out, at in (
+            (pt.switch(SECOND, FACTORS[name], 0.0), matrices),
+            (FACTORS[name], matrices[:1]),
+        )
+    )
+    np.testing.assert_allclose(slopes, np.stack([first[0], np.zeros((2, 2))]), rtol=1e-12)
 
 
 Z, S, NAN = pt.dvector("z"), pt.dscalar("s"), np.nan
@@ -370,6 +389,87 @@ def test_gaps_behind_what_reads_other_elements(name, form):
     gradient = loopax.grad if form == "numba" else jax.grad
     for at, slope in expected.items():
         np.testing.assert_allclose(gradient(f, at)(*arguments), slope, rtol=1e-12)
+
+
+# -- what is computed --------------------------------------------------------------------------------
+
+
+def nodes_of(outs):
+    return [node.op for node in toposort(outs)]
+
+
+def test_a_graph_without_a_switch_is_as_it_was():
+    outs = [pt.log(X).sum(), pt.dot(X, Y)]
+    assert guard_branches([X, Y], outs) == outs
+
+
+def test_a_test_of_the_whole_guards_the_roots_alone():
+    """As of the bounds of parameters around a log-density."""
+    value = -(((pt.log(X) - pt.log(M)) / M) ** 2).sum() - 3 * pt.log(M)
+    (out,) = guard_branches([X, M], [pt.switch(M > 0, value, -INF)])
+    masked = [n.inputs[0] for n in toposort([out]) if is_elementwise(n, MaskedTangent)]
+    assert len(masked) == 2 and set(masked) == {X, M}
+
+
+@pytest.mark.parametrize("n", [50, 100])
+def test_the_guard_grows_with_the_graph(n):
+    def nested(v, k):
+        return pt.switch(X > k, pt.log(v) * Y, v)
+
+    def joined(v, _):
+        return pt.log(v[::-1]) + Y[0]
+
+    for step in nested, joined:
+        out = pt.switch(Y > 0, reduce(step, range(n), X), 0.0)
+        assert len(nodes_of(guard_branches([X, Y], [out]))) < 4 * len(nodes_of([out]))
+
+
+FINAL, ROWS = loopax.scan(
+    lambda s, x: (s + pt.sqrt(x), s * pt.log(x + 1)), pt.constant(np.float64(0)), X
+)
+READ_BY_CONDITIONS = {
+    "itself": pt.switch(FINAL > 1, FINAL, 0.0),
+    "a function of it": pt.switch(FINAL > 1, pt.log(FINAL), 0.0),
+    "another row": pt.switch(pt.tanh(ROWS)[1] > 0, pt.tanh(ROWS)[1:].sum(), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", READ_BY_CONDITIONS)
+def test_a_loop_that_its_condition_reads_runs_once(name):
+    f = jaxify([X], READ_BY_CONDITIONS[name], loops="xla")
+    assert primitives(jax.make_jaxpr(f)(AT))["scan"] == 1
+    assert np.isfinite(jax.grad(f)(np.array([1.0, 4.0]))).all()
+
+
+def inner_loop(s, x):
+    final, rows = loopax.scan(lambda a, b: (a + pt.sqrt(b) * x, a * pt.sqrt(b)), s, X)
+    return s + pt.switch(M > 0, rows[1] + final, x), None
+
+
+# A loop in a branch, whose shape the masks may read, and its derivative where it is taken.
+LOOPS = {
+    "the end": (pt.switch(M > 0, FINAL, 0.0), [INF, 0.25], 1),
+    "a row": (pt.switch(M > 0, ROWS[1], 0.0), [INF, 0.0], 1),
+    "the end and rows": (pt.switch(M > 0, ROWS[1:].sum() + FINAL, 0.0), None, 1),
+    "a loop in a loop": (loopax.scan(inner_loop, pt.constant(np.float64(1)), X)[0], None, 2),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_in_a_branch_has_no_derivative_where_it_is_not_taken(name):
+    out, expected, count = LOOPS[name]
+    f = jaxify([X, M], out, loops="xla")
+    assert primitives(jax.make_jaxpr(f)(AT, 1.0))["scan"] == count
+    assert np.isfinite(jax.grad(f)(AT, -1.0)).all()
+    if expected is not None:
+        np.testing.assert_array_equal(jax.grad(f)(AT, 1.0), expected)
+
+
+def test_no_function_is_computed_twice():
+    out = pt.switch(X > 0, pt.log(X) * pt.exp(Y), 0.0).sum() + pt.exp(Y).sum()
+    f = jax.jit(jaxify([X, Y], out, loops="xla"))
+    text = f.lower(AT, AT).compile().as_text()
+    assert text.count(" log(") == 1 and text.count(" exponential(") == 1, text
 
 
 def test_a_number_that_is_broadcast_is_computed_once():

@@ -1,0 +1,266 @@
+"""Branches of a ``switch`` with finite derivatives where they are not taken, for JAX's derivatives.
+
+    switch(x > 0, log(x), 0)  ->  switch(x > 0, log(masked_tangent(x, x > 0)), 0)
+
+JAX multiplies the zero cotangent of a branch that is not taken by that branch's derivative. Where this is
+infinite or NaN, as of ``log`` at 0 or where data have a gap, so is the product. The mask makes it 0
+again. Values stay as they are, and a program that is not differentiated is no slower.
+
+An operand is masked where no output needs the function's value. Where that is follows from the tests of
+all switches behind it, as for the derivatives that loopax takes itself: see
+`loopax.ir.derivatives.supported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.compile.builders import infer_shape
+from pytensor.gradient import DisconnectedGrad, ZeroGrad
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import graph_inputs, toposort
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_elementwise
+from loopax.facts.scalars import is_real
+from loopax.ir.derivatives.rules.complex_numbers import pullback_with_conjugates
+from loopax.ir.derivatives.supported import (
+    EVERYWHERE,
+    Support,
+    all_or_nothing,
+    broadcast_axes,
+    of_branches,
+    supports_of_inputs,
+)
+from loopax.ir.derivatives.traversal import moving_variables
+from loopax.ir.derivatives.unbounded_slopes import UnboundedSlopes
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
+from loopax.ir.ops.masked_tangent import masked_tangent
+from loopax.ir.ops.scan import Scan
+from loopax.ir.replace import applied_to, replaced
+from loopax.ir.shapes import symbolic_shape
+
+
+def guard_branches(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    """``outputs`` of a graph whose roots are ``inputs``, with the operands in its branches guarded."""
+    nodes = list(toposort(outputs, blockers=inputs))
+    return _Guard(inputs, outputs, nodes).guarded() if _have_switch(nodes) else list(outputs)
+
+
+class _Guard:
+    """The supports of the cotangents in a graph, by variable and by operand."""
+
+    def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], nodes: list[Apply]) -> None:
+        self._inputs, self._nodes, self._outputs = inputs, nodes, outputs
+        self._moving = moving_variables(inputs, nodes)
+        self._slopes = UnboundedSlopes(inputs, nodes, self._moving)
+        # Of the variables whose derivatives reach an output.
+        self._supports: dict[Any, Support] = {v: EVERYWHERE for v in outputs if v in self._moving}
+        self._of_operands: dict[Apply, list[Support | None]] = {}
+        self._tested: set[Any] = set()  # what the conditions are computed of
+        for node in reversed(nodes):
+            self._add(node)
+
+    def _add(self, node: Apply) -> None:
+        """Add the supports of the cotangents that come from ``node``."""
+        needed = [v for v in node.outputs if v in self._supports]
+        if not self._tested.isdisjoint(node.outputs):
+            self._tested.update(node.inputs)
+        if not needed or isinstance(node.op, DisconnectedGrad | ZeroGrad):
+            return
+        own = self._of_operands[node] = self._through(node, [self._supports[v] for v in needed])
+        if is_elementwise(node, ps.Switch):
+            self._tested.add(node.inputs[0])
+        within = _supports_in_body(node)
+        for k, (v, support) in enumerate(zip(node.inputs, own, strict=True)):
+            if v in self._moving and support is not None:
+                part = _of_operand(v, node, support) if support.tests else within.get(k, support)
+                before = self._supports.get(v)
+                self._supports[v] = part if before is None else before.union(part)
+
+    def support(self, v: Any) -> Support:
+        """Where the cotangent of ``v`` may be other than zero."""
+        return self._supports.get(v, EVERYWHERE)
+
+    def _through(self, node: Apply, supports: Sequence[Support]) -> list[Support | None]:
+        """The supports at the operands of ``node``: of an elementwise op before they are broadcast."""
+        y = node.outputs[0]
+        floats = [v for v in node.inputs if v in self._moving]
+        is_array = all(isinstance(v.type, DenseTensorType) for v in (*floats, *node.outputs))
+        if is_array and is_elementwise(node, ps.Switch):
+            return of_branches(node, supports[0], self._slopes.tells_of_gaps(node.inputs[0]))
+        if not all(s.tests for s in supports) or not is_array or self._would_run_twice(node):
+            return [EVERYWHERE] * len(node.inputs)
+        if len(node.outputs) > 1 or not is_real(y):
+            return list(all_or_nothing(node, supports))
+        if is_elementwise(node):
+            return [supports[0]] * len(node.inputs)
+        return list(supports_of_inputs(node, supports[0], _pullback_of(node)))
+
+    def _would_run_twice(self, node: Apply) -> bool:
+        """Whether XLA would run ``node`` for a condition, and once more for operands that it guards."""
+        return _is_costly(node) and not self._tested.isdisjoint(node.outputs)
+
+    def guarded(self) -> list[Any]:
+        """The outputs, computed of operands without a derivative outside their supports."""
+        masked = self._masked_operands()
+        copies: dict[Any, Any] = {}
+        changed: set[Any] = (
+            set()
+        )  # variables whose copies have other values, where nobody needs them
+        operands: dict[Any, Any] = {}
+        tests: dict[Any, Any] = {}  # copies of what tests are computed of
+        for node in self._nodes:
+            keeps = () if node in self._of_operands else changed
+            inputs = [v if v in keeps else copies.get(v, v) for v in node.inputs]
+            for k, support in masked.get(node, {}).items():
+                has_value = not self._adds_up_gaps(node, support)
+                key = inputs[k], support.tests, has_value
+                if key not in operands:
+                    # A test that is computed before what it guards reads copies, which run anyway.
+                    unchanged = {v: x for v, x in copies.items() if v not in changed}
+                    known = self._shapes_alone | unchanged | tests
+                    test = _computed_with(known, support.test, tests)
+                    operands[key] = _masked(inputs[k], test, has_value)
+                inputs[k] = operands[key]
+                changed.update(() if has_value else node.outputs)
+            if any(x is not v for x, v in zip(inputs, node.inputs, strict=True)):
+                copies.update(zip(node.outputs, applied_to(node, inputs).outputs, strict=True))
+                if any(v in changed and v not in keeps for v in node.inputs):
+                    changed.update(node.outputs)
+        return [copies.get(v, v) for v in self._outputs]
+
+    @cached_property
+    def _shapes_alone(self) -> dict[Any, Any]:
+        """Zeros in place of loops for masks that read their shapes: the loops need not run for them."""
+        results = [
+            v
+            for node, own in self._of_operands.items()
+            if _is_costly(node) and any(s is not None and s.tests for s in own)
+            for v in node.outputs
+            if isinstance(v.type, DenseTensorType)
+        ]
+        shapes = infer_shape(results, self._inputs, [symbolic_shape(v) for v in self._inputs])
+        return {
+            v: v.type.filter_variable(pt.zeros(shape, dtype=v.type.dtype))
+            for v, shape in zip(results, shapes, strict=True)
+        }
+
+    def _masked_operands(self) -> dict[Apply, dict[int, Support]]:
+        """The operands to be masked, by position.
+
+        In a chain of elementwise functions this is the first, if nothing else needs its elements: a
+        NaN travels back through functions of one element to the mask that ends it.
+        """
+        masked: dict[Apply, dict[int, Support]] = {}
+        spoiled: set[Any] = set()  # variables whose cotangents may be NaN outside their supports
+        for node in reversed(self._nodes):
+            own = self._of_operands.get(node)
+            if own is None or not any(s is not None and s.tests for s in own):
+                continue
+            if not (self._is_unbounded(node) or any(v in spoiled for v in node.outputs)):
+                continue
+            for k, (v, support) in enumerate(zip(node.inputs, own, strict=True)):
+                if support is None or not support.tests or not is_real(v):
+                    continue
+                if self._ends_in_front_of(node, v, support):
+                    spoiled.add(v)
+                elif v in self._moving or self._adds_up_gaps(node, support):
+                    masked.setdefault(node, {})[k] = support
+        return masked
+
+    def _ends_in_front_of(self, node: Apply, v: Variable, support: Support) -> bool:
+        """Whether the function that computes ``v`` can mask its own operands in place of ``node``."""
+        return (
+            v in self._moving
+            and any(s is not None and s.tests for s in self._of_operands.get(v.owner, ()))
+            and self._supports[v].tests == support.tests
+            and (support.is_whole or (is_elementwise(node) and is_elementwise(v.owner)))
+            and (support.is_whole or not broadcast_axes(v, node.outputs[0].type))
+        )
+
+    def _is_unbounded(self, node: Apply) -> bool:
+        return self._slopes.is_singular(node) or self._slopes.reads_values(node)
+
+    def _adds_up_gaps(self, node: Apply, support: Support) -> bool:
+        """Whether entries of slopes that may be NaN meet entries of other rows in a sum."""
+        is_sum = facts_of(node.op).structure is Structure.CONTRACTS and not support.is_whole
+        return is_sum and (
+            self._slopes.is_singular(node) or (support.has_gaps and self._slopes.reads_values(node))
+        )
+
+
+def _is_costly(node: Apply) -> bool:
+    """Whether it is a loop, a call or a draw, of which XLA does not merge two with equal operands."""
+    return isinstance(core_of(node.op), InnerGraphOp | RandomVariable)
+
+
+def _have_switch(nodes: Iterable[Apply]) -> bool:
+    """Whether one of ``nodes``, or of those in the steps of loops, is a ``switch``."""
+    return any(
+        is_elementwise(node, ps.Switch)
+        or (isinstance(node.op, Scan) and _have_switch(node.op.fgraph.toposort()))
+        for node in nodes
+    )
+
+
+def _supports_in_body(node: Apply) -> dict[int, Support]:
+    """The supports of cotangents of a loop's constants from the switches in its step, by position.
+
+    A test in the step that depends on constants alone is the same at every step.
+    """
+    op = node.op
+    if not isinstance(op, Scan):
+        return {}
+    body, inner, outer = op.fgraph, op.args.consts, op.split_inputs(node.inputs).consts
+    nodes = list(body.toposort())
+    if not outer or not _have_switch(nodes):
+        return {}
+    guard = _Guard(body.inputs, body.outputs, nodes)
+    supports = {}
+    for k, c in enumerate(inner, len(node.inputs) - len(outer)):
+        support = guard.support(c)
+        tests = [test for test, _ in support.tests]
+        roots = (v for v in graph_inputs(tests) if not isinstance(v, Constant))
+        if tests and all(v in inner for v in roots):
+            values = replaced(tests, dict(zip(inner, outer, strict=True)))
+            pairs = zip(values, support.tests, strict=True)
+            supports[k] = Support(
+                tuple((x, is_true) for x, (_, is_true) in pairs), support.has_gaps
+            )
+    return supports
+
+
+def _computed_with(known: Mapping[Any, Any], v: Any, copies: dict[Any, Any]) -> Any:
+    """``v`` with the replacements ``known``; what is rebuilt for it is added to ``copies``."""
+    for node in toposort([v], blockers=list(known)):
+        inputs = [copies.get(u, known.get(u, u)) for u in node.inputs]
+        is_copy = any(x is not u for x, u in zip(inputs, node.inputs, strict=True))
+        outputs = applied_to(node, inputs).outputs if is_copy else node.outputs
+        copies.update(zip(node.outputs, outputs, strict=True))
+    return copies.get(v, known.get(v, v))
+
+
+def _masked(x: Any, test: Any, has_value: bool) -> Any:
+    """``x`` without a derivative where ``test`` is false, and if not ``has_value``, without its values."""
+    return masked_tangent(x, test) if has_value else pt.switch(test, x, pt.ones_like(x))
+
+
+def _of_operand(v: Any, node: Apply, support: Support) -> Support:
+    """The support of the cotangent of ``v`` from the one it has as an operand of ``node``."""
+    if not support.tests or not is_elementwise(node):
+        return support
+    axes = broadcast_axes(v, node.outputs[0].type)
+    return support.projected(axes) if axes else support
+
+
+def _pullback_of(node: Apply) -> Any:
+    return lambda inputs, cotangents: pullback_with_conjugates(
+        node.op, inputs, node.outputs, cotangents
+    )
