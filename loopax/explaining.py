@@ -24,6 +24,7 @@ from loopax.calling import (
 from loopax.calling.function import refuse_arguments
 from loopax.chunks import InChunks
 from loopax.explanation import Explanation, NativeLoops
+from loopax.frontend.programs.pytree_inputs import PytreeInputs
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.kernels.native_call.function import NativeFunction
@@ -88,6 +89,12 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
         fn = jaxify(fn) if is_pymc_model(fn) else fn
         if hasattr(fn, "of_point"):  # the log-density of a model
             fn, args = fn.of_point, args or (fn.initial_point(),)
+        by_variables = getattr(fn, "__wrapped__", None)
+        if isinstance(by_variables, PytreeInputs) and not args and not kwargs:
+            declared = by_variables.program()
+            import_graph(declared.graph)
+            explanation = Explanation.of(declared.graph, declared.name, builder_of(fn).passes)
+            return _in_parts(explanation, declared, by_variables)
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
             graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, builder_of(fn).passes

@@ -120,5 +120,7 @@ def _refuse_unlike(items: list[Exposed]) -> None:
             raise LoopTypeError(
                 f"Two watched values have the name {item.name!r}, with {len(other.steps)} and "
                 f"{len(item.steps)} loops around them, and {other.value.type.ndim - 1} and "
-                f"{item.value.type.ndim - 1} axes. Use two names."
+                f"{item.value.type.ndim - 1} axes. Use two names. A value that the condition of a "
+                "while_loop watches is one of them, since loopax computes the condition before the loop "
+                "and in it: watch it in the body."
             )

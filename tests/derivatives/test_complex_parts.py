@@ -82,6 +82,11 @@ def test_rules_without_conjugates_are_refused(name):
         pull_back([x], [y], [pt.ones(())])
 
 
+def test_a_function_without_a_pullback_for_complex_numbers_says_so():
+    with pytest.raises(NotImplementedError, match="PyTensor has no pullback of Exp of complex"):
+        pull_back([x], [cost(pt.exp(C))], [pt.ones(())])
+
+
 def test_sign_of_a_complex_number():
     """PyTensor's derivative is 0: native code has none, and `jax.grad` is JAX's."""
     try:

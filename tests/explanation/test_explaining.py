@@ -54,6 +54,12 @@ def test_inputs_and_outputs_and_what_jaxify_makes_of_them():
     assert str(explain(f)) == str(expected)  # as often as one likes: it is not used up
 
 
+def test_a_program_with_inputs_in_a_dict_needs_no_arguments():
+    nested, flat = explain(jaxify([{"x": x, "s": s}], FINAL)), explain(jaxify([s, x], FINAL))
+    assert str(nested).partition("\n")[0] == str(flat).partition("\n")[0]
+    assert len(nested.lowered.inputs) == 2
+
+
 def test_it_says_what_ran_natively_inside_of_jax_and_why():
     f = jaxify([x, s], FINAL, loops="auto")
     assert "so far it ran as" not in str(explain(f))

@@ -17,6 +17,7 @@ from pytensor.tensor.type_other import NoneTypeT
 from pytensor.typed_list import TypedListType
 
 from loopax.base.errors import UnsupportedOpError, describe
+from loopax.base.upstream.numba import numba_config
 from loopax.ir.evaluation.first_failure import first_failure
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
@@ -143,6 +144,10 @@ def native_variants(
 
     Small arrays are in locals as long as the program has no more than ``longest`` lines.
     """
+    if numba_config.DISABLE_JIT:
+        raise UnsupportedOpError(
+            "Numba compiles nothing, because NUMBA_DISABLE_JIT is set. Unset it for native code."
+        )
     graph = graph.clone()
     scan_to_loop(graph)
     refuse_unknown_types(graph)

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 
 import loopax
 from benchmarks.programs import ar2_graph, garch_graph, kalman_graph
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.upstream.numba import numba_config
 from loopax.ir import BodyArgs, BodyOuts, Cond, FitRows, KeepRows, Scan, ScanArgs, ScanOptions
 from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.agreement import assert_agrees
@@ -279,3 +281,18 @@ def test_a_static_shape_is_checked():
     assert run(np.arange(3)) == [3.0]
     with pytest.raises(TypeError, match="shape"):
         run(np.arange(4.0))
+
+
+# -- without a compiler ------------------------------------------------------------------------------
+
+
+def test_numba_that_compiles_nothing(monkeypatch):
+    """NUMBA_DISABLE_JIT is for debugging: JAX's operations do without native code."""
+    monkeypatch.setattr(numba_config, "DISABLE_JIT", 1)
+    x = pt.dvector("x")
+    final, _ = loopax.scan(lambda s, r: (pt.tanh(s + r), None), pt.zeros(()), x)
+    with pytest.raises(UnsupportedOpError, match="NUMBA_DISABLE_JIT"):
+        compile_program(lowered([x], final))
+    f = loopax.jaxify([x], final, loops="native")
+    np.testing.assert_allclose(f(np.ones(3)), np.tanh(np.tanh(np.tanh(1.0) + 1.0) + 1.0))
+    assert any("NUMBA_DISABLE_JIT" in remark for remark in f.remarks)

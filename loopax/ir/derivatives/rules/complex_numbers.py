@@ -28,6 +28,7 @@ from loopax.base.errors import describe
 from loopax.ir.derivatives.rules.registry import pullback_of
 from loopax.ir.ops.inner_graph_op import core_of
 
+_BY_JAX = 'JAX differentiates the op itself: jax.grad(jaxify(..., loops="xla")).'
 _HOLOMORPHIC = LU, LUFactor, MatrixInverse, Expm, Solve, SolveTriangular, Det, Convolve1d
 
 
@@ -36,19 +37,28 @@ def pullback_with_conjugates(
 ) -> Sequence[Any]:
     """`pullback_of`, with the conjugates that it lacks.
 
-    Raises `NotImplementedError` where they cannot be added, as for Hermitian matrices.
+    Raises `NotImplementedError` where they cannot be added, as for Hermitian matrices, and where PyTensor
+    has no pullback for complex numbers.
     """
     core = core_of(op)
-    is_linear_algebra = type(core).__module__.startswith("pytensor.tensor.linalg")
-    if not any(map(_is_complex, (*inputs, *outputs))) or not (
-        is_linear_algebra or isinstance(core, _HOLOMORPHIC)
-    ):
+    if not any(map(_is_complex, (*inputs, *outputs))):
         return pullback_of(op, inputs, outputs, cotangents)
+    is_linear_algebra = type(core).__module__.startswith("pytensor.tensor.linalg")
+    if not is_linear_algebra and not isinstance(core, _HOLOMORPHIC):
+        try:
+            return pullback_of(op, inputs, outputs, cotangents)
+        except NotImplementedError as error:
+            if str(error):
+                raise
+            raise NotImplementedError(
+                f"PyTensor has no pullback of {core} of complex numbers, for {describe(outputs[0])}. "
+                f"{_BY_JAX}"
+            ) from error
     is_hermitian = getattr(core, "assume_a", "gen") in ("her", "pos")
     if not isinstance(core, _HOLOMORPHIC) or is_hermitian:
         raise NotImplementedError(
-            f"The pullback of {core}, for {describe(outputs[0])}, lacks conjugates of complex numbers. JAX "
-            'differentiates the op itself: jax.grad(jaxify(..., loops="xla")).'
+            f"The pullback of {core}, for {describe(outputs[0])}, lacks conjugates of complex numbers. "
+            f"{_BY_JAX}"
         )
     in_cotangents = pullback_of(op, inputs, outputs, [_conjugate(g) for g in cotangents])
     return [_conjugate(g) for g in in_cotangents]
