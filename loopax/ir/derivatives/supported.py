@@ -281,22 +281,26 @@ def _with_supports(values: Sequence[Any], supports: Sequence[Support], is_dense:
 def of_branches(node: Apply, support: Support, tells_of_gaps: bool) -> list[Support | None]:
     """The supports of the cotangents of the inputs of a ``switch``; None where there is no cotangent."""
     c, *branches = node.inputs
-    known: Any = np.unique(c.data.astype(bool)) if isinstance(c, Constant) else ()
-    supports: list[Support | None] = [None]
-    for v, is_true in zip(branches, (True, False), strict=True):
-        if not is_real(v) or (len(known) == 1 and known[0] != is_true):
-            supports.append(None)
-        else:
-            is_known = len(known) == 1
-            supports.append(support if is_known else support.within(c, is_true, tells_of_gaps))
-    return supports
+    return [
+        None,
+        *(
+            support.within(c, is_true, tells_of_gaps) if is_real(v) else None
+            for v, is_true in zip(branches, (True, False), strict=True)
+        ),
+    ]
 
 
 def _through_switch(node: Apply, g: Supported, tells_of_gaps: bool) -> list[Any]:
-    y = node.outputs[0].type
+    c, y = node.inputs[0], node.outputs[0].type
+    supports = of_branches(node, g.support, tells_of_gaps)
+    known: Any = np.unique(c.data.astype(bool)) if isinstance(c, Constant) else ()
+    if len(known) == 1:  # one branch has the whole cotangent
+        supports = [None, g.support if known[0] else None, None if known[0] else g.support]
     return [
-        None if s is None else _summed(Supported(g.value, s, g.is_dense and s is g.support), v, y)
-        for v, s in zip(node.inputs, of_branches(node, g.support, tells_of_gaps), strict=True)
+        None
+        if s is None or not is_real(v)
+        else _summed(Supported(g.value, s, g.is_dense and s is g.support), v, y)
+        for v, s in zip(node.inputs, supports, strict=True)
     ]
 
 

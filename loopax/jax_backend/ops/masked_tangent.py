@@ -8,10 +8,11 @@ nothing in a program that is not differentiated, and whoever reads the jaxpr of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.jet import jet_rules
 
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents, with_axis_in_front
@@ -31,10 +32,20 @@ def masked_tangent(x: Array, mask: Array) -> Any:
 
 def _jvp(primals: Sequence[jax.Array], tangents: Tangents) -> Any:
     x, mask = primals
-    t = tangents[0]
-    if not isinstance(t, ad.Zero):
-        t = jnp.where(mask, t, jnp.zeros_like(t))
-    return _masked_tangent.bind(x, mask), t
+    return _masked_tangent.bind(x, mask), _within(mask, tangents[0])
+
+
+def _transpose(cotangent: Any, x: Any, mask: jax.Array) -> Any:
+    return _within(mask, cotangent), None
+
+
+def _jet(primals: Sequence[jax.Array], series: Sequence[Sequence[jax.Array]]) -> Any:
+    x, mask = primals
+    return _masked_tangent.bind(x, mask), [_within(mask, term) for term in series[0]]
+
+
+def _within(mask: jax.Array, t: Any) -> Any:
+    return t if isinstance(t, ad.Zero) else jnp.where(mask, t, jnp.zeros_like(t))
 
 
 def _batch(args: Sequence[jax.Array], axes: BatchAxes) -> Any:
@@ -48,5 +59,7 @@ def _batch(args: Sequence[jax.Array], axes: BatchAxes) -> Any:
 _masked_tangent.def_impl(lambda x, mask: x)
 _masked_tangent.def_abstract_eval(lambda x, mask: x)
 ad.primitive_jvps[_masked_tangent] = _jvp
+ad.primitive_transposes[_masked_tangent] = _transpose
+jet_rules[_masked_tangent] = cast(Any, _jet)
 batching.primitive_batchers[_masked_tangent] = _batch
 mlir.register_lowering(_masked_tangent, lambda context, x, mask: [x])

@@ -28,7 +28,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_elementwise
-from loopax.facts.scalars import is_real
+from loopax.facts.scalars import is_float, is_real
 from loopax.ir.derivatives.rules.complex_numbers import pullback_with_conjugates
 from loopax.ir.derivatives.supported import (
     EVERYWHERE,
@@ -91,16 +91,16 @@ class _Guard:
     def _through(self, node: Apply, supports: Sequence[Support]) -> list[Support | None]:
         """The supports at the operands of ``node``: of an elementwise op before they are broadcast."""
         y = node.outputs[0]
-        floats = [v for v in node.inputs if v in self._moving]
-        is_array = all(isinstance(v.type, DenseTensorType) for v in (*floats, *node.outputs))
+        floats = [v for v in (*node.inputs, *node.outputs) if v in self._moving]
+        is_array = all(isinstance(v.type, DenseTensorType) for v in floats)
         if is_array and is_elementwise(node, ps.Switch):
             return of_branches(node, supports[0], self._slopes.tells_of_gaps(node.inputs[0]))
         if not all(s.tests for s in supports) or not is_array or self._would_run_twice(node):
             return [EVERYWHERE] * len(node.inputs)
+        if is_elementwise(node) and len(node.outputs) == 1:
+            return [supports[0]] * len(node.inputs)
         if len(node.outputs) > 1 or not is_real(y):
             return list(all_or_nothing(node, supports))
-        if is_elementwise(node):
-            return [supports[0]] * len(node.inputs)
         return list(supports_of_inputs(node, supports[0], _pullback_of(node)))
 
     def _would_run_twice(self, node: Apply) -> bool:
@@ -117,8 +117,12 @@ class _Guard:
         operands: dict[Any, Any] = {}
         tests: dict[Any, Any] = {}  # copies of what tests are computed of
         for node in self._nodes:
-            keeps = () if node in self._of_operands else changed
-            inputs = [v if v in keeps else copies.get(v, v) for v in node.inputs]
+            own = self._of_operands.get(node, [None] * len(node.inputs))
+            # What has no derivative, such as a condition, needs all values.
+            inputs = [
+                v if support is None and v in changed else copies.get(v, v)
+                for v, support in zip(node.inputs, own, strict=True)
+            ]
             for k, support in masked.get(node, {}).items():
                 has_value = not self._adds_up_gaps(node, support)
                 key = inputs[k], support.tests, has_value
@@ -132,7 +136,9 @@ class _Guard:
                 changed.update(() if has_value else node.outputs)
             if any(x is not v for x, v in zip(inputs, node.inputs, strict=True)):
                 copies.update(zip(node.outputs, applied_to(node, inputs).outputs, strict=True))
-                if any(v in changed and v not in keeps for v in node.inputs):
+                if any(
+                    v in changed and x is not v for v, x in zip(node.inputs, inputs, strict=True)
+                ):
                     changed.update(node.outputs)
         return [copies.get(v, v) for v in self._outputs]
 
@@ -167,7 +173,7 @@ class _Guard:
             if not (self._is_unbounded(node) or any(v in spoiled for v in node.outputs)):
                 continue
             for k, (v, support) in enumerate(zip(node.inputs, own, strict=True)):
-                if support is None or not support.tests or not is_real(v):
+                if support is None or not support.tests or not is_float(v):
                     continue
                 if self._ends_in_front_of(node, v, support):
                     spoiled.add(v)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.jet import jet
 from jax.sharding import PartitionSpec
 
 from loopax.jax_backend.ops.masked_tangent import masked_tangent
@@ -21,6 +22,16 @@ def test_it_is_zero_whatever_it_is_multiplied_with():
     np.testing.assert_array_equal(jax.hessian(total)(X), np.diag([-0.0625, 0.0, 0.0]))
     (out,) = jax.linearize(total, X)[1:]
     np.testing.assert_array_equal(out(np.ones(3)), 0.25)
+
+
+def test_its_transpose_and_its_series():
+    mask = np.array([True, False, True])
+    (transposed,) = jax.linear_transpose(lambda x: masked_tangent(x, mask), X)(np.ones(3))
+    np.testing.assert_array_equal(transposed, mask)
+    term = np.arange(1.0, 4.0)
+    out, series = jet(lambda x: masked_tangent(x, mask) ** 2, (X,), ((term, 0 * term),))
+    np.testing.assert_array_equal(out, X**2)
+    np.testing.assert_allclose(series, [2 * X * term * mask, 2 * term**2 * mask])
 
 
 @pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0), (1, 0)])

@@ -305,6 +305,7 @@ def test_a_singular_matrix_of_a_batch(name, loops):
 
 Z, S, NAN = pt.dvector("z"), pt.dscalar("s"), np.nan
 OTHERS = pt.specify_broadcastable(Y, 0)
+PRODUCT = pt.dot(pt.sqrt(X)[:, None] * np.ones(2), Z)
 # A program, its arguments, and its slopes in those that are named.
 GAPS = {
     "a slope that is 0 of what is broadcast": (
@@ -342,6 +343,18 @@ GAPS = {
         pt.switch(S > 0, pt.dot(Y, pt.log(X)), 0.0),
         ([-1.0, 0.5], [1.0, 2.0], -1.0),
         {0: [0.0, 0.0], 1: [0.0, 0.0]},
+    ),
+    "a number as a condition": (
+        [X, Z],
+        pt.switch(PRODUCT, pt.switch(X > 0, PRODUCT, 1.0), 3 * X),
+        ([0.25, 0.0, 4.0], [1.0, 2.0]),
+        {0: [3.0, 3.0, 0.75]},
+    ),
+    "a condition that is a constant": (
+        [X],
+        pt.switch(np.zeros((2, 1), bool), pt.log(X), X * X),
+        ([-1.0, 0.0, 2.0],),
+        {0: [-4.0, 0.0, 8.0]},
     ),
     "shared by two switches": (
         [X, Y],
@@ -389,6 +402,15 @@ def test_gaps_behind_what_reads_other_elements(name, form):
     gradient = loopax.grad if form == "numba" else jax.grad
     for at, slope in expected.items():
         np.testing.assert_allclose(gradient(f, at)(*arguments), slope, rtol=1e-12)
+    value = pytensor.function(inputs, out.sum(), mode="FAST_COMPILE")(*arguments)
+    np.testing.assert_allclose(f(*arguments), value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loops", FORMS)
+def test_behind_complex_numbers(loops):
+    out = pt.switch(X > 0, pt.real(pt.exp(1j * pt.log(X))), X).sum()
+    slopes = jax.grad(jaxify([X], out, loops=loops))(np.array([1.0, 0.0, -1.0]))
+    np.testing.assert_allclose(slopes, [0.0, 1.0, 1.0], atol=1e-12)
 
 
 # -- what is computed --------------------------------------------------------------------------------
