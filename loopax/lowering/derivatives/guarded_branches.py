@@ -8,7 +8,7 @@ again. Values stay as they are, and a program that is not differentiated is no s
 
 An operand is masked where no output needs the function's value. Where that is follows from the tests of
 all switches behind it, as for the derivatives that loopax takes itself: see
-`loopax.ir.derivatives.supported`.
+`loopax.ir.derivatives.supports`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.scalars import is_float, is_real
 from loopax.ir.derivatives.rules.complex_numbers import pullback_with_conjugates
-from loopax.ir.derivatives.supported import (
+from loopax.ir.derivatives.supports import (
     EVERYWHERE,
     Support,
     all_or_nothing,

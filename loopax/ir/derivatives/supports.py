@@ -1,0 +1,205 @@
+"""Supports: the elements at which a cotangent may be other than zero, by the tests of switches.
+
+A ``switch`` hands its cotangent on to the branch that it takes. Behind it, an op hands it on to those
+elements of its inputs from which the elements in the support follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Sum
+from pytensor.tensor.shape import SpecifyShape
+
+from loopax.facts import Structure, facts_of
+from loopax.facts.axes import axes_along_input, unshuffled
+from loopax.facts.families import ndim_of
+from loopax.facts.scalars import is_real
+from loopax.ir.derivatives.inner_gradients import is_connected
+
+# The cotangents of a node's inputs from those of its outputs.
+Pull = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+# Linear ops whose pullback adds up no entries of a cotangent.
+NOT_ADDED_UP = DimShuffle, Sum, CheckAndRaise, SpecifyShape
+
+
+def is_move(node: Apply) -> bool:
+    """Whether ``node`` moves entries, or adds some of them up: its pullback tells which ones it reads."""
+    op = node.op
+    if isinstance(op, NOT_ADDED_UP):
+        return False
+    is_running_sum = isinstance(op, CumOp) and op.mode == "add"
+    return is_running_sum or facts_of(op).structure is Structure.MOVES
+
+
+@dataclass(frozen=True)
+class Support:
+    """The elements of an array at which all ``tests``, bools that broadcast to it, have these values.
+
+    Several tests are one, and that of the last ``switch``. A test with one element tells of all elements.
+    ``has_gaps`` is whether they may say where data are missing.
+    """
+
+    tests: tuple[tuple[Any, bool], ...] = ()
+    has_gaps: bool = False
+
+    @classmethod
+    def of_test(cls, test: Any, has_gaps: bool) -> Support:
+        return cls(((test, True),), has_gaps)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all elements are in it, or none."""
+        return all(_has_one_element(c) for c, _ in self.tests)
+
+    @cached_property
+    def test(self) -> Any:
+        """Whether an element is in the support."""
+        tests = ((as_number(c), is_true) for c, is_true in self.tests)
+        return reduce(pt.and_, (c if is_true else pt.invert(c) for c, is_true in tests))
+
+    def within(self, c: Any, is_true: bool, tells_of_gaps: bool) -> Support:
+        """The part of it where ``c``, a condition of a ``switch``, is true, or false."""
+        c = unshuffled(c) if _has_one_element(c) else c
+        test = (c if c.type.dtype == "bool" else pt.neq(c, 0)), is_true
+        if test in self.tests:
+            return self
+        others = self.tests if len(self.tests) < 2 else ((self.test, True),)
+        return Support((*others, test), self.has_gaps or tells_of_gaps)
+
+    def masked(self, g: Any) -> Any:
+        """``g``, with zeros outside of the support."""
+        if not self.tests:
+            return g
+        zero = pt.zeros((), dtype=g.type.dtype)
+        if len(self.tests) == 1:
+            ((c, is_true),) = self.tests
+            return pt.switch(as_number(c), *((g, zero) if is_true else (zero, g)))
+        return pt.switch(self.test, g, zero)
+
+    def union(self, other: Support) -> Support:
+        """The elements that are in either."""
+        a, b = self.tests, other.tests
+        has_gaps = self.has_gaps or other.has_gaps
+        if a == b[: len(a)] or b == a[: len(b)]:
+            return Support(min(a, b, key=len), has_gaps)
+        if self.is_complement(other):
+            return Support(a[:-1], has_gaps)
+        return Support.of_test(pt.or_(self.test, other.test), has_gaps)
+
+    def is_complement(self, other: Support) -> bool:
+        """Whether the two are all that some tests leave, and differ in the value of a last one."""
+        a, b = self.tests, other.tests
+        return bool(a and b) and a[:-1] == b[:-1] and a[-1] == (b[-1][0], not b[-1][1])
+
+    def projected(self, axes: Sequence[int]) -> Support:
+        """The positions along the other axes at which any element is in it; ``axes`` have length 1 then."""
+        parts = [c for c, _ in self.tests if not _has_one_element(c)]
+        if all(c.type.broadcastable[k] for c in parts for k in axes):
+            return self
+        return Support.of_test(self.test.any(axis=tuple(axes), keepdims=True), self.has_gaps)
+
+
+EVERYWHERE = Support()
+
+
+def _has_one_element(c: Any) -> bool:
+    return all(c.type.broadcastable)
+
+
+def as_number(c: Any) -> Any:
+    """A test that broadcasts to arrays of every rank that it may be for."""
+    return c.dimshuffle() if c.type.ndim and _has_one_element(c) else c
+
+
+def supports_of_inputs(node: Apply, support: Support, pull: Pull) -> list[Support]:
+    """The supports of the cotangents of a node's inputs from that of its one output.
+
+    Parameters
+    ----------
+    node
+        A node that is not elementwise.
+    pull
+        The rule of its op.
+    """
+    if not is_move(node):
+        if support.is_whole:
+            return [support] * len(node.inputs)
+        return [_of_input(node, k, support) for k in range(len(node.inputs))]
+    y: Any = node.outputs[0]
+    count = pt.second(y, support.test.astype(y.type.dtype))
+    return [
+        Support.of_test(pt.gt(n, 0), support.has_gaps) if is_connected(n) else EVERYWHERE
+        for n in pull(node.inputs, [count])
+    ]
+
+
+def all_or_nothing(node: Apply, supports: Sequence[Support]) -> list[Support]:
+    """The supports of the cotangents of a node's inputs, all of which any element of an output needs.
+
+    An entry of a batch is needed by the elements of that entry alone.
+    """
+    op = node.op
+    batch = list(range(op.batch_ndim(node))) if isinstance(op, Blockwise) else []
+
+    def of_entries(support: Support) -> Support:
+        if support.is_whole:
+            return support
+        own = tuple(range(len(batch), support.test.type.ndim))
+        return Support.of_test(support.test.any(axis=own), support.has_gaps)
+
+    entries = reduce(Support.union, map(of_entries, supports))
+    if entries.is_whole:
+        return [entries] * len(node.inputs)
+    results = []
+    for x in node.inputs:
+        shared = [k for k in batch if x.type.broadcastable[k]]
+        order = [*batch, *["x"] * (ndim_of(x) - len(batch))]
+        test = entries.projected(shared).test.dimshuffle(order)
+        results.append(Support.of_test(test, entries.has_gaps))
+    return results
+
+
+def of_branches(node: Apply, support: Support, tells_of_gaps: bool) -> list[Support | None]:
+    """The supports of the cotangents of the inputs of a ``switch``; None where there is no cotangent."""
+    c, *branches = node.inputs
+    return [
+        None,
+        *(
+            support.within(c, is_true, tells_of_gaps) if is_real(v) else None
+            for v, is_true in zip(branches, (True, False), strict=True)
+        ),
+    ]
+
+
+def broadcast_axes(x: Any, y: Any) -> list[int]:
+    """The axes along which ``x``, an operand of an elementwise op, is broadcast to the type ``y``."""
+    return [k for k, (n, m) in enumerate(zip(x.type.shape, y.shape, strict=True)) if n == 1 != m]
+
+
+def _of_input(node: Apply, k: int, support: Support) -> Support:
+    """The support of the cotangent of input ``k`` from that of the output's.
+
+    A position of an axis is in it if any entry of the output that follows from it is.
+    """
+    x: Any = node.inputs[k]
+    kept = axes_along_input(node, k)
+    dropped = [n for n in range(node.outputs[0].type.ndim) if n not in kept]
+    places = {axis: n for n, axis in kept.items()}
+    order = [places.get(n, "x") for n in range(ndim_of(x))]
+    projected = support.projected(dropped)
+    tests = tuple(
+        (c if _has_one_element(c) else c.dimshuffle(order), is_true)
+        for c, is_true in projected.tests
+    )
+    return Support(tests, support.has_gaps)
