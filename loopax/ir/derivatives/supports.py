@@ -23,7 +23,7 @@ from pytensor.tensor.shape import SpecifyShape
 from loopax.facts import Structure, facts_of
 from loopax.facts.axes import axes_along_input, unshuffled
 from loopax.facts.families import ndim_of
-from loopax.facts.scalars import is_real
+from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.inner_gradients import is_connected
 
 # The cotangents of a node's inputs from those of its outputs.
@@ -176,7 +176,7 @@ def of_branches(node: Apply, support: Support, tells_of_gaps: bool) -> list[Supp
     return [
         None,
         *(
-            support.within(c, is_true, tells_of_gaps) if is_real(v) else None
+            support.within(c, is_true, tells_of_gaps) if is_float(v) else None
             for v, is_true in zip(branches, (True, False), strict=True)
         ),
     ]

@@ -111,9 +111,8 @@ class _Guard:
         """The outputs, computed of operands without a derivative outside their supports."""
         masked = self._masked_operands()
         copies: dict[Any, Any] = {}
-        changed: set[Any] = (
-            set()
-        )  # variables whose copies have other values, where nobody needs them
+        # Variables whose copies have other values, where nobody needs them.
+        changed: set[Any] = set()
         operands: dict[Any, Any] = {}
         tests: dict[Any, Any] = {}  # copies of what tests are computed of
         for node in self._nodes:

@@ -413,6 +413,17 @@ def test_behind_complex_numbers(loops):
     np.testing.assert_allclose(slopes, [0.0, 1.0, 1.0], atol=1e-12)
 
 
+def test_real_and_complex_branches_of_one_function():
+    y = 2 * pt.log(X)
+    z = y * (1 + 2j)
+    out = pt.real(pt.switch(FLAGS, z * z, z)) + pt.switch(FLAGS, pt.exp(y), 0.0)
+    arguments = np.array([0.5, 2.0, 3.0]), np.array([True, False, True])
+    xla, native = (
+        jax.grad(jaxify([X, FLAGS], out.sum(), loops=loops))(*arguments) for loops in FORMS
+    )
+    np.testing.assert_allclose(xla, native, rtol=1e-12)
+
+
 # -- what is computed --------------------------------------------------------------------------------
 
 
