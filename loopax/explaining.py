@@ -94,6 +94,7 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
             declared = by_variables.program()
             import_graph(declared.graph)
             explanation = Explanation.of(declared.graph, declared.name, builder_of(fn).passes)
+            explanation = replace(explanation, remarks=tuple(fn.remarks))
             return _in_parts(explanation, declared, by_variables)
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):

@@ -11,7 +11,7 @@ JAX differentiates, `loopax.lowering.derivatives.guarded_branches` has this effe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from loopax.ir.derivatives.rules.elementwise import summed
 from loopax.ir.derivatives.supports import (
     EVERYWHERE,
     NOT_ADDED_UP,
-    Pull,
     Support,
     all_or_nothing,
     as_number,
@@ -38,6 +37,9 @@ from loopax.ir.derivatives.supports import (
 )
 from loopax.ir.derivatives.unbounded_slopes import UnboundedSlopes
 from loopax.ir.replace import replaced
+
+# The cotangents of a node's inputs from those of its outputs.
+Pull = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 class Supported(NamedTuple):
@@ -105,7 +107,7 @@ def pull_back_supported(
     is_bounded = not (slopes.reads_values if g.support.has_gaps else slopes.is_singular)(node)
     if is_elementwise(node):
         return _through_function(node, g, pull, g.is_dense and is_bounded)
-    supports = supports_of_inputs(node, g.support, pull)
+    supports = supports_of_inputs(node, g.support)
     inputs, is_contraction = node.inputs, facts_of(node.op).structure is Structure.CONTRACTS
     # Each entry of a slope is read by entries of all rows.
     if is_contraction and not is_bounded and not g.support.is_whole:

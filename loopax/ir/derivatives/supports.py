@@ -6,7 +6,7 @@ elements of its inputs from which the elements in the support follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -25,9 +25,7 @@ from loopax.facts.axes import axes_along_input, unshuffled
 from loopax.facts.families import ndim_of
 from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.inner_gradients import is_connected
-
-# The cotangents of a node's inputs from those of its outputs.
-Pull = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+from loopax.ir.derivatives.rules.complex_numbers import pullback_with_conjugates
 
 # Linear ops whose pullback adds up no entries of a cotangent.
 NOT_ADDED_UP = DimShuffle, Sum, CheckAndRaise, SpecifyShape
@@ -122,15 +120,10 @@ def as_number(c: Any) -> Any:
     return c.dimshuffle() if c.type.ndim and _has_one_element(c) else c
 
 
-def supports_of_inputs(node: Apply, support: Support, pull: Pull) -> list[Support]:
+def supports_of_inputs(node: Apply, support: Support) -> list[Support]:
     """The supports of the cotangents of a node's inputs from that of its one output.
 
-    Parameters
-    ----------
-    node
-        A node that is not elementwise.
-    pull
-        The rule of its op.
+    ``node`` is not elementwise.
     """
     if not is_move(node):
         if support.is_whole:
@@ -140,7 +133,7 @@ def supports_of_inputs(node: Apply, support: Support, pull: Pull) -> list[Suppor
     count = pt.second(y, support.test.astype(y.type.dtype))
     return [
         Support.of_test(pt.gt(n, 0), support.has_gaps) if is_connected(n) else EVERYWHERE
-        for n in pull(node.inputs, [count])
+        for n in pullback_with_conjugates(node.op, node.inputs, node.outputs, [count])
     ]
 
 

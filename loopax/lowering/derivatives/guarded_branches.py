@@ -13,8 +13,7 @@ all switches behind it, as for the derivatives that loopax takes itself: see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytensor.scalar as ps
@@ -29,7 +28,6 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.scalars import is_float, is_real
-from loopax.ir.derivatives.rules.complex_numbers import pullback_with_conjugates
 from loopax.ir.derivatives.supports import (
     EVERYWHERE,
     Support,
@@ -101,7 +99,7 @@ class _Guard:
             return [supports[0]] * len(node.inputs)
         if len(node.outputs) > 1 or not is_real(y):
             return list(all_or_nothing(node, supports))
-        return list(supports_of_inputs(node, supports[0], _pullback_of(node)))
+        return list(supports_of_inputs(node, supports[0]))
 
     def _would_run_twice(self, node: Apply) -> bool:
         """Whether XLA would run ``node`` for a condition, and once more for operands that it guards."""
@@ -114,7 +112,8 @@ class _Guard:
         # Variables whose copies have other values, where nobody needs them.
         changed: set[Any] = set()
         operands: dict[Any, Any] = {}
-        tests: dict[Any, Any] = {}  # copies of what tests are computed of
+        # What tests are computed of: copies where they are there by then, since they run anyway.
+        known = self._shapes_alone() if masked else {}
         for node in self._nodes:
             own = self._of_operands.get(node, [None] * len(node.inputs))
             # What has no derivative, such as a condition, needs all values.
@@ -122,32 +121,32 @@ class _Guard:
                 v if support is None and v in changed else copies.get(v, v)
                 for v, support in zip(node.inputs, own, strict=True)
             ]
+            is_changed = any(
+                v in changed and x is not v for v, x in zip(node.inputs, inputs, strict=True)
+            )
             for k, support in masked.get(node, {}).items():
                 has_value = not self._adds_up_gaps(node, support)
                 key = inputs[k], support.tests, has_value
                 if key not in operands:
-                    # A test that is computed before what it guards reads copies, which run anyway.
-                    unchanged = {v: x for v, x in copies.items() if v not in changed}
-                    known = self._shapes_alone | unchanged | tests
-                    test = _computed_with(known, support.test, tests)
+                    test = _computed_of(known, support.test)
                     operands[key] = _masked(inputs[k], test, has_value)
                 inputs[k] = operands[key]
-                changed.update(() if has_value else node.outputs)
+                is_changed |= not has_value
             if any(x is not v for x, v in zip(inputs, node.inputs, strict=True)):
-                copies.update(zip(node.outputs, applied_to(node, inputs).outputs, strict=True))
-                if any(
-                    v in changed and x is not v for v, x in zip(node.inputs, inputs, strict=True)
-                ):
-                    changed.update(node.outputs)
+                own_copies = dict(zip(node.outputs, applied_to(node, inputs).outputs, strict=True))
+                copies |= own_copies
+                if is_changed:
+                    changed |= own_copies.keys()
+                else:
+                    known |= own_copies
         return [copies.get(v, v) for v in self._outputs]
 
-    @cached_property
     def _shapes_alone(self) -> dict[Any, Any]:
         """Zeros in place of loops for masks that read their shapes: the loops need not run for them."""
         results = [
             v
             for node, own in self._of_operands.items()
-            if _is_costly(node) and any(s is not None and s.tests for s in own)
+            if _is_costly(node) and _has_tests(own)
             for v in node.outputs
             if isinstance(v.type, DenseTensorType)
         ]
@@ -166,8 +165,8 @@ class _Guard:
         masked: dict[Apply, dict[int, Support]] = {}
         spoiled: set[Any] = set()  # variables whose cotangents may be NaN outside their supports
         for node in reversed(self._nodes):
-            own = self._of_operands.get(node)
-            if own is None or not any(s is not None and s.tests for s in own):
+            own = self._of_operands.get(node, ())
+            if not _has_tests(own):
                 continue
             if not (self._is_unbounded(node) or any(v in spoiled for v in node.outputs)):
                 continue
@@ -184,7 +183,7 @@ class _Guard:
         """Whether the function that computes ``v`` can mask its own operands in place of ``node``."""
         return (
             v in self._moving
-            and any(s is not None and s.tests for s in self._of_operands.get(v.owner, ()))
+            and _has_tests(self._of_operands.get(v.owner, ()))
             and self._supports[v].tests == support.tests
             and (support.is_whole or (is_elementwise(node) and is_elementwise(v.owner)))
             and (support.is_whole or not broadcast_axes(v, node.outputs[0].type))
@@ -199,6 +198,10 @@ class _Guard:
         return is_sum and (
             self._slopes.is_singular(node) or (support.has_gaps and self._slopes.reads_values(node))
         )
+
+
+def _has_tests(supports: Iterable[Support | None]) -> bool:
+    return any(s is not None and s.tests for s in supports)
 
 
 def _is_costly(node: Apply) -> bool:
@@ -242,14 +245,14 @@ def _supports_in_body(node: Apply) -> dict[int, Support]:
     return supports
 
 
-def _computed_with(known: Mapping[Any, Any], v: Any, copies: dict[Any, Any]) -> Any:
-    """``v`` with the replacements ``known``; what is rebuilt for it is added to ``copies``."""
+def _computed_of(known: dict[Any, Any], v: Any) -> Any:
+    """``v`` computed of the copies ``known``, to which what is computed for it is added."""
     for node in toposort([v], blockers=list(known)):
-        inputs = [copies.get(u, known.get(u, u)) for u in node.inputs]
+        inputs = [known.get(u, u) for u in node.inputs]
         is_copy = any(x is not u for x, u in zip(inputs, node.inputs, strict=True))
         outputs = applied_to(node, inputs).outputs if is_copy else node.outputs
-        copies.update(zip(node.outputs, outputs, strict=True))
-    return copies.get(v, known.get(v, v))
+        known.update(zip(node.outputs, outputs, strict=True))
+    return known.get(v, v)
 
 
 def _masked(x: Any, test: Any, has_value: bool) -> Any:
@@ -263,9 +266,3 @@ def _of_operand(v: Any, node: Apply, support: Support) -> Support:
         return support
     axes = broadcast_axes(v, node.outputs[0].type)
     return support.projected(axes) if axes else support
-
-
-def _pullback_of(node: Apply) -> Any:
-    return lambda inputs, cotangents: pullback_with_conjugates(
-        node.op, inputs, node.outputs, cotangents
-    )
