@@ -47,7 +47,7 @@ class Gather:
         own = at[len(at) - len(self.strides) :]
         where = [emit.number(i * s) for i, s in zip(own, self.strides, strict=True)]
         if self.in_range:
-            return emit.read(self.integers, where)
+            return emit.number(emit.read(self.integers, where).astype("int64"))
         array = self.integers if isinstance(self.integers, Array) else None
         if array is not None and (loop := emit.loop_over_others(where)) is not None:
             # One check for a row, whose elements are then accessed by vector code.
@@ -204,7 +204,9 @@ def _known_mask(emit: Emitter, mask: Value) -> np.ndarray | None:
 def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
     """Convert constant integers to positions from the start, if they are in range of length ``n``.
 
-    A loop with a check for each index is not vectorized.
+    A loop with a check for each index is not vectorized, and neither is one over positions that LLVM
+    cannot prove to be at least 0: it proves that of unsigned integers. The products of 30,000 pairs of
+    rows with 40 columns take 320 us with them, and 770 with int64.
     """
     data = emit.constant_data(entry)
     if data is None or not data.size or data.dtype.kind not in "iu":
@@ -213,12 +215,12 @@ def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
     if isinstance(n, int):
         if not -n <= low <= high < n:
             return entry, False
-        data = np.where(data < 0, data.astype(np.int64) + n, data)
+        data, high = np.where(data < 0, data.astype(np.int64) + n, data), n - 1
     elif low < 0:
         return entry, False
     else:
         emit.do("index", high, n)
-    return emit.constant_array(data.astype(np.int64, copy=False)), True
+    return emit.constant_array(data.astype(np.uint32 if high < 2**32 else np.int64)), True
 
 
 def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:

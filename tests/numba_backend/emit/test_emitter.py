@@ -14,10 +14,14 @@ from loopax.numba_backend.callable.program import emitted
 from tests.support.compare import imported
 
 
-def source(inputs, outputs, sizes=None):
+def program(inputs, outputs, sizes=None):
     graph = imported(list(inputs), outputs).graph
     lower_to_loops(graph)
-    return str(emitted(graph, sizes or {}, True).source)
+    return emitted(graph, sizes or {}, True)
+
+
+def source(inputs, outputs, sizes=None):
+    return str(program(inputs, outputs, sizes).source)
 
 
 def steps(text):
@@ -272,6 +276,15 @@ def test_a_row_is_looked_up_once_for_its_elements():
         assert re.search(r"\n        k\d+ = index\(t\d+, n\d+\)\n +for i", text), text
     text = source([x, at], [x[at, 0].sum()])
     assert re.search(r"\n            k\d+ = index\(t\d+, n\d+\)\n", text), "each at its own"
+
+
+def test_constant_positions_are_unsigned_so_that_llvm_knows_that_they_do_not_count_from_the_end():
+    """Behind a reshape a position is ``k * 3 + i``: a loop over i is vector code if that is at least 0."""
+    x, k = pt.vector("x", shape=(120,)), np.arange(-1, 39)
+    emit = program([x], [x.reshape((40, 3))[k].sum(axis=1)])
+    [at] = [c for c in emit.namespace.values() if isinstance(c, np.ndarray) and c.dtype == "uint32"]
+    np.testing.assert_array_equal(at, k % 40)
+    assert re.search(r"k\d+ = np\.int64\(t\d+\)\n", str(emit.source))
 
 
 # -- switches ------------------------------------------------------------------------------------------
