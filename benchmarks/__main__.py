@@ -116,8 +116,8 @@ def main(argv=None):
     if "jax-functions" in arguments.which and (unknown := {*(arguments.only or ())} - {*FUNCTIONS}):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(FUNCTIONS)}")
     which, programs = divided(arguments.which or CHOICES)
-    for given, choices in ((which, CHOICES), (programs, NATIVE_PROGRAMS)):
-        unknown = set(given) - set(choices)
+    for names, choices in ((which, CHOICES), (programs, NATIVE_PROGRAMS)):
+        unknown = set(names) - set(choices)
         if unknown:
             parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(choices)}")
     if arguments.pairs < 1:

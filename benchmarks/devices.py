@@ -56,5 +56,5 @@ def measured(loops: str, pairs: int) -> Pairs:
 
 
 if __name__ == "__main__":
-    found = [(loops, measured(loops, int(sys.argv[1]))) for loops in LOOPS]
-    print(json.dumps([(loops, [list(map(float, side)) for side in p]) for loops, p in found]))
+    timings = [(loops, measured(loops, int(sys.argv[1]))) for loops in LOOPS]
+    print(json.dumps([(loops, [list(map(float, side)) for side in p]) for loops, p in timings]))

@@ -64,8 +64,8 @@ def rows(names: list[str], pairs: int) -> Iterator[Row]:
             check_agreement(*(f(*args) for f in plain))
             ours, theirs = (launches_in_loops(f.lower(*args).compile().as_text()) for f in plain)
             ratios = {
-                said: repeated_calls(lambda s=form: sides(p, gradient, s), args, pairs).ratio  # noqa: B023
-                for said, form in FORMS.items()
+                form_name: repeated_calls(lambda s=form: sides(p, gradient, s), args, pairs).ratio  # noqa: B023
+                for form_name, form in FORMS.items()
             }
             yield Row(p.title, "gradient" if gradient else "forward", (ours, theirs), ratios)
 

@@ -73,8 +73,8 @@ class Record(NamedTuple):
 
 def records() -> list[Record]:
     """All records, the oldest release first, and of a release the one with most cores."""
-    found = [Record(**json.loads(path.read_text("utf-8"))) for path in RECORDS.glob("*.json")]
-    return sorted(found, key=lambda record: (_order(record.release), -record.cores))
+    unsorted = [Record(**json.loads(path.read_text("utf-8"))) for path in RECORDS.glob("*.json")]
+    return sorted(unsorted, key=lambda record: (_order(record.release), -record.cores))
 
 
 def _order(release: str) -> list[float]:

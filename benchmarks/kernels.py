@@ -94,16 +94,16 @@ def transformed(f: Callable, comparison: str, wrt: tuple[int, ...]) -> Callable:
 
     def product(*args: Any) -> list:
         def slopes(*moving: Any) -> Any:
-            given = dict(zip(wrt, moving, strict=True))
-            return jax.grad(f, wrt)(*(given.get(k, x) for k, x in enumerate(args)))
+            by_position = dict(zip(wrt, moving, strict=True))
+            return jax.grad(f, wrt)(*(by_position.get(k, x) for k, x in enumerate(args)))
 
         at = tuple(args[k] for k in wrt)
         return list(jax.jvp(slopes, at, at)[1])
 
     def pushed(*args: Any) -> list:
         def value(*moving: Any) -> Any:
-            given = dict(zip(wrt, moving, strict=True))
-            return f(*(given.get(k, x) for k, x in enumerate(args)))
+            by_position = dict(zip(wrt, moving, strict=True))
+            return f(*(by_position.get(k, x) for k, x in enumerate(args)))
 
         at = tuple(args[k] for k in wrt)
         return list(jax.jvp(value, at, at))

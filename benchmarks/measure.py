@@ -81,8 +81,8 @@ def repeated_calls(
     make: Callable[[], tuple[Callable, Callable]], args: Sequence, pairs: int
 ) -> Pairs:
     """Seconds of one call of two compiled functions, which are made anew for each pair."""
-    found = [pair_of_calls(*make(), args) for _ in range(pairs)]
-    return Pairs(*np.transpose(found))
+    timings = [pair_of_calls(*make(), args) for _ in range(pairs)]
+    return Pairs(*np.transpose(timings))
 
 
 def pair_of_calls(

@@ -44,7 +44,7 @@ class Route(NamedTuple):
     on_device: bool
 
 
-class Made(NamedTuple):
+class CompiledRoute(NamedTuple):
     """A compiled route, and what it took."""
 
     run: Callable
@@ -142,11 +142,11 @@ def warm_up() -> None:
     x = pytensor.tensor.dvector("x")
     model = FlatModel("warm-up", x, pytensor.tensor.sum(x**2), np.ones(2))
     for route in (*YARDSTICKS.values(), *(route for route, _ in ROUTES)):
-        made(route, model)
+        compiled_route(route, model)
 
 
 def figures(model: FlatModel, pairs: int, say: Callable[[str], None]) -> Iterator[Figure]:
-    compiled = dict(made_or_said(model, say))
+    compiled = dict(compiled_routes(model, say))
     for mode, error in disagreeing(model.name, compiled).items():
         say(f"models, {model.name}: PyTensor's {mode} mode is left out, its values differ: {error}")
         del compiled[mode]
@@ -168,30 +168,32 @@ def figures(model: FlatModel, pairs: int, say: Callable[[str], None]) -> Iterato
             )
 
 
-def made_or_said(model: FlatModel, say: Callable[[str], None]) -> Iterator[tuple[str, Made]]:
+def compiled_routes(
+    model: FlatModel, say: Callable[[str], None]
+) -> Iterator[tuple[str, CompiledRoute]]:
     """The routes of a model. A mode of PyTensor's that cannot run it is left out, and said."""
     for route, _ in ROUTES:
-        yield route.name, made(route, model)
+        yield route.name, compiled_route(route, model)
     for name, route in YARDSTICKS.items():
         try:
-            result = made(route, model)
+            result = compiled_route(route, model)
         except Exception as error:
             say(f"models, {model.name}: PyTensor's {name} mode: {type(error).__name__}: {error}")
             continue
         yield name, result
 
 
-def made(route: Route, model: FlatModel) -> Made:
+def compiled_route(route: Route, model: FlatModel) -> CompiledRoute:
     argument = jax.device_put(model.point) if route.on_device else model.point
     before = start_of_peak()
     start = time.perf_counter()
     run = route.make(model)
     jax.block_until_ready(run(argument))
     first = time.perf_counter() - start
-    return Made(run, argument, first, peak() - before)
+    return CompiledRoute(run, argument, first, peak() - before)
 
 
-def disagreeing(model: str, compiled: dict[str, Made]) -> dict[str, str]:
+def disagreeing(model: str, compiled: dict[str, CompiledRoute]) -> dict[str, str]:
     """The modes of PyTensor's that disagree with our routes, and how.
 
     Raises
@@ -199,20 +201,20 @@ def disagreeing(model: str, compiled: dict[str, Made]) -> dict[str, str]:
     AssertionError
         Our routes differ from one another, or from every mode: then PyTensor's are not what is wrong.
     """
-    results = {name: made.run(made.argument) for name, made in compiled.items()}
+    results = {name: route.run(route.argument) for name, route in compiled.items()}
     ours = {name: result for name, result in results.items() if name not in YARDSTICKS}
     compare(model, ours)
     first = next(iter(ours))
-    found: dict[str, str] = {}
+    errors: dict[str, str] = {}
     modes = [name for name in results if name in YARDSTICKS]
     for name in modes:
         try:
             compare(model, {first: ours[first], name: results[name]})
         except AssertionError as error:
-            if len(found) + 1 == len(modes):
+            if len(errors) + 1 == len(modes):
                 raise
-            found[name] = next(line for line in str(error).splitlines() if "difference" in line)
-    return found
+            errors[name] = next(line for line in str(error).splitlines() if "difference" in line)
+    return errors
 
 
 def compare(model: str, results: dict[str, Any]) -> None:
@@ -234,13 +236,13 @@ def compare(model: str, results: dict[str, Any]) -> None:
         )
 
 
-def evaluations(compiled: list[Made], pairs: int) -> np.ndarray:
+def evaluations(compiled: list[CompiledRoute], pairs: int) -> np.ndarray:
     """Seconds of a call, (routes, pairs), in batches in turns."""
 
-    def batch(made: Made, calls: int) -> float:
+    def batch(route: CompiledRoute, calls: int) -> float:
         start = time.perf_counter()
         for _ in range(calls):
-            jax.block_until_ready(made.run(made.argument))
+            jax.block_until_ready(route.run(route.argument))
         return (time.perf_counter() - start) / calls
 
     calls = []

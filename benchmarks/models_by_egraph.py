@@ -96,10 +96,10 @@ def main(names: list[str]) -> None:
     backend = "jax" if "--jax" in names else "numba"
     names = [name for name in names if name != "--jax"]
     for name, speed_up, rewriting, in_pytensor in results(names or list(MODELS), backend):
-        said = "same program"
+        outcome = "same program"
         if speed_up is not None:
-            said = f"{speed_up.median:.2f} ({speed_up.low:.2f} to {speed_up.high:.2f})"
-        print(f"{name:26} {said:>22} {rewriting:8.2f}s {in_pytensor:8.2f}s", flush=True)
+            outcome = f"{speed_up.median:.2f} ({speed_up.low:.2f} to {speed_up.high:.2f})"
+        print(f"{name:26} {outcome:>22} {rewriting:8.2f}s {in_pytensor:8.2f}s", flush=True)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ import loopax
 from benchmarks.models_beside_pytensor import (
     FlatModel,
     Route,
+    compiled_route,
     flat_model,
     jax_grad,
-    made,
     numba,
     pytensor_numba,
 )
@@ -55,11 +55,11 @@ def in_this_process(name: str, route: str) -> float:
     x = pytensor.tensor.dvector("x")
     total, _ = loopax.scan(lambda s, r: (s + pytensor.tensor.exp(r), None), 0.0, x)
     warm_up = FlatModel("warm-up", x, total, np.ones(2))
-    made(ROUTES[route], warm_up)
+    compiled_route(ROUTES[route], warm_up)
     model = flat_model(name)
     gc.collect()
     gc.freeze()  # what is there by now is not looked through again, by whomever the turn comes to
-    return made(ROUTES[route], model).first
+    return compiled_route(ROUTES[route], model).first
 
 
 def results(names: Sequence[str]) -> Iterator[tuple[str, list[float]]]:
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
     ratios = []
     for name, (theirs, *ours) in results(arguments or list(MODELS)):
         ratios.append([mine / theirs for mine in ours])
-        said = "".join(f"{s:9.2f}s ({s / theirs:.2f})" for s in ours)
-        say(f"{name:26}{theirs:15.2f}s{said}")
+        columns = "".join(f"{s:9.2f}s ({s / theirs:.2f})" for s in ours)
+        say(f"{name:26}{theirs:15.2f}s{columns}")
     medians, worst = np.median(ratios, axis=0), np.max(ratios, axis=0)
     for what, row in ("median", medians), ("worst", worst):
         say(f"{what:42}" + "".join(f"{ratio:16.2f}" for ratio in row))

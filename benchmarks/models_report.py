@@ -71,8 +71,8 @@ def quantity(figure: Figure) -> str:
 
 def ratios(group: list[Figure], route: str) -> np.ndarray:
     """Of the models, (n,); those whose memory is not known left out."""
-    found = np.array([f.estimate.median for f in group if f.comparison == route])
-    return found[np.isfinite(found)]
+    ratios = np.array([f.estimate.median for f in group if f.comparison == route])
+    return ratios[np.isfinite(ratios)]
 
 
 def beside_numba(group: list[Figure], route: str) -> np.ndarray:

@@ -141,14 +141,14 @@ def value_and_grad(inputs: list, out: Any, values: list) -> tuple[float, int]:
     """Seconds to the first result, and the lines of the program."""
     wrt = [v for v in inputs if v.name != "y"]
     outputs = [out, *pytensor.grad(out, wrt, disconnected_inputs="ignore")]
-    made = []
+    functions = []
 
     def run() -> None:
-        made.append(jaxify(inputs, outputs, backend="numba"))
-        made[0](*values)
+        functions.append(jaxify(inputs, outputs, backend="numba"))
+        functions[0](*values)
 
     seconds = seconds_of(run)
-    return seconds, len(made[0].source.splitlines())
+    return seconds, len(functions[0].source.splitlines())
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def ops() -> Iterator[tuple[str, Any]]:
 
 
 def _scalar(name: str) -> Any:
-    found = {type(op).__name__: op for m in (scalar_math, ps) for op in vars(m).values()}
-    return found[name]
+    scalar_ops = {type(op).__name__: op for m in (scalar_math, ps) for op in vars(m).values()}
+    return scalar_ops[name]
 
 
 def _shuffled(x: Any) -> np.ndarray:

@@ -62,16 +62,16 @@ def arguments(n: int) -> tuple[Any, ...]:
 
 def both(make: Callable, gradient: bool, **options: Any) -> tuple[Callable, Callable]:
     """With ``options``, and the steps one by one, each compiled."""
-    made = [make(**options), make(parallel=False)]
-    return tuple(jax.jit(jax.value_and_grad(f, (0, 1)) if gradient else f) for f in made)  # type: ignore[return-value]
+    functions = [make(**options), make(parallel=False)]
+    return tuple(jax.jit(jax.value_and_grad(f, (0, 1)) if gradient else f) for f in functions)  # type: ignore[return-value]
 
 
 def figure(name: str, n: int, pairs: int, gradient: bool, limit: Any, **options: Any) -> Figure:
     args = [jax.device_put(x) for x in arguments(n)]
     check_agreement(*(f(*args) for f in both(PROGRAMS[name], gradient, **options)))
     calls = repeated_calls(lambda: both(PROGRAMS[name], gradient, **options), args, pairs)
-    said = f"{options['parallel']}{', grad' * gradient}, {n:g}"
-    return Figure(name, said, PARALLEL, limit, calls)
+    label = f"{options['parallel']}{', grad' * gradient}, {n:g}"
+    return Figure(name, label, PARALLEL, limit, calls)
 
 
 def parallels(pairs: int, say: Callable[[str], None]) -> Iterator[Figure]:
@@ -96,8 +96,8 @@ def over_devices(pairs: int) -> Iterator[Figure]:
     command = [sys.executable, "-m", "benchmarks.parallel", str(pairs)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     for name, n, seconds in json.loads(done.stdout.splitlines()[-1]):
-        said = f"{DEVICES} devices, {n:g}"
-        yield Figure(name, said, PARALLEL, None, Pairs(*map(np.asarray, seconds)))
+        label = f"{DEVICES} devices, {n:g}"
+        yield Figure(name, label, PARALLEL, None, Pairs(*map(np.asarray, seconds)))
 
 
 def divided(pairs: int) -> list[Any]:
@@ -105,7 +105,7 @@ def divided(pairs: int) -> list[Any]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     over = NamedSharding(Mesh(np.array(jax.devices()), ("steps",)), PartitionSpec("steps"))
-    found = []
+    timings = []
     for name, make in PROGRAMS.items():
         for n in (100_000, 1_000_000):
             x, a = arguments(n)
@@ -120,8 +120,8 @@ def divided(pairs: int) -> list[Any]:
                 return f(whole, 0.8)
 
             calls = repeated_calls(lambda m=mine, t=theirs: (m, t), [None], pairs)
-            found.append((name, n, [list(map(float, side)) for side in calls]))
-    return found
+            timings.append((name, n, [list(map(float, side)) for side in calls]))
+    return timings
 
 
 if __name__ == "__main__":

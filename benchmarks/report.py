@@ -105,14 +105,14 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
             lines.append(line(program, comparison, [cell(figure) for figure in row]))
             program = ""  # once is enough
     for measured, title, head, row in SECTIONS:
-        found = [figure for figure in figures if figure.measured == measured]
-        if found:
-            head = head and head + one_core_head(found)
-            lines += ["", title, *(["", head] if head else []), *map(row, found)]
-        if found and measured == NATIVE:
-            lines += ["", *medians(found)]
-        if found and measured == JAX_FUNCTIONS:
-            lines += ["", *medians_of_functions(found)]
+        selected = [figure for figure in figures if figure.measured == measured]
+        if selected:
+            head = head and head + one_core_head(selected)
+            lines += ["", title, *(["", head] if head else []), *map(row, selected)]
+        if selected and measured == NATIVE:
+            lines += ["", *medians(selected)]
+        if selected and measured == JAX_FUNCTIONS:
+            lines += ["", *medians_of_functions(selected)]
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -42,8 +42,8 @@ def launches_in_loops(text: str) -> Launches:
         if _opcode(line) == "while"
         for body in re.findall(r"body=%?([\w.\-]+)", line)
     )
-    found = [_launches(body, computations) for body in bodies]
-    return Launches(sum(n for n, _ in found), sum(g for _, g in found))
+    launches = [_launches(body, computations) for body in bodies]
+    return Launches(sum(n for n, _ in launches), sum(g for _, g in launches))
 
 
 def _launches(name: str, computations: dict[str, list[str]]) -> tuple[int, int]:
@@ -62,17 +62,17 @@ def _launches(name: str, computations: dict[str, list[str]]) -> tuple[int, int]:
 
 
 def _opcode(line: str) -> str | None:
-    found = _OPERATION.match(line)
-    return found[1] if found else None
+    match = _OPERATION.match(line)
+    return match[1] if match else None
 
 
 def _computations(text: str) -> dict[str, list[str]]:
     """The lines of each computation, by its name."""
-    found: dict[str, list[str]] = {}
+    by_computation: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
         if head := _COMPUTATION.match(line):
-            lines = found.setdefault(head[1], [])
+            lines = by_computation.setdefault(head[1], [])
         else:
             lines.append(line)
-    return found
+    return by_computation

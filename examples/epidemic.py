@@ -63,8 +63,11 @@ def main():
     susceptible, infectious, contact, recovery = 997, 3, 0.3, 0.15
     keys = jax.random.split(jax.random.key(1), OUTBREAKS)
     epidemics = jax.vmap(build(), in_axes=(0, None, None, None, None))
-    found = epidemics(keys, susceptible, infectious, contact, recovery)
-    size, cases = np.asarray(found["size"]), np.asarray(found["cases"])
+    outbreaks = epidemics(keys, susceptible, infectious, contact, recovery)
+    size, cases = (
+        np.asarray(outbreaks["size"]),
+        np.asarray(outbreaks["cases"]),
+    )
     major = size > susceptible / 10
     print(
         f"{OUTBREAKS} outbreaks, {infectious} infectious among {susceptible + infectious}"
@@ -80,7 +83,7 @@ def main():
     )
     print("{:.0f} and {:.0f}".format(*np.quantile(peak, [0.05, 0.95])))
     print(
-        f"  still infectious after {DAYS} days: {(found['infectious'][:, -1] > 0).mean():.3f}"
+        f"  still infectious after {DAYS} days: {(outbreaks['infectious'][:, -1] > 0).mean():.3f}"
     )
 
 

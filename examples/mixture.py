@@ -62,11 +62,11 @@ def build(tolerance=1e-12, max_steps=MAX_STEPS):
         )
 
     init = (pt.constant(0.5), starts, pt.ones(2) * data.std()), 0.0, 0
-    (found, likelihood, rounds), _, settled = scan(
+    (estimates, likelihood, rounds), _, settled = scan(
         one_round, init, length=max_steps
     )
     outputs = dict(
-        zip(("weight", "means", "deviations"), found, strict=True)
+        zip(("weight", "means", "deviations"), estimates, strict=True)
     )
     outputs |= {
         "log_likelihood": likelihood,
@@ -87,12 +87,14 @@ def sample(seed=1, first=40, second=60):
 def main():
     fit, data = build(), sample()
     starts = np.array([-1.0, 1.0])
-    found = fit(data, starts)
-    print(f"{len(data)} data, {found['rounds']} rounds")
-    print(f"  weight {found['weight']:.4f} (drawn with 0.4)")
-    print(f"  means {np.round(found['means'], 4)} (-2, 2)")
-    print(f"  deviations {np.round(found['deviations'], 4)} (0.8, 1.2)")
-    print(f"  logarithm of the likelihood {found['log_likelihood']:.6f}")
+    estimates = fit(data, starts)
+    print(f"{len(data)} data, {estimates['rounds']} rounds")
+    print(f"  weight {estimates['weight']:.4f} (drawn with 0.4)")
+    print(f"  means {np.round(estimates['means'], 4)} (-2, 2)")
+    print(f"  deviations {np.round(estimates['deviations'], 4)} (0.8, 1.2)")
+    print(
+        f"  logarithm of the likelihood {estimates['log_likelihood']:.6f}"
+    )
     influence = jax.grad(lambda data: fit(data, starts)["means"][0])(data)
     k = int(np.argmax(abs(influence)))
     print(

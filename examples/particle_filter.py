@@ -91,10 +91,10 @@ def main():
     years, flow = read_flow()
     keys = jax.random.split(jax.random.key(1), FILTERS)
     filters = jax.jit(jax.vmap(build(), in_axes=(0, None, None, None)))
-    found = filters(keys, flow, *PUBLISHED_VARIANCES)
+    filtered = filters(keys, flow, *PUBLISHED_VARIANCES)
     log_likelihood, level = (
-        np.asarray(found["log_likelihood"]),
-        np.asarray(found["level"]),
+        np.asarray(filtered["log_likelihood"]),
+        np.asarray(filtered["level"]),
     )
     print(
         f"The flow of the Nile, {FILTERS} filters of {PARTICLES} particles each"

@@ -62,7 +62,7 @@ def solve(slope, y, end, tolerance, max_steps=MAX_STEPS):
     """
 
     def step(state):
-        t, y, h, taken, kept = state
+        t, y, h, n_steps, n_kept = state
         h = pt.minimum(h, end - t)
         new, error = fehlberg(slope, y, h)
         size = pt.abs(error).max() / tolerance
@@ -75,15 +75,15 @@ def solve(slope, y, end, tolerance, max_steps=MAX_STEPS):
             pt.where(good, t + h, t),
             pt.where(good, new, y),
             h * factor,
-            taken + 1,
-            kept + pt.cast(good, "int64"),
+            n_steps + 1,
+            n_kept + pt.cast(good, "int64"),
         )
 
     init = (pt.zeros(()), y, end / 100, 0, 0)
-    t, y, _, taken, kept = while_loop(
+    t, y, _, n_steps, n_kept = while_loop(
         lambda state: state[0] < end, step, init, max_steps=max_steps
     )
-    return y, t, taken, kept
+    return y, t, n_steps, n_kept
 
 
 def build(tolerance=1e-9, max_steps=MAX_STEPS):
@@ -99,15 +99,15 @@ def build(tolerance=1e-9, max_steps=MAX_STEPS):
     def slope(y):
         return pt.stack([y[1], -gravity / length * pt.sin(y[0])])
 
-    y, reached, taken, kept = solve(
+    y, reached, n_steps, n_kept = solve(
         slope, pt.stack([angle, pt.zeros(())]), time, tolerance, max_steps
     )
     outputs = {
         "angle": y[0],
         "velocity": y[1],
         "time": reached,
-        "taken": taken,
-        "kept": kept,
+        "taken": n_steps,
+        "kept": n_kept,
     }
     return jaxify([angle, length, gravity, time], outputs)
 
@@ -120,13 +120,13 @@ def exact(angle, length, gravity, time):
 
 def main():
     swing, gravity, time = build(), 9.81, 10.0
-    found = swing(2.0, 1.0, gravity, time)
+    path = swing(2.0, 1.0, gravity, time)
     print(f"a pendulum of 1 m, let go at 2 rad, after {time} s")
     print(
-        f"  angle {found['angle']:.8f} rad, exact {exact(2.0, 1.0, gravity, time):.8f}"
+        f"  angle {path['angle']:.8f} rad, exact {exact(2.0, 1.0, gravity, time):.8f}"
     )
     print(
-        f"  {found['taken']} steps, {found['taken'] - found['kept']} of them repeated"
+        f"  {path['taken']} steps, {path['taken'] - path['kept']} of them repeated"
     )
     slopes = jax.grad(
         lambda a, n: swing(a, n, gravity, time)["angle"], argnums=(0, 1)

@@ -58,14 +58,16 @@ def build(tolerance=1e-13, max_steps=MAX_STEPS):
 
 def main():
     population = build()
-    found = population(LESLIE)
+    projection = population(LESLIE)
     print(
-        f"growth {found['growth']:.6f} a year, after {found['steps']} steps"
+        f"growth {projection['growth']:.6f} a year, after {projection['steps']} steps"
     )
     print(
         f"  numpy.linalg.eigvals: {np.linalg.eigvals(LESLIE).real.max():.6f}"
     )
-    print(f"  stable distribution {np.round(found['distribution'], 4)}")
+    print(
+        f"  stable distribution {np.round(projection['distribution'], 4)}"
+    )
     sensitivity = jax.grad(lambda a: population(a)["growth"])(LESLIE)
     print("  sensitivity of the growth to births and survivals:")
     for row in np.asarray(sensitivity):

@@ -121,10 +121,10 @@ _KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 def made_once(f: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """``make()``, made once for ``f`` and a key."""
-    made = _KEPT.setdefault(f, {})
-    if key not in made:
-        made[key] = make()
-    return made[key]
+    functions = _KEPT.setdefault(f, {})
+    if key not in functions:
+        functions[key] = make()
+    return functions[key]
 
 
 def at_lengths(f: BackendFunction, of_variables: Transform, key: Hashable) -> Callable[..., Any]:

@@ -50,7 +50,7 @@ class InChunks(BackendFunction):
                 "one length; in_axes=None passes an argument whole to every row."
             )
         n = lengths.pop()
-        found, out_tree = [], None
+        results, out_tree = [], None
         for begin in range(0, max(n, 1), self._size):
             rows = slice(begin, begin + self._size)
             self._report(begin, n)
@@ -61,14 +61,14 @@ class InChunks(BackendFunction):
                 outs, out_tree = flatten(self.whole(*some, **named))
             except NonFiniteError as error:
                 raise error.after(begin) from None
-            found.append(outs)
+            results.append(outs)
         self._report(n, n)
         assert out_tree is not None
-        places = match_prefix(self._out_axes, out_tree.build(found[0]), "out_axes")
+        places = match_prefix(self._out_axes, out_tree.build(results[0]), "out_axes")
         # A result without an axis is the same for all rows: `vmap` has seen to that.
         joined = [
             parts[0] if axis is None else np.concatenate(parts, axis=axis)
-            for *parts, axis in zip(*found, places, strict=True)
+            for *parts, axis in zip(*results, places, strict=True)
         ]
         return out_tree.build(joined)
 

@@ -119,10 +119,10 @@ def _checked(name: str, check: Callable[[], None], write: Callable[[str], Any]) 
     began = time.perf_counter()
     try:
         check()
-        found, ok = "right", True
+        outcome, ok = "right", True
     except Exception as error:  # whatever it is, it belongs into the report
-        found, ok = f"FAILED: {type(error).__name__}: {error}", False
-    write(f"  {name:<20} {found}, {time.perf_counter() - began:.1f} s")
+        outcome, ok = f"FAILED: {type(error).__name__}: {error}", False
+    write(f"  {name:<20} {outcome}, {time.perf_counter() - began:.1f} s")
     return ok
 
 

@@ -71,8 +71,8 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
     >>> from loopax import explain, fori_loop
     >>> x = pt.dscalar("x")
     >>> y = fori_loop(0, 3, lambda i, c: pt.sin(c), x)
-    >>> found = explain([x], pytensor.grad(y, x))
-    >>> found.counts_read.loops, found.counts_lowered.loops
+    >>> result = explain([x], pytensor.grad(y, x))
+    >>> result.counts_read.loops, result.counts_lowered.loops
     (3, 2)
     """
     if isinstance(fn, partial) and isinstance(fn.func, NativeFunction):  # a method of an instance
@@ -139,11 +139,11 @@ def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explana
     if part is None:
         return explanation
     shared = program.shared_names
-    part = replace(part, early=part.early.clone(), rest=part.rest.clone())
+    part = replace(part, early=part.early.clone(), residual=part.residual.clone())
     names = [*(i.name for i in program.inputs), *(shared[k] for k in part.left)]
     for v, name in zip(part.early.inputs, [shared[k] for k in part.reads], strict=True):
         v.name = name
-    for v, label in zip(part.rest.inputs, names, strict=False):  # the kept values come after
+    for v, label in zip(part.residual.inputs, names, strict=False):  # the kept values come after
         v.name = label
     return replace(explanation, part=part)
 

@@ -92,8 +92,8 @@ class _OfArrays:
     returned: list[Tree] = field(default_factory=list, compare=False)
 
     def __call__(self, *arrays: object) -> Sequence[Any]:
-        rest = iter(arrays)
-        leaves = [next(rest) if one is None else one.value for one in self.fixed]
+        remaining = iter(arrays)
+        leaves = [next(remaining) if one is None else one.value for one in self.fixed]
         args, kwargs = self.tree.build(leaves)
         outputs, structure = flatten(self.f(*args, **kwargs))
         self.returned[:] = [structure]

@@ -137,9 +137,9 @@ def vjp(
 
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
-    def of_cotangent(g: Callable[..., Any], given: Sequence[Any], cotangent: object) -> Any:
-        found = derivatives.vjp(g, given, lazy=True)[1](cotangent)
-        return tuple(x for x in found if x is not None)
+    def of_cotangent(g: Callable[..., Any], values: Sequence[Any], cotangent: object) -> Any:
+        cotangents = derivatives.vjp(g, values, lazy=True)[1](cotangent)
+        return tuple(x for x in cotangents if x is not None)
 
     leaves, tree = flatten(primals)
     # The pullback is at these values, even if an array or a shared variable changes before it is called.
@@ -219,24 +219,24 @@ def _product(
     def make() -> Any:
         if isinstance(f, TracedFunction):
             g = with_lazy_branches(f.__wrapped__)
-            of_leaves = lambda *given: product(g, *tree.build(given))  # noqa: E731
+            of_leaves = lambda *flat: product(g, *tree.build(flat))  # noqa: E731
             return type(f)(of_leaves, builder_of(f), f.__name__, f.instance)
         program = program_of(f)
 
         def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:
             lazy = with_lazy_branches(g)
 
-            def new(*given: object) -> Any:
-                return product(lazy, *tree.build(given))
+            def new(*flat: object) -> Any:
+                return product(lazy, *tree.build(flat))
 
             new.__name__ = f"{name} of {g.__name__}"
             return new
 
         kinds = [i.variable.type for i in program.inputs]
         names = [i.name for i in program.inputs]
-        given = _types(kinds, names, arguments, name)
+        inputs = _types(kinds, names, arguments, name)
         with TRACING:
-            return builder_of(f)(transformed(program, of_variables, inputs=given))
+            return builder_of(f)(transformed(program, of_variables, inputs=inputs))
 
     return made_once(f, (name, tree), make), leaves
 
@@ -245,14 +245,14 @@ def _types(
     kinds: Sequence[Type], names: Sequence[str | None], arguments: tuple[Any, Any], name: str
 ) -> list[tuple[Any, str | None]]:
     """The types and names of what a product takes: the arguments, and their tangents, or a cotangent."""
-    primals, rest = arguments
+    primals, directions = arguments
     if len(primals) != len(kinds):
         raise LoopTypeError(
             f"{name} has {len(primals)} primals, but the function takes {len(kinds)}."
         )
-    found = list(zip(kinds, names, strict=True))
+    types = list(zip(kinds, names, strict=True))
     if name == "vjp":
-        at, _ = signature((rest,), {})
-        return found + [(t, f"cotangent{k}") for k, t in enumerate(at.leaves)]
-    moving = [k for k, t in enumerate(rest) if t is not None]
-    return found + [(kinds[k], f"tangent of {names[k] or k}") for k in moving]
+        at, _ = signature((directions,), {})
+        return types + [(t, f"cotangent{k}") for k, t in enumerate(at.leaves)]
+    moving = [k for k, t in enumerate(directions) if t is not None]
+    return types + [(kinds[k], f"tangent of {names[k] or k}") for k in moving]

@@ -153,8 +153,8 @@ def grad(
     both = transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)
 
     def gradient(*args: object, **kwargs: object) -> Any:
-        value, found = both(*args, **kwargs)
-        return (found, value[1]) if has_aux else found
+        value, gradients = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
 
     gradient.__name__ = gradient.__qualname__ = f"grad of {getattr(f, '__name__', 'a function')}"
     gradient.__doc__ = f.__doc__

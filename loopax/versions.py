@@ -46,9 +46,11 @@ def installed(name: str) -> str | None:
         return None
 
 
-def advice(needed: Iterable[Requirement], found: Callable[[str], str | None] = installed) -> str:
+def advice(
+    needed: Iterable[Requirement], version_of: Callable[[str], str | None] = installed
+) -> str:
     """One sentence on the packages that are too old, too new or absent; empty where there are none."""
-    wrong = [(name, bounds, found(name)) for name, bounds in needed]
+    wrong = [(name, bounds, version_of(name)) for name, bounds in needed]
     wrong = [(n, b, v) for n, b, v in wrong if v is None or not is_within(v, b)]
     if not wrong:
         return ""
@@ -58,10 +60,10 @@ def advice(needed: Iterable[Requirement], found: Callable[[str], str | None] = i
     return f"loopax needs {wants}, and here is {has}: python -m pip install {command}"
 
 
-def is_within(found: str, bounds: str) -> bool:
+def is_within(release: str, bounds: str) -> bool:
     """Whether a version is within bounds such as ``>=3.0,<4``, by its numbers alone."""
     for operator, limit in _BOUND.findall(bounds):
-        a, b = _numbers(found), _numbers(limit)
+        a, b = _numbers(release), _numbers(limit)
         length = max(len(a), len(b))
         a, b = (x + (0,) * (length - len(x)) for x in (a, b))
         holds = {">=": a >= b, "<=": a <= b, "==": a == b, "!=": a != b, "<": a < b, ">": a > b}
@@ -89,8 +91,8 @@ def lines() -> Iterator[tuple[str, str]]:
 def write_versions(write: Callable[[str], Any]) -> None:
     """Write `lines` under a title."""
     write("Versions")
-    for name, found in lines():
-        write(f"  {name:<20} {found}")
+    for name, release in lines():
+        write(f"  {name:<20} {release}")
 
 
 def check_before_imports(

@@ -96,9 +96,12 @@ class Exposing:
 
         def built(leaves: Iterable[Any]) -> Any:
             leaves = list(leaves)
-            rest = iter(leaves[n:])
-            found = [Rows(next(rest), next(rest), next(rest) if some else None) for some in is_some]
-            return build(leaves[:n]), Record(names, found, last)
+            remaining = iter(leaves[n:])
+            watched = [
+                Rows(next(remaining), next(remaining), next(remaining) if some else None)
+                for some in is_some
+            ]
+            return build(leaves[:n]), Record(names, watched, last)
 
         program.build = built
 

@@ -19,7 +19,7 @@ def constraints() -> list[str]:
     """``name==floor`` for each dependency; one without a floor is an error."""
     floors = [re.fullmatch(r"([\w.-]+)>=([\w.]+)(,.*)?", line) for line in dependencies()]
     assert all(floors), f"a dependency without a floor: {dependencies()}"
-    return [f"{found[1]}=={found[2]}" for found in floors if found]
+    return [f"{actual[1]}=={actual[2]}" for actual in floors if actual]
 
 
 if __name__ == "__main__":

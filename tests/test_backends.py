@@ -39,11 +39,11 @@ BY_GRAPH = {
 
 def programs(chosen):
     """Parameters, the first of each theme quick."""
-    themes, found = set(), []
+    themes, actual = set(), []
     for p in chosen:
-        found.append(pytest.param(p, id=str(p), marks=[pytest.mark.slow] * (p.theme in themes)))
+        actual.append(pytest.param(p, id=str(p), marks=[pytest.mark.slow] * (p.theme in themes)))
         themes.add(p.theme)
-    return found
+    return actual
 
 
 def evaluated(inputs, outputs, **options):
@@ -58,12 +58,12 @@ def test_values(program):
     inputs, outputs, options = reference.parts(program)
     f = evaluated(inputs, outputs, **options)
     values = program.arguments(inputs)
-    found = f.apply(f.init_context(), *values)[1] if f.program.updates else f(*values)
+    actual = f.apply(f.init_context(), *values)[1] if f.program.updates else f(*values)
     if isinstance(outputs, dict):
-        assert found.keys() == outputs.keys()
-        found = {key: found[key] for key in outputs}
+        assert actual.keys() == outputs.keys()
+        actual = {key: actual[key] for key in outputs}
     rtol = program.rtol if program.values_match else 1e-7  # draws are those of NumPy
-    assert_trees_close(reference.leaves(found), [*reference.expected(program)], rtol)
+    assert_trees_close(reference.leaves(actual), [*reference.expected(program)], rtol)
 
 
 @pytest.mark.sampled(2)
@@ -90,9 +90,9 @@ def test_vmap(program):
     axes = [0 if v.name in program.batch else None for v in inputs]
     rows = [[x * k if a == 0 else x for x, a in zip(values, axes, strict=True)] for k in (1, 0.5)]
     given = [np.stack(x) if a == 0 else x[0] for *x, a in zip(*rows, axes, strict=True)]
-    found = reference.leaves(loopax.vmap(f, in_axes=axes)(*given))
+    actual = reference.leaves(loopax.vmap(f, in_axes=axes)(*given))
     alone = [reference.leaves(f(*row)) for row in rows]
-    assert_trees_close(list(found), [np.stack(each) for each in zip(*alone, strict=True)], 1e-9)
+    assert_trees_close(list(actual), [np.stack(each) for each in zip(*alone, strict=True)], 1e-9)
 
 
 # -- what is asked of the record ---------------------------------------------------------------------

@@ -185,11 +185,11 @@ def test_in_jax(name):
     y = PROGRAMS[name]
     f = jaxify([X, Y], y, loops="xla")
     slopes = jax.jit(jax.value_and_grad(f, argnums=(0, 1)))
-    value, found = slopes(*AT)
+    value, actual = slopes(*AT)
     # By differences: PyTensor runs a gradient that reads what the op has kept behind another use of the op.
     plain = pytensor.function([X, Y], y, mode=FAST_COMPILE)
     np.testing.assert_allclose(value, plain(*AT))
-    for k, of_one in enumerate(found):
+    for k, of_one in enumerate(actual):
         for j in range(3):
             by = 1e-6 * np.eye(3)[j]
             ends = [
@@ -201,22 +201,22 @@ def test_in_jax(name):
     alone = slopes(*(1.1 * x for x in AT))[1]
     np.testing.assert_allclose([b[1] for b in batch], alone, rtol=1e-7, atol=1e-14)
     _, moved = jax.jvp(f, AT, AT)
-    np.testing.assert_allclose(moved, sum(x @ g for x, g in zip(AT, found, strict=True)))
+    np.testing.assert_allclose(moved, sum(x @ g for x, g in zip(AT, actual, strict=True)))
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_in_native_code(name):
     y = PROGRAMS[name]
-    value, found = jaxify([X, Y], y, loops="xla"), jaxify([X, Y], y, backend=NATIVE)
+    value, actual = jaxify([X, Y], y, loops="xla"), jaxify([X, Y], y, backend=NATIVE)
     expected = value(*AT), jax.grad(value, argnums=(0, 1))(*AT)
-    got = loopax.value_and_grad(found, argnums=(0, 1))(*AT)
+    got = loopax.value_and_grad(actual, argnums=(0, 1))(*AT)
     np.testing.assert_allclose(got[0], expected[0])
     for a, b in zip(got[1], expected[1], strict=True):
         np.testing.assert_allclose(a, b)
     rows = [np.stack([x, 1.1 * x]) for x in AT]
     np.testing.assert_allclose(
-        loopax.vmap(found)(*rows), [value(*AT), value(*(1.1 * x for x in AT))]
+        loopax.vmap(actual)(*rows), [value(*AT), value(*(1.1 * x for x in AT))]
     )
 
 

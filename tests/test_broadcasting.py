@@ -57,8 +57,8 @@ def test_what_is_written(name, write):
     declared = pt.tensor(dtype="float64", shape=[1 if n == 1 else None for n in value.shape])
     inputs, out = [array, k, mask, declared], write(part(array, declared), declared)
     expected = pytensor.function(inputs, out, mode="FAST_COMPILE", on_unused_input="ignore")
-    for found in outcomes(inputs, out, [*values, value]):
-        np.testing.assert_allclose(found, expected(*values, value))
+    for actual in outcomes(inputs, out, [*values, value]):
+        np.testing.assert_allclose(actual, expected(*values, value))
 
 
 def test_a_mask_that_jax_traces():
@@ -140,10 +140,10 @@ def test_the_broadcasting_of_numpy(backend):
     f = jaxify([x, y, m, w, rng], out, backend=backend, broadcasting="numpy")
     key = np.random.default_rng(1)
     for u, v in ((X, VECTOR), (X[:1], X), (X, X + 1.0)):
-        found = f(u, v, m=M, w=ROW, rng=key)
-        assert found["length"] == 4 and tuple(found["drawn"]) == (4,)
-        np.testing.assert_allclose(found["sum"], u + v)
-        np.testing.assert_allclose(found["written"], [M[0], *[1.5 * v * np.ones(4)] * 2])
+        actual = f(u, v, m=M, w=ROW, rng=key)
+        assert actual["length"] == 4 and tuple(actual["drawn"]) == (4,)
+        np.testing.assert_allclose(actual["sum"], u + v)
+        np.testing.assert_allclose(actual["written"], [M[0], *[1.5 * v * np.ones(4)] * 2])
     with pytest.raises(ValueError, match=r"lengths \[2, 4\]|differ|dimension|shape"):
         f(X, X[:2], M, ROW, key)
 
@@ -178,6 +178,6 @@ def test_lengths_that_are_equal_need_no_declaration():
         x + y,
         pt.random.normal(x, y, size=(1,), rng=rng, return_next_rng=True)[1],
     ]
-    for found in outcomes([x, y, rng], out, values):
-        assert [v.shape for v in found] == [(1,)] * 3
-        np.testing.assert_allclose(found[0], VECTOR)
+    for actual in outcomes([x, y, rng], out, values):
+        assert [v.shape for v in actual] == [(1,)] * 3
+        np.testing.assert_allclose(actual[0], VECTOR)

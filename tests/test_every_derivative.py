@@ -55,8 +55,8 @@ def _check(case, in_a_loop, exceptions):
         if (name, arguments) in NOT_TRIED:
             continue
         try:
-            found = disagreements(derivatives(subject), values, name not in OTHER_SLOPES)
-            found = [] if (name, arguments) in DECIDED_BY_ROUNDING else found
+            actual = disagreements(derivatives(subject), values, name not in OTHER_SLOPES)
+            actual = [] if (name, arguments) in DECIDED_BY_ROUNDING else actual
         except Refused as reason:
             if arguments == "as recorded":
                 pytest.skip(str(reason)[:100])
@@ -65,13 +65,13 @@ def _check(case, in_a_loop, exceptions):
             row = page.expected_rows(TEXT)[family.TITLE][name]
             if row["Numba"] in WITHOUT or row["loopax.grad"] in WITHOUT:
                 pytest.skip("JAX differentiates both forms, as the page says")
-            found = [str(error)]
+            actual = [str(error)]
         except AssertionError as error:
-            found = [str(error)]
+            actual = [str(error)]
         compared += 1
         if {(name, arguments), (case, arguments)} & exceptions.keys():
-            assert found, f"{arguments}: no exception any more"
+            assert actual, f"{arguments}: no exception any more"
         else:
-            faults += [f"{arguments}: {fault}" for fault in found]
+            faults += [f"{arguments}: {fault}" for fault in actual]
     assert faults == [], "\n".join(faults)
     assert compared

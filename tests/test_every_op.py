@@ -60,8 +60,8 @@ def cells():
 def test_the_page_says_what_becomes_of_it(title, name, columns):
     expected = page.expected_rows(TEXT).get(title, {})
     assert name in expected, "not in docs/ops.md: run python -m tests.every_op"
-    found = page.subject(OPS[title, name][0], name).cells(columns)
-    assert {c: page.WORDS[x] for c, x in found.items()} == {c: expected[name][c] for c in columns}
+    actual = page.subject(OPS[title, name][0], name).cells(columns)
+    assert {c: page.WORDS[x] for c, x in actual.items()} == {c: expected[name][c] for c in columns}
 
 
 @pytest.mark.both_stacks

@@ -67,13 +67,13 @@ def test_a_case_has_several_values_of_its_keywords(name, keywords):
     ],
 )
 def test_every_form_reads_the_keywords(case):
-    found = [f"{one.label}: {f}" for one in case() for f in runs.faults(one, runs.QUICK)]
-    assert found == [], "\n".join(found)
+    actual = [f"{one.label}: {f}" for one in case() for f in runs.faults(one, runs.QUICK)]
+    assert actual == [], "\n".join(actual)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", FUNCTIONS, ids=lambda case: case.__name__)
 def test_native_code_reads_the_keywords(case):
-    found = [f"{one.label}: {f}" for one in case() for f in runs.faults(one, runs.COMPILED)]
-    assert found == [], "\n".join(found)
+    actual = [f"{one.label}: {f}" for one in case() for f in runs.faults(one, runs.COMPILED)]
+    assert actual == [], "\n".join(actual)

@@ -239,7 +239,7 @@ def private_attributes(source: str) -> Iterator[tuple[int, str]]:
     """
     if not re.search(r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]|attr\([^()]*\"_[a-zA-Z]", source):
         return  # to parse all files takes seconds
-    found: list[tuple[int, str, ast.AST]] = []
+    actual: list[tuple[int, str, ast.AST]] = []
     defined = set(PRIVATE_ATTRIBUTES)
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -257,23 +257,23 @@ def private_attributes(source: str) -> Iterator[tuple[int, str]]:
                 )
             ):
                 if name.startswith("_") and not name.startswith("__"):
-                    found.append((node.lineno, name, node))
+                    actual.append((node.lineno, name, node))
             # object.__setattr__(self, "_name", value), in a frozen dataclass
             case ast.Call(
                 func=ast.Attribute(attr="__setattr__"), args=[_, ast.Constant(value=name), _]
             ):
                 defined.add(name)
-    yield from ((line, ast.unparse(node)) for line, name, node in found if name not in defined)
+    yield from ((line, ast.unparse(node)) for line, name, node in actual if name not in defined)
 
 
 def test_private_attributes_of_other_libraries_are_read_in_adapters() -> None:
-    found = [
+    actual = [
         f"{name_of(path)}, line {line}: {expression}"
         for path in PACKAGE
         if path.parent != ROOT / "loopax" / "base" / "upstream"
         for line, expression in private_attributes(path.read_text(encoding="utf-8"))
     ]
-    assert not found, "write a function in loopax/base/upstream:\n" + "\n".join(found)
+    assert not actual, "write a function in loopax/base/upstream:\n" + "\n".join(actual)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_private_attributes_of_other_libraries_are_read_in_adapters() -> None:
     ],
 )
 def test_a_private_attribute_is_seen(source: str, expressions: list[str]) -> None:
-    assert [found for _, found in private_attributes(source)] == expressions
+    assert [actual for _, actual in private_attributes(source)] == expressions
 
 
 def jax_loops(source: str) -> Iterator[tuple[int, str]]:
@@ -305,12 +305,12 @@ def jax_loops(source: str) -> Iterator[tuple[int, str]]:
 
 
 def test_jax_loops_are_called_in_one_place() -> None:
-    found = {
+    actual = {
         module: calls
         for path in PACKAGE
         if (calls := [*jax_loops(path.read_text(encoding="utf-8"))]) and (module := module_of(path))
     }
-    assert found.keys() == CALLERS_OF_JAX_LOOPS, "call those of loopax.numerics.manual_axes"
+    assert actual.keys() == CALLERS_OF_JAX_LOOPS, "call those of loopax.numerics.manual_axes"
 
 
 @pytest.mark.parametrize(
@@ -333,14 +333,14 @@ def package_of(path: Path) -> str:
 
 
 def test_imports_keep_to_the_layers() -> None:
-    found = [
+    actual = [
         f"{name_of(path)}, {violation}"
         for path in PACKAGE
         for violation in violations(
             module_of(path), package_of(path), path.read_text(encoding="utf-8")
         )
     ]
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 def imports_within(sources: dict[str, str], packages: set[str]) -> dict[str, set[str]]:
@@ -486,14 +486,14 @@ CLOCK = re.compile(
 
 def test_no_test_depends_on_a_clock() -> None:
     """A hang is ended by pytest-timeout alone, so that a slow machine fails no test."""
-    found = [
+    actual = [
         f"{name_of(path)}, line {k}: {line.strip()}"
         for path in python_files("tests")
         if path.name.startswith("test_") and path != Path(__file__)
         for k, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if CLOCK.search(line)
     ]
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 def test_every_code_folder_has_a_readme() -> None:
@@ -523,7 +523,7 @@ def test_every_code_folder_has_a_readme() -> None:
     ],
 )
 def test_imports_are_found(source: str, name: str) -> None:
-    assert [found for _, found in imports_of(source, "loopax.ir")] == [name]
+    assert [actual for _, actual in imports_of(source, "loopax.ir")] == [name]
 
 
 @pytest.mark.parametrize(

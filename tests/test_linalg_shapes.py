@@ -45,8 +45,8 @@ def test_the_triangle_of_a_tall_matrix_of_declared_shape(backend, shape):
     a = pt.tensor("a", dtype="float64", shape=shape)
     value = rng.normal(size=shape)
     expected = pytensor.function([a], qr(a, mode="r"), mode=FAST_COMPILE)(value)
-    found = jaxify([a], qr(a, mode="r"), backend=backend)(value)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12, atol=1e-12, strict=True)
+    actual = jaxify([a], qr(a, mode="r"), backend=backend)(value)
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-12, strict=True)
 
 
 @pytest.mark.slow

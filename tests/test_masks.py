@@ -120,8 +120,8 @@ def input_cases() -> Any:
     return [x, *inputs.values()], cases
 
 
-def assert_all(found: Any, cases: Any) -> None:
-    for a, case in zip(found, cases, strict=True):
+def assert_all(actual: Any, cases: Any) -> None:
+    for a, case in zip(actual, cases, strict=True):
         np.testing.assert_allclose(
             np.asarray(a), case.expected, rtol=1e-12, strict=True, err_msg=case.what
         )
@@ -170,13 +170,13 @@ def test_gradients_of_writes_and_sums(backend):
     gradients = pytensor.grad(cost, [x, y])
     given = [rng.normal(size=(3, 2)), np.array([True, False, True]), rng.normal(size=2)]
     expected = pytensor.function([x, m, y], gradients, mode=FAST_COMPILE)(*given)
-    found = backend([x, m, y], gradients)(*given)
+    actual = backend([x, m, y], gradients)(*given)
     if backend is in_jax:
         by_jax = jax.jit(jax.grad(jaxify([x, m, y], cost), argnums=(0, 2)))(*given)
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), list(by_jax), expected
         )
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-12)
 
 
@@ -298,9 +298,9 @@ def test_everyday_programs_whose_lengths_hang_on_values():
         if change is empty:
             outs = [EVERYDAY[names[k]] for k in keep]
             run = pytensor.function(list(GIVEN), outs, mode=FAST_COMPILE, on_unused_input="ignore")
-        found = f(*values)
+        actual = f(*values)
         for k, right in zip(keep, run(*values), strict=True):
-            got = np.asarray(found[k])
+            got = np.asarray(actual[k])
             np.testing.assert_allclose(got, right, rtol=1e-9, atol=1e-12, err_msg=names[k])
             assert (got.shape, got.dtype) == (right.shape, right.dtype), names[k]
 
@@ -311,8 +311,8 @@ def test_derivatives_of_what_is_sorted():
     slope = pytensor.grad(cost, V)
     given = [GIVEN[V], GIVEN[SELECTED]]
     expected = pytensor.function([V, SELECTED], slope, mode=FAST_COMPILE)(*given)
-    found = jax.jit(jax.grad(jaxify([V, SELECTED], cost)))(*given)
-    np.testing.assert_allclose(found, expected)
+    actual = jax.jit(jax.grad(jaxify([V, SELECTED], cost)))(*given)
+    np.testing.assert_allclose(actual, expected)
 
 
 @pytest.mark.parametrize("function", ["sin", "log", "reciprocal", "arcsin"])

@@ -46,9 +46,9 @@ def test_inputs_and_outputs(options):
     f = jaxify(
         [X, Y], {"over time": (X * Y).sum("time"), "turned": X.transpose("city", "time")}, **options
     )
-    found = f(*AT)
-    np.testing.assert_allclose(found["over time"], (AT[0] * AT[1]).sum(0))
-    np.testing.assert_allclose(found["turned"], AT[0].T)
+    actual = f(*AT)
+    np.testing.assert_allclose(actual["over time"], (AT[0] * AT[1]).sum(0))
+    np.testing.assert_allclose(actual["turned"], AT[0].T)
     with pytest.raises(LoopTypeError, match="It lacks 1 of its axes"):
         f(AT[1], AT[1])
 
@@ -70,10 +70,10 @@ def test_shared_variables_and_updates(options):
 def test_identities(options, identity):
     """A deterministic of PyMC is a view, and may be an output beside what is made of it."""
     seen = identity((X * Y).sum("time"))
-    found = jaxify([X, Y], [seen, identity(seen + 1.0)], **options)(*AT)
+    actual = jaxify([X, Y], [seen, identity(seen + 1.0)], **options)(*AT)
     expected = (AT[0] * AT[1]).sum(0)
-    np.testing.assert_allclose(found[0], expected)
-    np.testing.assert_allclose(found[1], expected + 1)
+    np.testing.assert_allclose(actual[0], expected)
+    np.testing.assert_allclose(actual[1], expected + 1)
 
 
 @BOTH
@@ -96,9 +96,9 @@ def test_loops_with_fewer_words(options):
     chosen = loopax.cond(Y.sum().values > 0, lambda v: v * scale, lambda v: v - 1.0, Y)
     counted = loopax.scan(lambda c, _: (c + 1.0, c), Y, length=2)[1]
     assert sums.dims == ("time",) and counted.dims == ("step", "city") and chosen.dims == ("city",)
-    found = jaxify([X, Y], [doubled, below, sums, chosen, counted], **options)(*AT)
+    actual = jaxify([X, Y], [doubled, below, sums, chosen, counted], **options)(*AT)
     expected = [8 * AT[1], 32 * AT[1], AT[0].sum(1) * 15, 15 * AT[1], [AT[1], AT[1] + 1]]
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b)
 
 
@@ -110,12 +110,12 @@ def test_names_are_checked():
 def test_derivatives_and_batches():
     cost = (FINAL**2).sum()
     f, native = jaxify([X, Y], cost, loops="xla"), jaxify([X, Y], cost, backend=NATIVE)
-    found = jax.grad(f, argnums=(0, 1))(*AT)
-    for a, b in zip(found, loopax.grad(native, argnums=(0, 1))(*AT), strict=True):
+    actual = jax.grad(f, argnums=(0, 1))(*AT)
+    for a, b in zip(actual, loopax.grad(native, argnums=(0, 1))(*AT), strict=True):
         np.testing.assert_allclose(a, b)
     by = 1e-6 * np.eye(3)[1]
     ends = [(by_numpy(AT[0], AT[1] + s * by)[0] ** 2).sum() for s in (1, -1)]
-    np.testing.assert_allclose(found[1][1], (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+    np.testing.assert_allclose(actual[1][1], (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
     rows = [np.stack([x, 2 * x]) for x in AT]
     batch = loopax.vmap(native)(*rows)
     np.testing.assert_allclose(batch, jax.vmap(f)(*rows))

@@ -28,9 +28,9 @@ LARGE = {"kalman", "kalman filter of two"}  # of which a second derivative takes
 FIRST, SECOND = ("gradient in JAX", "gradient"), ("gradient pushed forward in JAX",)
 
 
-def faults(found):
+def faults(actual):
     """What is called and stands in no list, with the form of the program that calls it."""
-    for form, calls in found.items():
+    for form, calls in actual.items():
         for call in calls:
             cls = class_of(call)
             if call.by_python:
@@ -63,9 +63,9 @@ def test_quick_forms_of_ops(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LOOPS.keys() & QUICK_LOOPS))
 def test_quick_forms_of_loops(name):
-    found = steps_calls(*LOOPS[name](), FIRST)
-    assert found.keys() == {*FIRST}
-    assert list(faults(found)) == []
+    actual = steps_calls(*LOOPS[name](), FIRST)
+    assert actual.keys() == {*FIRST}
+    assert list(faults(actual)) == []
 
 
 @pytest.mark.slow
@@ -88,11 +88,11 @@ def test_loops(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PYTHON)
 def test_an_exception_is_still_one(name):
-    found = [family for family, other in OPS.values() if other == name]
-    if not found:
+    actual = [family for family, other in OPS.values() if other == name]
+    if not actual:
         pytest.skip("not in this release")
     forms = ("value",) if name in NOT_DIFFERENTIABLE else ("value", "gradient in JAX")
-    calls = of_op(found[0], name, forms).values()
+    calls = of_op(actual[0], name, forms).values()
     assert any(class_of(c).__name__ == name and c.by_python for form in calls for c in form)
 
 

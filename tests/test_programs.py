@@ -103,10 +103,10 @@ LEFT_OUT = [p for p in NOW if not p.grad_wrt or len(p.values) > len({*p.grad_wrt
 def test_traced(program):
     """Somebody else's jit may trace it: what comes out has the right structure, dtypes and shapes."""
     f, values = over(program, traced_names(program))
-    found = leaves(jax.eval_shape(f, *values), program)
+    actual = leaves(jax.eval_shape(f, *values), program)
     wanted = reference.expected(program)
     # The trace of a loop that stops has as many rows as the loop may take: see test_under_jit.
-    arrays = [(x, w) for x, w in zip(found, wanted, strict=True) if not isinstance(x, PaddedArray)]
+    arrays = [(x, w) for x, w in zip(actual, wanted, strict=True) if not isinstance(x, PaddedArray)]
     assert [(x.dtype, x.shape) for x, _ in arrays] == [(w.dtype, w.shape) for _, w in arrays]
 
 

@@ -150,10 +150,10 @@ def read_of(out: Any, read: str) -> Any:
             return out.sum()
 
 
-def close(found: Any, expected: Any) -> None:
-    found, expected = [[np.asarray(x) for x in xs] for xs in (found, expected)]
-    assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]
-    chex.assert_trees_all_close(found, expected, rtol=1e-9, atol=1e-11)
+def close(actual: Any, expected: Any) -> None:
+    actual, expected = [[np.asarray(x) for x in xs] for xs in (actual, expected)]
+    assert [(x.shape, x.dtype) for x in actual] == [(x.shape, x.dtype) for x in expected]
+    chex.assert_trees_all_close(actual, expected, rtol=1e-9, atol=1e-11)
 
 
 def weigh(outputs: Any, xp: Any) -> Any:
@@ -188,9 +188,9 @@ def test_vmap_is_a_loop_over_rows(recipe):
     inputs, outputs, values = program(recipe)
     f = jaxify(inputs, outputs)
     rows = [[x * (1 - 0.3 * r) for x in values] for r in range(3)]
-    found = jax.jit(jax.vmap(f))(*[np.stack(xs) for xs in zip(*rows, strict=True)])
+    actual = jax.jit(jax.vmap(f))(*[np.stack(xs) for xs in zip(*rows, strict=True)])
     one = jax.jit(f)
-    close(found, [np.stack(xs) for xs in zip(*[one(*row) for row in rows], strict=True)])
+    close(actual, [np.stack(xs) for xs in zip(*[one(*row) for row in rows], strict=True)])
 
 
 @pytest.mark.slow

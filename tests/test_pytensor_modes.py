@@ -30,10 +30,10 @@ def test_values_are_pytensors_own_arrays(mode):
     outputs = [x.sum(), pt.outer(x, x), x > 0, x]
     f = pytensor.function([x], outputs, mode=mode)
     expected = pytensor.function([x], outputs, mode="FAST_COMPILE")(X)
-    for found, wanted in zip(f(X), expected, strict=True):
-        assert type(found) is np.ndarray and found.flags.writeable
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    for actual, wanted in zip(f(X), expected, strict=True):
+        assert type(actual) is np.ndarray and actual.flags.writeable
+        assert actual.dtype == wanted.dtype and actual.shape == wanted.shape
+        np.testing.assert_allclose(actual, wanted, rtol=1e-12)
     assert not np.shares_memory(f(X)[3], X)
 
 
@@ -184,9 +184,9 @@ def test_pickles_and_profiles(mode, tmp_path):
 def test_other_types_are_pytensors_too(mode):
     x = pt.dmatrix("x")
     matrix = csr_from_dense(x)
-    found = pytensor.function([x], matrix, mode=mode)(np.diag(X))
-    assert scipy.sparse.issparse(found) and found.format == "csr"
-    np.testing.assert_array_equal(found.toarray(), np.diag(X))
+    actual = pytensor.function([x], matrix, mode=mode)(np.diag(X))
+    assert scipy.sparse.issparse(actual) and actual.format == "csr"
+    np.testing.assert_array_equal(actual.toarray(), np.diag(X))
 
 
 @BOTH
@@ -231,8 +231,8 @@ def test_samplers_do_not_take_the_linkers_for_pytensors():
 def _result(f, results):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = float(f(np.eye(3)))
-    results.put((found, [str(w.message) for w in said]))
+        actual = float(f(np.eye(3)))
+    results.put((actual, [str(w.message) for w in said]))
 
 
 @pytest.mark.sampled(1)
@@ -248,9 +248,9 @@ def test_a_forked_process_does_not_wait_for_xlas_threads(mode):
     results = processes.Queue()
     child = processes.Process(target=_result, args=(f, results))
     child.start()
-    found, said = results.get()
+    actual, said = results.get()
     child.join()
-    assert found == 3
+    assert actual == 3
     if mode == "LOOPAX":
         assert "squares was compiled by backend='jax'" in said[0] and "forkserver" in said[0]
     else:

@@ -111,10 +111,10 @@ LONG = Program(
 def test_a_pasted_program_is_the_program():
     names = {}
     exec(source(LONG), names)
-    found = [
+    actual = [
         v.eval(dict(zip(names["inputs"], names["values"], strict=True))) for v in names["outputs"]
     ]
-    for x, y in zip(found, Case(LONG).outputs.values, strict=True):
+    for x, y in zip(actual, Case(LONG).outputs.values, strict=True):
         np.testing.assert_array_equal(x, y)
 
 

@@ -76,8 +76,8 @@ def test_every_op(backend, family, dtypes):
     # Many small programs: native code compiles longer than it grows.
     for some in _batched(kept):
         run = jaxify(inputs, [outputs[name] for name in some], backend=backend)
-        found = within(LIMIT, lambda run=run: [np.asarray(x) for x in run(*given)])
-        for name, values in zip(some, found, strict=True):
+        actual = within(LIMIT, lambda run=run: [np.asarray(x) for x in run(*given)])
+        for name, values in zip(some, actual, strict=True):
             mask = masks[name]
             # XLA on the CPU gives 0 for what is below the least normal number.
             least = np.finfo(values.dtype).tiny if values.dtype.kind in "fc" else 0.0
@@ -117,8 +117,8 @@ def test_integers_that_are_read_in_the_loop_that_makes_them(dtypes):
     # One reader each: what two of them read is an array.
     for read, some in itertools.product((lambda x: x < 1, lambda x: x * 0.5), _batched(expected)):
         outs = [read(outputs[name]) for name in some]
-        found = within(LIMIT, lambda outs=outs: jaxify(inputs, outs, backend="numba")(*given))
-        for name, values in zip(some, found, strict=True):
+        actual = within(LIMIT, lambda outs=outs: jaxify(inputs, outs, backend="numba")(*given))
+        for name, values in zip(some, actual, strict=True):
             mask, right = expected[name]
             np.testing.assert_allclose(values[mask], read(right), rtol=1e-12, err_msg=name)
 
@@ -144,10 +144,10 @@ def test_a_bool_times_what_is_not_finite(backend):
         np.nan,
         np.array([np.inf, np.nan, 0.0]),
     ]
-    for found, right in zip(
+    for actual, right in zip(
         jaxify([b, x], outputs, backend=backend)(*values), expected, strict=True
     ):
-        np.testing.assert_array_equal(found, right)
+        np.testing.assert_array_equal(actual, right)
 
 
 def _batched(names, n=16):

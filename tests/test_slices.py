@@ -32,8 +32,8 @@ ALL = [
 ]
 
 
-def same(found, expected, what):
-    for a, e, w in zip(found, expected, what, strict=True):
+def same(actual, expected, what):
+    for a, e, w in zip(actual, expected, what, strict=True):
         np.testing.assert_allclose(np.asarray(a), e, rtol=1e-12, strict=True, err_msg=str(w))
 
 

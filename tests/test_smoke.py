@@ -44,11 +44,11 @@ def by_numpy(x):
 def test_a_loop_and_its_gradient(form):
     final = recurrence()
     f = loopax.jaxify([x], [final, pytensor.grad(final, x)], **form)
-    for found, expected in zip(f(X), by_numpy(X), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for actual, expected in zip(f(X), by_numpy(X), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
     g = loopax.value_and_grad(loopax.jaxify([x], final, **form))
-    for found, expected in zip(g(X), by_numpy(X), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for actual, expected in zip(g(X), by_numpy(X), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 @pytest.mark.sampled(1)
@@ -75,8 +75,8 @@ def test_pytensors_own_scan(form):
     expected = [1.0, 2.0]
     for r in X:
         expected.append(expected[-1] + 0.5 * expected[-2] * r)
-    found, slope = loopax.jaxify([x], [ys, pytensor.grad(ys[-1], x)], **form)(X)
-    np.testing.assert_allclose(found, expected[2:], rtol=1e-12)
+    actual, slope = loopax.jaxify([x], [ys, pytensor.grad(ys[-1], x)], **form)(X)
+    np.testing.assert_allclose(actual, expected[2:], rtol=1e-12)
     assert slope.shape == X.shape
 
 
@@ -91,8 +91,8 @@ def test_the_gradient_through_a_loop_that_stops(form):
     )
     outputs = [ys, pytensor.grad(ys[-1] ** 2, x)]
     expected = pytensor.function([x], outputs, mode="FAST_COMPILE")(X)
-    for found, value in zip(loopax.jaxify([x], outputs, **form)(X), expected, strict=True):
-        np.testing.assert_allclose(found, value, rtol=1e-9)
+    for actual, value in zip(loopax.jaxify([x], outputs, **form)(X), expected, strict=True):
+        np.testing.assert_allclose(actual, value, rtol=1e-9)
 
 
 def test_linear_algebra_in_a_loop(form):
@@ -106,9 +106,9 @@ def test_linear_algebra_in_a_loop(form):
         dets.append(np.log(np.linalg.det(c)))
         chol = np.linalg.cholesky(c + r**2 * np.eye(2))
         c = chol @ np.linalg.solve(c + np.eye(2), chol.T)
-    found = loopax.jaxify([s, x], [final, ys], **form)(S, X)
-    np.testing.assert_allclose(found[0], c, rtol=1e-9)
-    np.testing.assert_allclose(found[1], dets, rtol=1e-9, atol=1e-14)
+    actual = loopax.jaxify([s, x], [final, ys], **form)(S, X)
+    np.testing.assert_allclose(actual[0], c, rtol=1e-9)
+    np.testing.assert_allclose(actual[1], dets, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.sampled(2)

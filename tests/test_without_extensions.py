@@ -69,17 +69,17 @@ def run(folder, *arguments):
 
 @pytest.mark.slow
 def test_the_quick_tests_of_the_core_pass(without):
-    found = run(without, "-m", "not slow", *QUICK)
-    assert found.returncode == 0, found.stdout + found.stderr
+    actual = run(without, "-m", "not slow", *QUICK)
+    assert actual.returncode == 0, actual.stdout + actual.stderr
 
 
 @pytest.mark.slow
 def test_no_test_of_the_core_imports_an_extension(without):
-    found = run(without, "--collect-only", "tests")
-    assert found.returncode == 0, found.stdout[-5000:] + found.stderr
+    actual = run(without, "--collect-only", "tests")
+    assert actual.returncode == 0, actual.stdout[-5000:] + actual.stderr
 
 
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass(without):
-    found = run(without, "-m", "not slow", *WIDE)
-    assert found.returncode == 0, found.stdout[-5000:] + found.stderr
+    actual = run(without, "-m", "not slow", *WIDE)
+    assert actual.returncode == 0, actual.stdout[-5000:] + actual.stderr

@@ -28,8 +28,8 @@ def knapsack(values, weights):
 
     def item(best, both):
         value, weight = both
-        taken = best[jnp.maximum(capacities - weight, 0)] + value
-        return jnp.where(capacities >= weight, jnp.maximum(best, taken), best), None
+        with_item = best[jnp.maximum(capacities - weight, 0)] + value
+        return jnp.where(capacities >= weight, jnp.maximum(best, with_item), best), None
 
     return lax.scan(item, jnp.zeros(101), (values, weights))[0][-1]
 

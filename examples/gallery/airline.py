@@ -74,25 +74,25 @@ def loss(p):
 
 
 search = jax.jit(jax.value_and_grad(loss))
-found = minimize(
+optimum = minimize(
     search,
     [0.0, 0.0, -6.0],
     jac=True,
     method="BFGS",
     options={"gtol": 1e-5},
 )
-errors = np.sqrt(np.diag(np.linalg.inv(jax.hessian(loss)(found.x))))
-np.testing.assert_allclose(found.x[:2], [-0.4018, -0.5569], atol=2e-4)
-np.testing.assert_allclose(np.exp(found.x[2]), 0.001348, atol=2e-6)
-np.testing.assert_allclose(found.fun, -244.70, atol=0.01)
+errors = np.sqrt(np.diag(np.linalg.inv(jax.hessian(loss)(optimum.x))))
+np.testing.assert_allclose(optimum.x[:2], [-0.4018, -0.5569], atol=2e-4)
+np.testing.assert_allclose(np.exp(optimum.x[2]), 0.001348, atol=2e-6)
+np.testing.assert_allclose(optimum.fun, -244.70, atol=0.01)
 print(
-    f"theta     {found.x[0]:8.4f} +- {errors[0]:.4f}   R: -0.4018 +- 0.0896"
+    f"theta     {optimum.x[0]:8.4f} +- {errors[0]:.4f}   R: -0.4018 +- 0.0896"
 )
 print(
-    f"seasonal  {found.x[1]:8.4f} +- {errors[1]:.4f}   R: -0.5569 +- 0.0731"
+    f"seasonal  {optimum.x[1]:8.4f} +- {errors[1]:.4f}   R: -0.5569 +- 0.0731"
 )
-print(f"variance  {np.exp(found.x[2]):8.6f}            R:  0.001348")
-print(f"log-likelihood {-found.fun:.2f}       R:  244.70")
+print(f"variance  {np.exp(optimum.x[2]):8.6f}            R:  0.001348")
+print(f"log-likelihood {-optimum.fun:.2f}       R:  244.70")
 
 # %%
 # The same likelihood without a filter: the values are jointly normal, and the weights give their
@@ -111,16 +111,16 @@ def by_scipy(theta, seasonal, log_variance, w):
 
 native = loopax.jaxify(inputs, terms.sum(), backend="numba")
 np.testing.assert_allclose(
-    native(*found.x, w), by_scipy(*found.x, w), rtol=1e-10
+    native(*optimum.x, w), by_scipy(*optimum.x, w), rtol=1e-10
 )
 np.testing.assert_allclose(
-    -loss(found.x), by_scipy(*found.x, w), rtol=1e-10
+    -loss(optimum.x), by_scipy(*optimum.x, w), rtol=1e-10
 )
 compare_times(
     {
-        "loopax, native": lambda: native(*found.x, w),
-        "loopax, JAX": lambda: jax.block_until_ready(loss(found.x)),
-        "SciPy, dense covariance": lambda: by_scipy(*found.x, w),
+        "loopax, native": lambda: native(*optimum.x, w),
+        "loopax, JAX": lambda: jax.block_until_ready(loss(optimum.x)),
+        "SciPy, dense covariance": lambda: by_scipy(*optimum.x, w),
     }
 )
 
@@ -131,10 +131,15 @@ compare_times(
 rng = np.random.default_rng(1)
 AHEAD = 36
 psi = np.zeros(ORDER)
-psi[[0, 1, 12, 13]] = 1.0, found.x[0], found.x[1], found.x[0] * found.x[1]
-shocks = np.exp(found.x[2] / 2) * rng.normal(size=(2000, AHEAD))
+psi[[0, 1, 12, 13]] = (
+    1.0,
+    optimum.x[0],
+    optimum.x[1],
+    optimum.x[0] * optimum.x[1],
+)
+shocks = np.exp(optimum.x[2] / 2) * rng.normal(size=(2000, AHEAD))
 known = np.concatenate(
-    [in_jax(*found.x, w)["ahead"], np.zeros(AHEAD - ORDER)]
+    [in_jax(*optimum.x, w)["ahead"], np.zeros(AHEAD - ORDER)]
 )
 ahead = known + np.stack([np.convolve(row, psi)[:AHEAD] for row in shocks])
 paths = np.tile(log_passengers, (2000, 1))

@@ -134,12 +134,14 @@ def bars(ranks):
 def draw(by_sampler):
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, (title, found) in zip(
+    for axes, (title, ranks_of_beta) in zip(
         panels, by_sampler.items(), strict=True
     ):
-        expected = len(found) / 10
+        expected = len(ranks_of_beta) / 10
         spread = 2.6 * np.sqrt(expected)
-        axes.bar(np.arange(5, 100, 10), bars(found), 9, color="#0072b2")
+        axes.bar(
+            np.arange(5, 100, 10), bars(ranks_of_beta), 9, color="#0072b2"
+        )
         axes.axhspan(
             expected - spread,
             expected + spread,
@@ -175,7 +177,8 @@ if __name__ == "__main__":
         }
         print(f"all posteriors        {time.perf_counter() - began:5.2f} s")
     p_right, p_wrong = (
-        chisquare(bars(found)).pvalue for found in by_sampler.values()
+        chisquare(bars(ranks_of_beta)).pvalue
+        for ranks_of_beta in by_sampler.values()
     )
     print(f"p-value {p_right:.2f}, with the slip {p_wrong:.0e}")
     assert p_wrong < 1e-6 < 0.01 < p_right

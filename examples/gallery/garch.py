@@ -66,7 +66,7 @@ search = {
     "bounds": positive,
     "options": {"ftol": 1e-15, "gtol": 1e-9},
 }
-found = minimize(loss, [0.0, 0.02, 0.1, 0.85], jac=True, **search)
+optimum = minimize(loss, [0.0, 0.02, 0.1, 0.85], jac=True, **search)
 
 # %%
 # JAX gives the second derivatives, whose inverse gives the standard errors. Estimates and errors
@@ -74,19 +74,19 @@ found = minimize(loss, [0.0, 0.02, 0.1, 0.85], jac=True, **search)
 
 in_jax = loopax.jaxify([parameters, returns], log_likelihood)
 errors = np.sqrt(
-    np.diag(np.linalg.inv(-jax.hessian(in_jax)(found.x, data)))
+    np.diag(np.linalg.inv(-jax.hessian(in_jax)(optimum.x, data)))
 )
 
 published = np.array([-0.00619041, 0.0107613, 0.153134, 0.805974])
 published_errors = np.array([0.00846212, 0.00285271, 0.0265228, 0.0335527])
-np.testing.assert_allclose(found.x, published, rtol=1e-4)
+np.testing.assert_allclose(optimum.x, published, rtol=1e-4)
 np.testing.assert_allclose(errors, published_errors, rtol=1e-3)
 print(
     f"{'':8}{'estimate':>12}{'published':>12}{'std. error':>13}{'published':>12}"
 )
 names = ("mu", "omega", "alpha", "beta")
 for row in zip(
-    names, found.x, published, errors, published_errors, strict=True
+    names, optimum.x, published, errors, published_errors, strict=True
 ):
     print("{:8}{:12.6f}{:12.6f}{:13.6f}{:12.6f}".format(*row))
 
@@ -106,12 +106,12 @@ by_pytensor = pytensor.function(
     [parameters, returns], [legacy, pytensor.grad(legacy, parameters)]
 )
 
-value, gradient = by_pytensor(found.x * 1.01, data)
+value, gradient = by_pytensor(optimum.x * 1.01, data)
 np.testing.assert_allclose(
-    native_gradient(found.x * 1.01, data)[0], value, rtol=1e-10
+    native_gradient(optimum.x * 1.01, data)[0], value, rtol=1e-10
 )
 np.testing.assert_allclose(
-    native_gradient(found.x * 1.01, data)[1], gradient, rtol=1e-6
+    native_gradient(optimum.x * 1.01, data)[1], gradient, rtol=1e-6
 )
 
 in_jax_gradient = jax.jit(
@@ -120,11 +120,11 @@ in_jax_gradient = jax.jit(
 on_device = jax.device_put(data)
 compare_times(
     {
-        "loopax, native": lambda: native_gradient(found.x, data),
+        "loopax, native": lambda: native_gradient(optimum.x, data),
         "loopax, JAX": lambda: jax.block_until_ready(
-            in_jax_gradient(found.x, on_device)
+            in_jax_gradient(optimum.x, on_device)
         ),
-        "PyTensor, default mode": lambda: by_pytensor(found.x, data),
+        "PyTensor, default mode": lambda: by_pytensor(optimum.x, data),
     }
 )
 
@@ -140,7 +140,7 @@ axes.plot(day_number, data, color="0.7", linewidth=0.5, label="return")
 for sign in (-2, 2):
     axes.plot(
         day_number,
-        sign * volatility(found.x, data),
+        sign * volatility(optimum.x, data),
         color="#1f5f8b",
         linewidth=0.9,
     )

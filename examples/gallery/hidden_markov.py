@@ -72,19 +72,19 @@ def loss(p):
     return -float(value), -gradient
 
 
-found = minimize(
+optimum = minimize(
     loss, start, jac=True, method="BFGS", options={"gtol": 1e-6}
 )
 published = np.array([13.146, 19.721, 29.714])
-order = np.argsort(found.x[:STATES])
+order = np.argsort(optimum.x[:STATES])
 np.testing.assert_allclose(
-    np.exp(found.x[:STATES][order]), published, atol=2e-3
+    np.exp(optimum.x[:STATES][order]), published, atol=2e-3
 )
-np.testing.assert_allclose(found.fun, 329.4603, atol=2e-4)
-print(f"minus log-likelihood {found.fun:.4f}, in the book 329.4603")
+np.testing.assert_allclose(optimum.fun, 329.4603, atol=2e-4)
+print(f"minus log-likelihood {optimum.fun:.4f}, in the book 329.4603")
 print(
     "earthquakes a year   ",
-    *np.round(np.exp(found.x[:STATES][order]), 3),
+    *np.round(np.exp(optimum.x[:STATES][order]), 3),
     "in the book",
     *published,
 )
@@ -99,8 +99,10 @@ smoothed = loopax.jaxify(
     pytensor.grad(forward(emission, stationary, transition), emission),
     backend="numba",
 )
-emissions = loopax.jaxify([vector], log_emission, backend="numba")(found.x)
-probability = smoothed(emissions, found.x)
+emissions = loopax.jaxify([vector], log_emission, backend="numba")(
+    optimum.x
+)
+probability = smoothed(emissions, optimum.x)
 np.testing.assert_allclose(probability.sum(axis=1), 1.0)
 
 # %%

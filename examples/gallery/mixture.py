@@ -59,13 +59,15 @@ def loss(vector):
 
 
 search = jax.jit(jax.value_and_grad(loss))
-found = minimize(search, likelihood.flatten(point), jac=True, method="BFGS")
-best = likelihood.constrain(likelihood.unflatten(found.x))
+optimum = minimize(
+    search, likelihood.flatten(point), jac=True, method="BFGS"
+)
+best = likelihood.constrain(likelihood.unflatten(optimum.x))
 np.testing.assert_allclose(best["weight"][0], 0.3609, atol=2e-4)
 np.testing.assert_allclose(best["mean"], [54.615, 80.091], atol=2e-3)
 np.testing.assert_allclose(best["sigma"], [5.871, 5.868], atol=2e-3)
-np.testing.assert_allclose(found.fun, 1034.002, atol=1e-3)
-print(f"greatest log-likelihood {-found.fun:.3f}, published -1034.002")
+np.testing.assert_allclose(optimum.fun, 1034.002, atol=1e-3)
+print(f"greatest log-likelihood {-optimum.fun:.3f}, published -1034.002")
 
 # %%
 

@@ -46,19 +46,21 @@ COLORS = {
 def draw(folder):
     """Write overview.svg of the records in ``folder``, where there are any."""
     records = {name: folder / f"{name}.json" for name in EXAMPLES}
-    found = {
+    record_by_name = {
         n: json.loads(p.read_text("utf-8"))
         for n, p in records.items()
         if p.exists()
     }
-    found = {
+    record_by_name = {
         n: record
-        for n, record in found.items()
+        for n, record in record_by_name.items()
         if any(map(is_drawn, record["ratios"]))
     }
-    if not found:
+    if not record_by_name:
         return
-    rows = sorted(found.items(), key=lambda item: native_ratio(item[1]))
+    rows = sorted(
+        record_by_name.items(), key=lambda item: native_ratio(item[1])
+    )
     figure = Figure(
         figsize=(7, 1.1 + 0.27 * len(rows)), layout="constrained"
     )

@@ -84,7 +84,7 @@ IMPORTS = ast.Import, ast.ImportFrom
 
 def parts(text):
     """The imports of a script, and what it defines: without its docstring and `main`."""
-    found = [
+    segments = [
         (
             isinstance(node, IMPORTS),
             "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]),
@@ -93,10 +93,10 @@ def parts(text):
         if not isinstance(node, ast.If)
         and getattr(node, "name", "") != "main"
     ]
-    imports = [segment for is_import, segment in found if is_import]
+    imports = [segment for is_import, segment in segments if is_import]
     model = "".join(
         f"\n\n{segment}\n" if segment.startswith("def ") else f"{segment}\n"
-        for is_import, segment in found
+        for is_import, segment in segments
         if not is_import
     )
     return imports, model.strip("\n")
@@ -106,14 +106,14 @@ def cells(source):
     """The title, and ("text" | "code", content) in order."""
     docstring = ast.get_docstring(tree := ast.parse(source))
     title, _, opening = docstring.partition("\n")
-    found = [("text", opening.strip())]
+    contents = [("text", opening.strip())]
     code = source.splitlines()[tree.body[0].end_lineno :]
     for cell in "\n".join(code).split("\n# %%\n"):
         lines = cell.splitlines()
         text = 0
         while text < len(lines) and lines[text].startswith("#"):
             text += 1
-        found.append(
+        contents.append(
             (
                 "text",
                 "\n".join(
@@ -121,16 +121,16 @@ def cells(source):
                 ),
             )
         )
-        found.append(("code", "\n".join(lines[text:]).strip("\n")))
-    return title, [(kind, content) for kind, content in found if content]
+        contents.append(("code", "\n".join(lines[text:]).strip("\n")))
+    return title, [(kind, content) for kind, content in contents if content]
 
 
 def page(name):
     """The Markdown of an example's page."""
-    title, found = cells(source(name))
+    title, contents = cells(source(name))
     lines = [f"# {title}", ""]
     lines += [f"![{title}]({name}.png)", ""]
-    for kind, content in found:
+    for kind, content in contents:
         lines += (
             [content, ""]
             if kind == "text"
@@ -178,8 +178,8 @@ def shown(name):
 
 def notebook(name):
     """An example as a Jupyter notebook; its last cell shows the picture."""
-    title, found = cells(source(name))
-    found = [("text", f"# {title}"), *found, ("code", shown(name))]
+    title, contents = cells(source(name))
+    contents = [("text", f"# {title}"), *contents, ("code", shown(name))]
     written = [
         {
             "id": f"cell-{k}",
@@ -192,7 +192,7 @@ def notebook(name):
             if kind == "text"
             else {"execution_count": None, "outputs": []}
         )
-        for k, (kind, content) in enumerate(found)
+        for k, (kind, content) in enumerate(contents)
     ]
     kernel = {
         "name": "python3",

@@ -46,13 +46,15 @@ print(
 in_jax = loopax.jaxify(inputs, outputs)
 filters = jax.jit(jax.vmap(in_jax, in_axes=(0, None, None, None)))
 keys = jax.random.split(jax.random.key(1), 500)
-found = jax.tree.map(np.asarray, filters(keys, flow, *PUBLISHED_VARIANCES))
+filtered = jax.tree.map(
+    np.asarray, filters(keys, flow, *PUBLISHED_VARIANCES)
+)
 
 model = local_level()  # of the demo: a Kalman filter, by pytensor.scan
 # There the first year starts the level, as it does here.
 kalman = loopax.jaxify(model.inputs, [model.log_likelihood, model.level])
 exact, level = kalman(np.log(PUBLISHED_VARIANCES), flow)
-ratio = np.exp(found["log_likelihood"] - exact)
+ratio = np.exp(filtered["log_likelihood"] - exact)
 error = ratio.std() / np.sqrt(len(ratio))
 assert abs(ratio.mean() - 1) < 4 * error
 print(
@@ -83,7 +85,7 @@ compare_times(
 
 # %%
 
-low, high = np.quantile(found["level"], [0.05, 0.95], axis=0)
+low, high = np.quantile(filtered["level"], [0.05, 0.95], axis=0)
 figure = Figure(figsize=(7, 3.2), layout="constrained")
 axes = figure.subplots()
 axes.fill_between(

@@ -52,7 +52,7 @@ class NonFiniteError(LoopaxError, FloatingPointError):
     ----------
     program
         The name of the program.
-    said
+    reason
         A sentence that names the value and the place that computes it.
     steps
         The numbers of the steps that computed it, the outermost loop's first.
@@ -61,23 +61,23 @@ class NonFiniteError(LoopaxError, FloatingPointError):
     """
 
     def __init__(
-        self, program: str, said: str, steps: Sequence[int] = (), row: Sequence[int] = ()
+        self, program: str, reason: str, steps: Sequence[int] = (), row: Sequence[int] = ()
     ) -> None:
-        super().__init__(program, said, tuple(steps), tuple(row))
-        self.program, self.said, self.steps, self.row = self.args
+        super().__init__(program, reason, tuple(steps), tuple(row))
+        self.program, self.reason, self.steps, self.row = self.args
 
     def __str__(self) -> str:
         rows = ", ".join(map(str, self.row))
-        return f"{self.program}: {f'In row {rows} of the batch: ' if rows else ''}{self.said}"
+        return f"{self.program}: {f'In row {rows} of the batch: ' if rows else ''}{self.reason}"
 
     def after(self, rows: int) -> NonFiniteError:
         """The error of a batch with ``rows`` more rows before the rows of this error."""
         row = (self.row[0] + rows, *self.row[1:]) if self.row else ()
-        return NonFiniteError(self.program, self.said, self.steps, row)
+        return NonFiniteError(self.program, self.reason, self.steps, row)
 
     def in_row(self, row: int) -> NonFiniteError:
         """The error of a batch in whose row ``row`` this error was raised."""
-        return NonFiniteError(self.program, self.said, self.steps, (row, *self.row))
+        return NonFiniteError(self.program, self.reason, self.steps, (row, *self.row))
 
 
 class TimeLimitExceeded(LoopaxError, TimeoutError):

@@ -125,10 +125,10 @@ def log_densities(model: object, own: Any) -> None:
     for point in (start, *(start + 0.05 * rng.normal(size=(2, len(start))))):
         value, gradient = by_pymc(point)
         scale = np.abs(gradient).max()
-        for found in (native_gradient(point), in_jax(point)):
-            np.testing.assert_allclose(found[0], value, rtol=1e-8)
-            np.testing.assert_allclose(found[1], gradient, rtol=1e-6, atol=1e-8 * scale)
-            worst = max(worst, np.max(np.abs(found[1] - gradient)) / scale)
+        for result in (native_gradient(point), in_jax(point)):
+            np.testing.assert_allclose(result[0], value, rtol=1e-8)
+            np.testing.assert_allclose(result[1], gradient, rtol=1e-6, atol=1e-8 * scale)
+            worst = max(worst, np.max(np.abs(result[1] - gradient)) / scale)
     print(f"Log-density and gradient at 3 points of {len(start)} values: as PyMC's,")
     print(f"the largest difference {worst:.0e} of the gradient's largest element")
     compare_times(

@@ -123,7 +123,7 @@ def maximise(log_likelihood: Callable[..., jax.Array], flow: np.ndarray) -> Esti
 
     value_and_gradient = jax.jit(jax.value_and_grad(loss))
     hessian = jax.jit(jax.hessian(loss))
-    found = minimize(
+    optimum = minimize(
         value_and_gradient,
         start(flow),
         jac=True,
@@ -132,12 +132,12 @@ def maximise(log_likelihood: Callable[..., jax.Array], flow: np.ndarray) -> Esti
         # Near 632 the likelihood is known to about 1e-13, so that smaller steps show no progress.
         options={"gtol": 1e-6},
     )
-    if not found.success:
-        raise ArithmeticError(f"the search for the likelihood's maximum failed: {found.message}")
-    covariance = np.linalg.inv(hessian(found.x))
-    variances = np.exp(found.x)
+    if not optimum.success:
+        raise ArithmeticError(f"the search for the likelihood's maximum failed: {optimum.message}")
+    covariance = np.linalg.inv(hessian(optimum.x))
+    variances = np.exp(optimum.x)
     standard_errors = variances * np.sqrt(np.diag(covariance))
-    return Estimate(variances, standard_errors, -float(found.fun), found.nfev)
+    return Estimate(variances, standard_errors, -float(optimum.fun), optimum.nfev)
 
 
 def start(flow: np.ndarray) -> np.ndarray:

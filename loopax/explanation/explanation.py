@@ -41,7 +41,7 @@ class Explanation:
         and the numbers of loops and other ops in the second.
     part
         The program in two parts, if one depends on shared variables alone: ``part.early`` runs once for
-        each of their values, ``part.rest`` at each call.
+        each of their values, ``part.residual`` at each call.
     notes
         Notes of the passes: the rules that ``optimize="egraph"`` used, a line each.
     remarks
@@ -127,7 +127,7 @@ class Explanation:
             yield "\n".join(["== said by passes ==", *self.notes])
         if self.part is not None:
             names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
-            early, residual = counts_of(self.part.early), counts_of(self.part.rest)
+            early, residual = counts_of(self.part.early), counts_of(self.part.residual)
             yield (
                 f"== in two parts ==\nonce for each value of {names}: {_line(early, early)}\n"
                 f"at each call: {_line(residual, residual)}"
@@ -150,7 +150,7 @@ class Explanation:
         if self.part is not None:
             names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
             yield f"== once for each value of {names} ==\n{self.text(self.part.early)}"
-            yield f"== at each call ==\n{self.text(self.part.rest)}"
+            yield f"== at each call ==\n{self.text(self.part.residual)}"
         if self.remarks:
             yield "\n".join(["== so far it ran as ==", *self.remarks])
 

@@ -1,4 +1,4 @@
-"""The rows of an array that a node reads or writes: ``array[rows, *rest]``."""
+"""The rows of an array that a node reads or writes: ``array[rows, *trailing]``."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from loopax.base.upstream.pytensor import indices_from_subtensor
 
 
 class Access(NamedTuple):
-    """``array[rows, *rest]``: ``rows`` is a slice along the leading axis or the number of one row."""
+    """``array[rows, *trailing]``: ``rows`` is a slice along the leading axis or the number of one row."""
 
     array: Any
     rows: Any
-    rest: tuple[Any, ...]
+    trailing: tuple[Any, ...]
 
     @property
     def index(self) -> tuple[Any, ...]:
-        return (self.rows, *self.rest)
+        return (self.rows, *self.trailing)
 
     @property
     def is_row(self) -> bool:
-        """Whether it is one row, or what ``rest`` says of it."""
+        """Whether it is one row, or what ``trailing`` says of it."""
         return not isinstance(self.rows, slice)
 
     @property
     def is_whole(self) -> bool:
         """Whether it is all of each row."""
-        return all(entry == slice(None) for entry in self.rest)
+        return all(entry == slice(None) for entry in self.trailing)
 
 
 def access_of(node: Apply) -> Access:
     """The read or write of ``node``, a Subtensor or an IncSubtensor."""
     op = node.op
     entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
-    rows, *rest = indices_from_subtensor(entries, op.idx_list) or (slice(None),)
-    return Access(node.inputs[0], rows, tuple(rest))
+    rows, *trailing = indices_from_subtensor(entries, op.idx_list) or (slice(None),)
+    return Access(node.inputs[0], rows, tuple(trailing))
 
 
 def static_places(entry: slice, n: int) -> range | None:

@@ -161,8 +161,10 @@ class _Importer:
         loops = [
             ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
         ]
-        taken = [",".join(names) for names in op.inputs_sig]
-        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, loops))
+        core_inputs = [",".join(names) for names in op.inputs_sig]
+        signature = "->".join(
+            ",".join(f"({names})" for names in part) for part in (core_inputs, loops)
+        )
         call = Call.from_graph(body, name=str(core.op))
         new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
         return dict(zip((v for v, _ in pairs), new, strict=True))

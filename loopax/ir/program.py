@@ -127,11 +127,11 @@ class EarlyPart:
     """A program in two parts, of which the first runs once for each value of shared variables.
 
     ``early`` computes, from the shared variables at ``reads``, values that are the last inputs of
-    ``rest``. The inputs of ``rest`` before these are the program's inputs, and the shared variables
+    ``residual``. The inputs of ``residual`` before these are the program's inputs, and the shared variables
     at ``left``.
     """
 
     early: FunctionGraph
     reads: tuple[int, ...]
-    rest: FunctionGraph
+    residual: FunctionGraph
     left: tuple[int, ...]

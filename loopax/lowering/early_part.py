@@ -56,7 +56,7 @@ def early_part(program: Program) -> EarlyPart | None:
 
 
 def early_part_as_read(program: Program) -> EarlyPart | None:
-    """The two parts of a program from before its passes: ``rest`` has derivatives, and is to be lowered.
+    """The two parts of a program from before its passes. ``residual`` has derivatives, and is not lowered.
 
     What only the passes take out of a loop is not in ``early``.
     """

@@ -330,15 +330,15 @@ def test_options():
 @pytest.fixture
 def heard(monkeypatch, stderr):
     """What is waited for, in order, and where each is."""
-    found = []
+    actual = []
 
     class Listening(Line):
         def block(self, what, place, ticks=True):
-            found.append(what)
+            actual.append(what)
             return super().block(what, place, ticks=False)
 
     monkeypatch.setattr(status_line, "_LINE", Listening())
-    return found
+    return actual
 
 
 def test_native_code(heard):

@@ -54,9 +54,9 @@ ENTRY %main (arg: (s32[], f64[3])) -> (s32[], f64[3]) {
 
 
 def test_kernels_of_a_step():
-    found = launches_in_loops(COMPILED)
-    assert found == Launches(5, 1)
-    assert str(found) == "5 + 1 g"
+    actual = launches_in_loops(COMPILED)
+    assert actual == Launches(5, 1)
+    assert str(actual) == "5 + 1 g"
     assert launches_in_loops(COMPILED.replace("body=%body.1", "body=%none")) == Launches(0, 0)
 
 

@@ -25,8 +25,8 @@ from tests.cache.test_graph_key import with_loop
 
 def graph_key():
     x = pt.dvector("x")
-    found = keyed([x], [pt.exp(x)])
-    return None if found is None else found.key
+    actual = keyed([x], [pt.exp(x)])
+    return None if actual is None else actual.key
 
 
 def native_key():

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def key(inputs, outputs, *parts):
     graph = FunctionGraph(inputs, outputs, clone=True)
     import_graph(graph)
-    found = keyed(graph.inputs, graph.outputs, *parts)
-    return None if found is None else found.key
+    actual = keyed(graph.inputs, graph.outputs, *parts)
+    return None if actual is None else actual.key
 
 
 def with_loop(decay=0.5, name="x", **options):
@@ -74,16 +74,18 @@ def test_equal_programs_have_equal_keys():
     ],
 )
 def test_another_program_has_another_key(other, seen={}):  # noqa: B006  # all of them, by their key
-    assert (found := key(*other)) is not None
-    assert found != key(*with_loop())
-    assert seen.setdefault(found, other) is other
+    assert (actual := key(*other)) is not None
+    assert actual != key(*with_loop())
+    assert seen.setdefault(actual, other) is other
 
 
 def test_parts_count():
     program = with_loop()
-    found = [key(*program, *parts) for parts in [(), (1,), (1.0,), ("1",), ((1,),), (len,), (max,)]]
-    assert None not in found
-    assert len(set(found)) == len(found)
+    actual = [
+        key(*program, *parts) for parts in [(), (1,), (1.0,), ("1",), ((1,),), (len,), (max,)]
+    ]
+    assert None not in actual
+    assert len(set(actual)) == len(actual)
 
 
 def test_what_graph_a_node_is_in_does_not_count():

@@ -42,8 +42,10 @@ def state(kind="PCG64"):
 
 def keeper(backend, **options):
     """A function that reads all of it. Nothing is compiled until it is called."""
-    found = state(**options)
-    return found, jaxify([], [v * 1 if k in "wn" else v for k, v in found.items()], backend=backend)
+    actual = state(**options)
+    return actual, jaxify(
+        [], [v * 1 if k in "wn" else v for k, v in actual.items()], backend=backend
+    )
 
 
 def same(a, b):
@@ -62,14 +64,14 @@ def same(a, b):
 
 @both
 def test_by_name_and_by_variable(backend):
-    found, f = keeper(backend)
+    actual, f = keeper(backend)
     context = f.init_context()
     assert type(context) is BACKENDS[backend] is f.context_class
     assert isinstance(context, SharedContext)
-    assert {*context} == {*found} and len(context) == 5 and "w" in context
+    assert {*context} == {*actual} and len(context) == 5 and "w" in context
     assert repr(context).startswith(f"{BACKENDS[backend].__name__}(")
     assert "w: float64[3]" in repr(context) and "n: int32[]" in repr(context)
-    for name, variable in found.items():
+    for name, variable in actual.items():
         assert same(context[name], context[variable])
     assert context.get("v") is None and context.get("v", 3) == 3
     with pytest.raises(KeyError, match="no value named 'v': it has .*matrix"):
@@ -83,14 +85,14 @@ def test_by_name_and_by_variable(backend):
 
 @both
 def test_set_leaves_the_context_as_it_is(backend):
-    found, f = keeper(backend)
+    actual, f = keeper(backend)
     context = f.init_context()
     mine = np.full(3, 9.0)
-    new = context.set("w", mine).set(found["n"], 5)
+    new = context.set("w", mine).set(actual["n"], 5)
     mine[0] = -1.0
     assert new["w"].tolist() == [9.0] * 3 and new["n"] == 5 and str(new["n"].dtype) == "int32"
     assert context["w"].tolist() == [0.0, 1.0, 2.0] and context["n"] == 2
-    assert found["w"].get_value().tolist() == [0.0, 1.0, 2.0]
+    assert actual["w"].get_value().tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(LoopTypeError, match="The value of 'w' must be float64 of rank"):
         context.set("w", 1.0)
     with pytest.raises(LoopTypeError, match="The value of 'rng' must be a"):
@@ -101,24 +103,24 @@ def test_set_leaves_the_context_as_it_is(backend):
 
 @both
 def test_what_pytensor_changes_in_place_is_not_seen(backend):
-    found, f = keeper(backend)
+    actual, f = keeper(backend)
     context = f.init_context()
     before = {name: context[name] for name in context}
-    found["w"].get_value(borrow=True)[:] = -1.0
-    found["rng"].get_value(borrow=True).normal()
-    found["matrix"].get_value(borrow=True).data[:] = -1.0
-    found["rows"].get_value(borrow=True)[0][:] = -1.0
-    found["rows"].get_value(borrow=True).append(np.zeros(1))
+    actual["w"].get_value(borrow=True)[:] = -1.0
+    actual["rng"].get_value(borrow=True).normal()
+    actual["matrix"].get_value(borrow=True).data[:] = -1.0
+    actual["rows"].get_value(borrow=True)[0][:] = -1.0
+    actual["rows"].get_value(borrow=True).append(np.zeros(1))
     assert all(same(context[name], before[name]) for name in context)
 
 
 @both
 def test_saved_and_restored(backend, tmp_path):
-    found, f = keeper(backend)
+    actual, f = keeper(backend)
     context = f.init_context().set("w", np.full(3, 4.0))
     context.save(tmp_path / "state.npz")
-    found["w"].set_value(np.zeros(3))
-    found["rng"].get_value(borrow=True).normal()
+    actual["w"].set_value(np.zeros(3))
+    actual["rng"].get_value(borrow=True).normal()
     restored = f.init_context().restore(tmp_path / "state.npz")
     assert type(restored) is type(context)
     for name in context:
@@ -238,9 +240,9 @@ def test_a_context_of_variables_and_values():
     steps = {name: jaxify([], a * b, updates={b: b + 1}, backend=name) for name in BACKENDS}
     reads = {name: jaxify([], b * 2, backend=name) for name in BACKENDS}
     for name in (*BACKENDS, *BACKENDS):  # what one backend returns goes to the other
-        context, found = steps[name].apply(context)
+        context, actual = steps[name].apply(context)
         assert type(context) is BACKENDS[name]
-    np.testing.assert_allclose(found, [24.0, 32.0])
+    np.testing.assert_allclose(actual, [24.0, 32.0])
     assert {float(f.apply(context)[1]) for f in reads.values()} == {18.0}
     assert float(jax.jit(steps["jax"].apply)(SharedContext({a: [1.0, 1.0], b: 1.0}))[0][b]) == 2.0
     now = SharedContext.of(a, b)

@@ -122,7 +122,7 @@ def test_large_results_are_arguments_of_the_program(backend):
     f = jaxify([X], product(w), backend=backend)
     f(XS)
     part = early_part(f.program)
-    assert [v.type.ndim for v in part.rest.inputs] == [1, 2] and part.left == ()
+    assert [v.type.ndim for v in part.residual.inputs] == [1, 2] and part.left == ()
     if backend == "numba":
         assert "exp" not in f.source and "def program(x0, x1)" in f.source
 

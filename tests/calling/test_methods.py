@@ -96,9 +96,9 @@ def test_what_changes_in_an_instance_is_seen(line, backend):
     names = {"jax": "at", "numba": "native_at"}
     for what, change in CHANGES.items():
         for _ in range(2):
-            found = getattr(line, names[backend])(3.0)
+            actual = getattr(line, names[backend])(3.0)
             wanted = line._value(pt.constant(3.0)).eval()
-            assert (found.dtype, float(found)) == (wanted.dtype, wanted), what
+            assert (actual.dtype, float(actual)) == (wanted.dtype, wanted), what
         change(line)
         assert float(getattr(line, names[backend])(3.0)) == line._value(pt.constant(3.0)).eval(), (
             what

@@ -80,12 +80,12 @@ def test_filter_is_the_books_recursion(model, flow):
         variances.append(variance * (1 - gain))
         mean, variance = levels[-1], variances[-1] + level_variance
     filtered = jaxify(model.inputs, {"level": model.level, "variance": model.variance})
-    found = filtered(np.log(nile.PUBLISHED_VARIANCES), flow)
-    assert sorted(found) == ["level", "variance"]
-    np.testing.assert_allclose(found["level"], levels, rtol=1e-6)
+    actual = filtered(np.log(nile.PUBLISHED_VARIANCES), flow)
+    assert sorted(actual) == ["level", "variance"]
+    np.testing.assert_allclose(actual["level"], levels, rtol=1e-6)
     # 1 - gain has lost nine digits in the first year.
-    np.testing.assert_allclose(found["variance"][1:], variances[1:], rtol=1e-2)
-    np.testing.assert_allclose(found["variance"][-1], variances[-1], rtol=1e-12)
+    np.testing.assert_allclose(actual["variance"][1:], variances[1:], rtol=1e-2)
+    np.testing.assert_allclose(actual["variance"][-1], variances[-1], rtol=1e-12)
 
 
 def test_estimates_are_the_published_ones(estimate, log_likelihood, flow):

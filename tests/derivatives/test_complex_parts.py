@@ -59,8 +59,8 @@ def differences(y):
 def test_gradients(name):
     y = cost(PARTS[name])
     (slope,) = pull_back([x], [y], [pt.ones(())])
-    found = pytensor.function([x], slope, mode=FAST_COMPILE)(X)
-    np.testing.assert_allclose(found, differences(y), rtol=1e-6)
+    actual = pytensor.function([x], slope, mode=FAST_COMPILE)(X)
+    np.testing.assert_allclose(actual, differences(y), rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -96,5 +96,5 @@ def test_sign_of_a_complex_number():
     with pytest.raises(NotImplementedError, match="sign of a complex number"):
         pull_back([x], [y], [pt.ones(())])
     for loops in ("native", "xla"):
-        found = jax.grad(loopax.jaxify([x], y, loops=loops))(X)
-        np.testing.assert_allclose(found, differences(y), rtol=1e-6)
+        actual = jax.grad(loopax.jaxify([x], y, loops=loops))(X)
+        np.testing.assert_allclose(actual, differences(y), rtol=1e-6)

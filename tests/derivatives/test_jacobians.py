@@ -34,13 +34,13 @@ def by_hand(v, a):
 
 
 def cost(v, a):
-    found = rolled(v, a)
-    return found["final"] ** 2 + (found["rows"] * a).sum()
+    actual = rolled(v, a)
+    return actual["final"] ** 2 + (actual["rows"] * a).sum()
 
 
 def hand_cost(v, a):
-    found = by_hand(v, a)
-    return found["final"] ** 2 + (found["rows"] * a).sum()
+    actual = by_hand(v, a)
+    return actual["final"] ** 2 + (actual["rows"] * a).sum()
 
 
 def run(tree):
@@ -76,8 +76,8 @@ def test_matrices_of_matrices(static, wide):
         return jnp.exp(m[:, :2] @ m) if wide else jnp.sin(m).sum(axis=0) * m[0]
 
     at = pt.tensor("at", shape=M.shape if static else (None, None), dtype="float64")
-    found = pytensor.function([at], jacobian(f)(at), mode=PLAIN)(M)
-    agrees(found, np.asarray(jax.jacobian(hand)(M)))
+    actual = pytensor.function([at], jacobian(f)(at), mode=PLAIN)(M)
+    agrees(actual, np.asarray(jax.jacobian(hand)(M)))
 
 
 @pytest.mark.slow

@@ -75,11 +75,11 @@ def test_second_derivatives_of_singular_values_of_a_singular_matrix():
         products += pull_back([M], [(gradient * along).sum()], [pt.ones(())])
     a = np.diag([2.0, 1.0, 0.0])
     f = pytensor.function([M], products, mode=PLAIN)
-    found, expected = f(a)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    actual, expected = f(a)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
     with np.errstate(all="ignore"):  # equal ones: PyTensor has finite numbers, from gaps of 1e-8
-        found, _ = f(np.eye(3))
-    assert not np.isfinite(found).any()
+        actual, _ = f(np.eye(3))
+    assert not np.isfinite(actual).any()
 
 
 @pytest.mark.parametrize("lower", [False, True])

@@ -26,19 +26,19 @@ INPUTS = [a, r, v, m, open_v, open_m]
 def legacy(step, *states, taps=None):
     """The last states, of ``pytensor.scan``."""
     info = [{"initial": s, "taps": taps} if taps else s for s in states]
-    found = pytensor.scan(step, sequences=[r], outputs_info=info, return_updates=False)
-    return [x[-1] for x in found] if isinstance(found, list) else found[-1]
+    actual = pytensor.scan(step, sequences=[r], outputs_info=info, return_updates=False)
+    return [x[-1] for x in actual] if isinstance(actual, list) else actual[-1]
 
 
 def ours(step, *states):
     """The last states, of ``loopax.scan``."""
     one = len(states) == 1
-    found, _ = loopax.scan(
+    actual, _ = loopax.scan(
         lambda c, x: (step(x, c) if one else tuple(step(x, *c)), None),
         states[0] if one else states,
         r,
     )
-    return found
+    return actual
 
 
 def tanh(x, s):
@@ -94,12 +94,12 @@ MORE = {"a matrix of unknown shape", "three taps", "eight taps"}
 
 def counts(build):
     """For each order loops as they are read, loops that are left, and the ops in these."""
-    y, found = build(), []
+    y, actual = build(), []
     for _ in range(ORDERS):
         y = pytensor.grad(y, a)
         explained = loopax.explain(INPUTS, y)
-        found.append((explained.counts_read.loops, *explained.counts_lowered[::2]))
-    return found
+        actual.append((explained.counts_read.loops, *explained.counts_lowered[::2]))
+    return actual
 
 
 def row(kind, name, build):
@@ -121,13 +121,13 @@ def rows():
 def test_the_table_has_the_numbers_of_today(kind, name):
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     start = lines.index(HEAD[0])
-    (found,) = [line for line in lines[start:] if line.startswith(f"| {kind}, `{name}` |")]
+    (actual,) = [line for line in lines[start:] if line.startswith(f"| {kind}, `{name}` |")]
     expected = rows()[kind, name]()
     loops = [cell.split(",")[0] for cell in expected.split(" | ")[1:]]
     if pytensor.__version__.startswith("3.0."):  # later ones write the same steps in other ops
-        assert found == expected
+        assert actual == expected
     few = 2 if name == "pytensor.scan" and kind in MORE else ORDERS
-    assert [cell.split(",")[0] for cell in found.split(" | ")[1:]][:few] == loops[:few]
+    assert [cell.split(",")[0] for cell in actual.split(" | ")[1:]][:few] == loops[:few]
     assert loops[:few] == ["2"] * few
 
 

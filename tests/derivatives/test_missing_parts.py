@@ -105,8 +105,8 @@ def test_kernels(name):
     y = CASES[name]
     native, xla = (jaxify([X, N], y, loops=loops) for loops in ("native", "xla"))
     for derive in (jax.hessian, jax.jacfwd, jax.grad):
-        found, expected = (derive(f)(AT, COUNTS) for f in (native, xla))
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        actual, expected = (derive(f)(AT, COUNTS) for f in (native, xla))
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("backend", [NATIVE, "jax"])

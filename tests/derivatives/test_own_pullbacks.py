@@ -74,8 +74,8 @@ def test_derivatives_to_second_order(y):
     second = pytensor.grad(first, X)
     expected = pytensor.function([X], [first, second], mode=FAST_COMPILE)(1.3)
     f = jaxify([X], y, loops="xla")
-    found = [jax.grad(f)(1.3), jax.grad(jax.grad(f))(1.3)]
-    np.testing.assert_allclose(found, expected)
+    actual = [jax.grad(f)(1.3), jax.grad(jax.grad(f))(1.3)]
+    np.testing.assert_allclose(actual, expected)
     np.testing.assert_allclose(jax.hessian(f)(1.3), expected[1])  # forward over reverse
     np.testing.assert_allclose(jax.jacrev(jax.jacfwd(f))(1.3), expected[1])
     native = jaxify([X], y, backend=NATIVE)
@@ -173,8 +173,8 @@ def test_integers_and_batches():
         [S, k], [S**k], pullback=lambda i, o, ct: [5 * ct[0] * i[1], disconnected_type()]
     )
     f = jaxify([X, k], op(X, k))
-    found = jax.jit(jax.vmap(jax.grad(f), in_axes=(None, 0)))(2.0, np.arange(3))
-    np.testing.assert_allclose(found, [0.0, 5.0, 10.0])
+    actual = jax.jit(jax.vmap(jax.grad(f), in_axes=(None, 0)))(2.0, np.arange(3))
+    np.testing.assert_allclose(actual, [0.0, 5.0, 10.0])
 
 
 def test_graphs_of_variables():

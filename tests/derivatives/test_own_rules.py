@@ -253,8 +253,8 @@ def test_one_derivative_whatever_the_form(name):
     inputs, arguments = list(values), list(values.values())
     native, xla = (jaxify(inputs, y, loops=loops) for loops in ("native", "xla"))
     for derive in (jax.grad, jax.hessian):
-        found, expected = (derive(f)(*arguments) for f in (native, xla))
-        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+        actual, expected = (derive(f)(*arguments) for f in (native, xla))
+        np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-7)
     x = inputs[0]
 
     def of_x(v):
@@ -341,8 +341,8 @@ def test_log1mexp_at_zero(form):
     for x, first, second in (0.0, -np.inf, -np.inf), (-1.0, -s, -s * (1 + s)):
         x = np.array(x)
         np.testing.assert_allclose(gradient(x), first)
-        found = loopax.hvp(f, (x,), (np.ones(()),)) if native else jax.grad(gradient)(x)
-        np.testing.assert_allclose(found, second)
+        actual = loopax.hvp(f, (x,), (np.ones(()),)) if native else jax.grad(gradient)(x)
+        np.testing.assert_allclose(actual, second)
 
 
 def test_log1mexp_of_large_numbers():
@@ -353,8 +353,8 @@ def test_log1mexp_of_large_numbers():
     def slope(x):
         return jax.jvp(f, (x,), (ones,))[1]
 
-    for found in jax.jvp(slope, (at,), (ones,)):
-        np.testing.assert_array_equal(found, [0, 0, np.nan])
+    for actual in jax.jvp(slope, (at,), (ones,)):
+        np.testing.assert_array_equal(actual, [0, 0, np.nan])
 
 
 @pytest.mark.sampled(1)
@@ -392,9 +392,9 @@ def test_derivatives_of_a_loop_inside_an_elementwise_function(stops):
     first = pull_back([start, factor], [out], [pt.ones_like(out)])
     second = pull_back([start, factor], [first[1]], [pt.ones_like(out)])
     (pushed,) = push_forward([start, factor], [out], [pt.full_like(start, 3.0), factor])
-    found = pytensor.function([start, factor], [*first, *second, pushed], mode=FAST_COMPILE)(s, c)
+    actual = pytensor.function([start, factor], [*first, *second, pushed], mode=FAST_COMPILE)(s, c)
     expected = [c**5, 5 * s * c**4, 5 * c**4, 20 * s * c**3, 3 * c**5 + 5 * s * c**5]
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    np.testing.assert_allclose(actual, expected, rtol=1e-13)
     native = jaxify([start, factor], [*first, *second, pushed], backend="numba")
     np.testing.assert_allclose(native(s, c), expected, rtol=1e-13)
     assert "scalar0" not in native.source  # no function of PyTensor's
@@ -434,9 +434,9 @@ def test_a_tangent_adds_one_state_to_an_elementwise_loop_for_each_that_moves():
     ]
     assert len(derivative.outputs) == 3
     s, a, b = np.array([2.0, -0.5]), np.array([1.5, 0.3]), np.array([1.0, -1.0])
-    found = pytensor.function(inputs, pushed, mode=FAST_COMPILE)(s, a, b)
+    actual = pytensor.function(inputs, pushed, mode=FAST_COMPILE)(s, a, b)
     slope = 3 * s * a**2 + b * (2 * a + 1)
-    np.testing.assert_allclose(found, 2 * s * a**3 + slope * b + a**2 + a + 1, rtol=1e-13)
+    np.testing.assert_allclose(actual, 2 * s * a**3 + slope * b + a**2 + a + 1, rtol=1e-13)
 
 
 @pytest.mark.both_stacks  # PyTensor 3.0 and 3.3 sum other series

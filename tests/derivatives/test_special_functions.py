@@ -155,6 +155,6 @@ def test_a_series_of_another_dtype():
     halved = Elemwise(ScalarLoop([x], [x / 2.0], until=ps.lt(x, 1.0)))
     q = pt.fvector("q")
     slope = loopax.grad(jaxify([q], halved(np.int64(9), q)[0].sum(), backend=NATIVE))
-    found = slope(np.array([0.5, 1.2], "float32"))
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, [0.5, 0.25])
+    actual = slope(np.array([0.5, 1.2], "float32"))
+    assert actual.dtype == np.float32
+    np.testing.assert_array_equal(actual, [0.5, 0.25])

@@ -73,10 +73,10 @@ agrees = partial(assert_trees_close, rtol=1e-12, atol=1e-13)
     ],
 )
 def test_vmap_is_jax_vmap(in_axes, out_axes, start, xs):
-    found = run(vmap(rolled, in_axes, out_axes)(start, xs))
+    actual = run(vmap(rolled, in_axes, out_axes)(start, xs))
     # JAX has no list for in_axes
     of_jax = jax.vmap(by_hand, tuple(in_axes) if isinstance(in_axes, list) else in_axes, out_axes)
-    agrees(found, of_jax(start, xs))
+    agrees(actual, of_jax(start, xs))
     agrees(jaxify(vmap(rolled, in_axes, out_axes))(start, xs), of_jax(start, xs))
 
 
@@ -92,17 +92,17 @@ def test_so_many_rows_at_a_time(backend, batch_size):
     some = vmap(
         f, (None, 0), (0, {"y": 1}), batch_size=batch_size, progress=lambda *args: told.append(args)
     )
-    found = jax.block_until_ready(some(0.3, ROWS))
-    agrees(found, jax.vmap(by_hand, (None, 0), (0, {"y": 1}))(0.3, ROWS))
+    actual = jax.block_until_ready(some(0.3, ROWS))
+    agrees(actual, jax.vmap(by_hand, (None, 0), (0, {"y": 1}))(0.3, ROWS))
     jax.effects_barrier()
     assert sorted(told) == [(k, 7) for k in [*range(0, 7, batch_size), 7]]
 
 
 def test_batches_have_gradients_in_jax():
     some = vmap(jaxify(rolled), (None, 0), batch_size=3)
-    found = jax.jit(jax.grad(lambda c: some(c, ROWS)[0].sum()))(0.3)
+    actual = jax.jit(jax.grad(lambda c: some(c, ROWS)[0].sum()))(0.3)
     wanted = jax.grad(lambda c: jax.vmap(by_hand, (None, 0))(c, ROWS)[0].sum())(0.3)
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-12)
     jaxpr = jax.make_jaxpr(some)(0.3, ROWS)
     assert primitives(jaxpr)["scan"] == 3  # over the batches, of a batch, of the last one
 
@@ -158,9 +158,9 @@ def test_axes_are_given_for_pytrees():
 
     low = X.T.copy()
     g = vmap(f, (Point(0, None), 1, {"k": None, "l": 0}), 0)
-    found = g(Point(X, 2.0), Box(low, low + 1.5), {"k": 5.0, "l": X})
-    assert isinstance(found, Box) and found.high[1] is None
-    total, repeated, same = run([found.low, found.high[0], found.high[2]])
+    actual = g(Point(X, 2.0), Box(low, low + 1.5), {"k": 5.0, "l": X})
+    assert isinstance(actual, Box) and actual.high[1] is None
+    total, repeated, same = run([actual.low, actual.high[0], actual.high[2]])
     np.testing.assert_allclose(total, np.zeros(3))
     np.testing.assert_allclose(repeated, [5.0, 5.0, 5.0])
     np.testing.assert_allclose(same, X)
@@ -170,10 +170,10 @@ def test_results_that_are_the_same_for_all_rows_are_repeated_unless_axes_say_not
     def f(row, k):
         return row.sum(), k * 2, np.arange(2.0)
 
-    found = run(vmap(f, (0, None))(X, 3.0))
-    agrees(found, (X.sum(1), np.full(3, 6.0), np.tile(np.arange(2.0), (3, 1))))
-    found = run(vmap(f, (0, None), (0, None, 1))(X, 3.0))
-    agrees(found, (X.sum(1), np.asarray(6.0), np.tile(np.arange(2.0)[:, None], (1, 3))))
+    actual = run(vmap(f, (0, None))(X, 3.0))
+    agrees(actual, (X.sum(1), np.full(3, 6.0), np.tile(np.arange(2.0), (3, 1))))
+    actual = run(vmap(f, (0, None), (0, None, 1))(X, 3.0))
+    agrees(actual, (X.sum(1), np.asarray(6.0), np.tile(np.arange(2.0)[:, None], (1, 3))))
     assert vmap(lambda row: None)(X) is None
 
 
@@ -186,12 +186,12 @@ def test_vmap_of_vmap_and_of_grad():
     def cost(start, xs):
         return rolled(start, xs)[0] ** 2
 
-    found = run(vmap(grad(grad(cost)), (None, 0))(1.0, X))
+    actual = run(vmap(grad(grad(cost)), (None, 0))(1.0, X))
     hand = jax.vmap(jax.grad(jax.grad(lambda a, b: by_hand(a, b)[0] ** 2)), (None, 0))(1.0, X)
-    agrees(found, hand, rtol=1e-10)
-    found = run(grad(lambda start: vmap(cost, (None, 0))(start, X).sum())(1.0))
+    agrees(actual, hand, rtol=1e-10)
+    actual = run(grad(lambda start: vmap(cost, (None, 0))(start, X).sum())(1.0))
     agrees(
-        found,
+        actual,
         jax.grad(lambda a: jax.vmap(lambda b: by_hand(a, b)[0] ** 2)(X).sum())(1.0),
         rtol=1e-10,
     )
@@ -214,10 +214,10 @@ def test_rows_that_stop_on_their_own():
 
 def test_closures_are_the_same_for_all_rows():
     """Also those that an argument follows from."""
-    found = vmap(lambda row: (row * x).sum() + s)(pt.outer(x, x))
+    actual = vmap(lambda row: (row * x).sum() + s)(pt.outer(x, x))
     at = np.array([1.0, -2.0, 0.5])
     expected = [(r * at).sum() + 3.0 for r in np.outer(at, at)]
-    np.testing.assert_allclose(run(found, [x, s], [at, 3.0]), expected)
+    np.testing.assert_allclose(run(actual, [x, s], [at, 3.0]), expected)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ def test_vmap_says_what_is_wrong(call, match):
 
 
 def test_lengths_that_are_known_when_it_runs():
-    found = vmap(lambda start, row: rolled(start, row)[0])(x, m)
+    actual = vmap(lambda start, row: rolled(start, row)[0])(x, m)
     with pytest.raises((ValueError, AssertionError), match="mismatch|broadcast|shape"):
-        run(found, [x, m], [np.ones(2), X])
+        run(actual, [x, m], [np.ones(2), X])
 
 
 # -- grad --------------------------------------------------------------------------------------------
@@ -282,9 +282,9 @@ def hand_cost(start, xs):
 @pytest.mark.parametrize("argnums", [0, 1, -1, (0, 1), (1, 0), (1,), [0]])
 def test_grad_is_jax_grad(argnums):
     numbers = tuple(argnums) if isinstance(argnums, list) else argnums
-    value, found = run(value_and_grad(cost, argnums)(0.7, X[0]))
+    value, actual = run(value_and_grad(cost, argnums)(0.7, X[0]))
     expected = jax.value_and_grad(hand_cost, numbers)(0.7, X[0])
-    agrees((value, found), expected, rtol=1e-10)
+    agrees((value, actual), expected, rtol=1e-10)
     agrees(run(grad(cost, argnums)(0.7, X[0])), expected[1], rtol=1e-10)
     agrees(jaxify(grad(cost, argnums))(0.7, X[0]), expected[1], rtol=1e-10)
 
@@ -318,8 +318,8 @@ def test_aux():
 
 def test_an_argument_that_follows_from_another_is_one_of_its_own():
     by_a, by_b = grad(lambda a, b: (a * b).sum(), (0, 1))(x, 2 * x)
-    found = run([by_a, by_b], [x], [np.array([1.0, 3.0])])
-    agrees(found, [np.array([2.0, 6.0]), np.array([1.0, 3.0])])
+    actual = run([by_a, by_b], [x], [np.array([1.0, 3.0])])
+    agrees(actual, [np.array([2.0, 6.0]), np.array([1.0, 3.0])])
     (same,) = {*map(float, run(grad(lambda a, b: a * b**2, (0, 0))(s, s), [s], [3.0]))}
     assert same == 9.0
 
@@ -327,8 +327,11 @@ def test_an_argument_that_follows_from_another_is_one_of_its_own():
 def test_what_is_returned_can_be_differentiated_by_what_was_given():
     made = 2 * s
     value, slope = value_and_grad(lambda c: c**3)(made)
-    found = run(pytensor.grad(value, made), [s], [1.5]), run(pytensor.grad(slope, made), [s], [1.5])
-    agrees(found, (np.asarray(27.0), np.asarray(18.0)))
+    actual = (
+        run(pytensor.grad(value, made), [s], [1.5]),
+        run(pytensor.grad(slope, made), [s], [1.5]),
+    )
+    agrees(actual, (np.asarray(27.0), np.asarray(18.0)))
 
 
 @pytest.mark.slow
@@ -454,8 +457,8 @@ def test_derivatives_of_native_code_are_native_code(native):
         agrees(both(x=X[0], s=0.7), expected, rtol=1e-10)
         hand = jax.grad(jax.grad(lambda a, b, k=k: hand_cost(a, b) * k))
         agrees(second(0.7, X[1]), hand(0.7, X[1]), rtol=1e-9)
-    found = both.apply(both.init_context().set(scale, 1.0), 0.7, X[0])[1]
-    agrees(found, jax.value_and_grad(hand_cost, (0, 1))(0.7, X[0]), rtol=1e-10)
+    actual = both.apply(both.init_context().set(scale, 1.0), 0.7, X[0])[1]
+    agrees(actual, jax.value_and_grad(hand_cost, (0, 1))(0.7, X[0]), rtol=1e-10)
     scale.set_value(2.0)
 
 

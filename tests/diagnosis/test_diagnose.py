@@ -47,23 +47,23 @@ def test_a_variance_that_goes_negative(form):
         step += 1
         h = theta[0] + theta[1] * RETURNS[step] ** 2 + theta[2] * h
     report = diagnose(jaxify(garch, **form), theta, RETURNS)
-    found = report.first
+    actual = report.first
     assert not report.ok
-    assert (found.op, found.kind, found.steps, found.where) == (
+    assert (actual.op, actual.kind, actual.steps, actual.where) == (
         "Log",
         "nan",
         (step,),
         f"step {step}",
     )
-    assert found.line.endswith(line_of(garch, "pt.log(new)"))
-    (operand,) = found.operands
+    assert actual.line.endswith(line_of(garch, "pt.log(new)"))
+    (operand,) = actual.operands
     assert operand.expression == "h"
     np.testing.assert_allclose(operand.value, h, rtol=1e-12)
     assert operand.origin.partition(": ")[0].endswith(line_of(garch, "new = w"))
     text = str(report)
     assert f"step {step}" in text and f"{h:.3g}"[:5] in text
     assert re.findall(r"step (\d+)", text)[0] == str(step)
-    assert re.findall(r"\.py:(\d+)", text)[0] == found.line.rpartition(":")[2]
+    assert re.findall(r"\.py:(\d+)", text)[0] == actual.line.rpartition(":")[2]
     assert "negative" in report._repr_html_()
 
 
@@ -72,8 +72,8 @@ def test_a_long_loop_is_compiled(form):
     """A million steps, of which one runs node by node."""
     r = np.random.default_rng(0).normal(size=1_000_000)
     r[700_000] = 100.0
-    found = diagnose(jaxify(garch, **form), np.array([0.1, -0.002, 0.9]), r).first
-    assert (found.op, found.steps) == ("Log", (700_000,))
+    actual = diagnose(jaxify(garch, **form), np.array([0.1, -0.002, 0.9]), r).first
+    assert (actual.op, actual.steps) == ("Log", (700_000,))
 
 
 def test_nothing_to_find(form):
@@ -98,9 +98,9 @@ def test_shared_values_and_infinite_inputs(form):
     f = jaxify([x], (x * data).sum(), **form)
     assert "data[2] is nan" in str(diagnose(f, np.ones(3)))
     g = jaxify([x], x - x.mean(), **form)
-    found = diagnose(g, np.array([1.0, np.inf, 2.0])).first
-    assert (found.op, found.entry) == ("input", (1,))
-    assert "became nan" in "\n".join(found.spread)
+    actual = diagnose(g, np.array([1.0, np.inf, 2.0])).first
+    assert (actual.op, actual.entry) == ("input", (1,))
+    assert "became nan" in "\n".join(actual.spread)
 
 
 def nested(x):
@@ -119,10 +119,10 @@ def test_loops_in_loops(form):
     x = np.full(12, 0.5)
     x[7] = 70.0
     report = diagnose(jaxify(nested, **form), x)
-    found = report.first
-    assert (found.op, found.steps, found.where) == ("Sqrt", (7, 1), "outer step 7, step 1")
-    assert found.line.endswith(line_of(nested, "pt.sqrt(lower)"))
-    np.testing.assert_allclose(found.operands[0].value, 2.0 + 7 - 7 * 5 * 0.05 - 14.0)
+    actual = report.first
+    assert (actual.op, actual.steps, actual.where) == ("Sqrt", (7, 1), "outer step 7, step 1")
+    assert actual.line.endswith(line_of(nested, "pt.sqrt(lower)"))
+    np.testing.assert_allclose(actual.operands[0].value, 2.0 + 7 - 7 * 5 * 0.05 - 14.0)
     assert re.findall(r"step (\d+)", str(report))[:2] == ["7", "1"]
 
 
@@ -136,9 +136,9 @@ def test_reversed_loops_and_branches(form):
 
     x = -np.ones(9)
     x[3] = 100.0
-    found = diagnose(jaxify(program, **form), x).first
-    assert (found.op, found.steps) == ("Log", (5,))  # rows 8, 7, 6, 5, 4 come before
-    np.testing.assert_allclose(found.operands[0].value, 3.0 + 5 - 100)
+    actual = diagnose(jaxify(program, **form), x).first
+    assert (actual.op, actual.steps) == ("Log", (5,))  # rows 8, 7, 6, 5, 4 come before
+    np.testing.assert_allclose(actual.operands[0].value, 3.0 + 5 - 100)
 
 
 def test_a_loop_that_stops_and_one_that_overflows(form):
@@ -146,13 +146,13 @@ def test_a_loop_that_stops_and_one_that_overflows(form):
         return loopax.while_loop(lambda c: c < np.float64(1e300), lambda c: c * c * 1e3, x)
 
     report = diagnose(jaxify(program, **form), 10.0)
-    found = report.first
-    assert (found.op, found.kind) == ("Mul", "inf")
+    actual = report.first
+    assert (actual.op, actual.kind) == ("Mul", "inf")
     c, step = 10.0, 0
     while math.isfinite(c * c * 1e3):
         c, step = c * c * 1e3, step + 1
-    assert found.steps == (step,)
-    assert "overflow" in found.why
+    assert actual.steps == (step,)
+    assert "overflow" in actual.why
 
 
 @pytest.mark.slow
@@ -189,19 +189,19 @@ def test_an_index_out_of_range_is_a_finding():
 
     for form in FORMS["native"], FORMS["numba"]:
         report = diagnose(jaxify(program, **form), np.arange(5.0), np.array([1, 2, 9, 1]))
-        found = report.first
-        assert (found.kind, found.op, found.steps) == ("error", "Subtensor", (2,))
-        assert [int(o.value) for o in found.operands if o.value.ndim == 0] == [9]
-        assert "IndexError" in found.why
+        actual = report.first
+        assert (actual.kind, actual.op, actual.steps) == ("error", "Subtensor", (2,))
+        assert [int(o.value) for o in actual.operands if o.value.ndim == 0] == [9]
+        assert "IndexError" in actual.why
 
 
 @pytest.mark.slow
 def test_a_matrix_that_is_not_positive_definite(form):
     a = pt.dmatrix("a")
     f = jaxify([a], pt.log(pt.diagonal(pt.linalg.cholesky(a))).sum(), **form)
-    found = diagnose(f, np.array([[1.0, 2.0], [2.0, 1.0]])).first
-    assert found.op == "Cholesky"
-    assert "smallest eigenvalue is -1" in found.why
+    actual = diagnose(f, np.array([[1.0, 2.0], [2.0, 1.0]])).first
+    assert actual.op == "Cholesky"
+    assert "smallest eigenvalue is -1" in actual.why
 
 
 def test_an_infinity_that_a_mask_throws_away(form):
@@ -210,8 +210,8 @@ def test_an_infinity_that_a_mask_throws_away(form):
     assert diagnose(jaxify([x], y.sum(), **form), np.array([0.0, 1.0])).ok
     # What reads the mask's other branch is the cause, not the branch that was thrown away.
     f = jaxify([x], (y + pt.sqrt(x - 1.0)).sum(), **form)
-    found = diagnose(f, np.array([0.0, 2.0])).first
-    assert (found.op, found.entry) == ("Sqrt", (0,))
+    actual = diagnose(f, np.array([0.0, 2.0])).first
+    assert (actual.op, actual.entry) == ("Sqrt", (0,))
 
 
 @pytest.mark.slow
@@ -226,9 +226,9 @@ def test_rows_of_batches():
         assert report.first.line == alone.line
         assert "row 6" in str(report) or "[6]" in str(report)
     inside = jaxify(lambda thetas, r: loopax.vmap(lambda t: garch(t, r))(thetas).sum())
-    found = diagnose(inside, thetas, RETURNS).first
-    assert (found.op, found.entry, found.steps) == ("Log", (6,), alone.steps)
-    assert found.line == alone.line
+    actual = diagnose(inside, thetas, RETURNS).first
+    assert (actual.op, actual.entry, actual.steps) == ("Log", (6,), alone.steps)
+    assert actual.line == alone.line
 
 
 def test_the_loops_of_pytensor(form):
@@ -242,9 +242,9 @@ def test_the_loops_of_pytensor(form):
     f = jaxify([x, a], hs[-1], **form)
     values = np.ones(20)
     values[13] = -2.0
-    found = diagnose(f, values, 0.5).first
-    assert (found.op, found.steps) == ("Log", (13,))
-    assert found.operands[0].value == -2.0
+    actual = diagnose(f, values, 0.5).first
+    assert (actual.op, actual.steps) == ("Log", (13,))
+    assert actual.operands[0].value == -2.0
 
 
 def test_what_it_takes():
@@ -274,8 +274,8 @@ def test_bounds_of_names(form):
         highest.append(h)
     bound = sorted(highest)[-3]
     step = next(k for k, h in enumerate(highest) if h > bound)
-    found = diagnose(f, theta, RETURNS, within={"h": (0, bound)}).first
-    assert (found.kind, found.steps) == ("range", (step,))
+    actual = diagnose(f, theta, RETURNS, within={"h": (0, bound)}).first
+    assert (actual.kind, actual.steps) == ("range", (step,))
     assert diagnose(f, theta, RETURNS, within={"h": (0, np.inf)}).ok
     assert diagnose(f, theta, RETURNS, within={"r": (-1, 1)}).first.op == "input"
     with pytest.raises(ValueError, match=r"names k, but the program has no such variable.*h"):

@@ -34,9 +34,9 @@ READERS = {
 @pytest.mark.parametrize("name", READERS)
 def test_the_first_step_that_is_read(form, name):
     program, step = READERS[name]
-    found = diagnose(jaxify(program, **form), np.full(20, 0.105)).first
-    assert (found.op, found.steps) == ("Log", (step,))
-    np.testing.assert_allclose(found.operands[0].value, 1 - 0.105 * (step + 1))
+    actual = diagnose(jaxify(program, **form), np.full(20, 0.105)).first
+    assert (actual.op, actual.steps) == ("Log", (step,))
+    np.testing.assert_allclose(actual.operands[0].value, 1 - 0.105 * (step + 1))
 
 
 @pytest.mark.sampled(2)
@@ -49,13 +49,13 @@ def test_two_traces_and_two_rows(form):
         a, b = scan(step, (one, one), (x, y))[1]
         return a.sum() + b.sum()
 
-    found = diagnose(jaxify(both, **form), np.full(25, 0.051), np.full(25, 0.105)).first
-    assert (found.op, found.steps) == ("Log", (9,))
+    actual = diagnose(jaxify(both, **form), np.full(25, 0.051), np.full(25, 0.105)).first
+    assert (actual.op, actual.steps) == ("Log", (9,))
     batch = jaxify(lambda xs: loopax.vmap(falling)(xs).sum(), **form)
     rows = np.full((3, 20), 0.01)
     rows[1], rows[2] = 0.06, 0.3
-    found = diagnose(batch, rows).first
-    assert (found.steps, found.entry) == ((3,), (2,))
+    actual = diagnose(batch, rows).first
+    assert (actual.steps, actual.entry) == ((3,), (2,))
 
 
 def test_an_impossible_value(form):
@@ -65,10 +65,10 @@ def test_an_impossible_value(form):
         return pt.switch(x < 0, -np.inf, -x).sum()
 
     report = diagnose(jaxify(log_density, **form), np.array([0.1, 0.2, -1.75, 0.3]))
-    found = report.first
-    assert (found.op, found.kind, found.entry) == ("Switch", "-inf", (2,))
-    assert found.line.endswith(line_of(log_density, "pt.switch"))
-    assert "x[2] = -1.75" in str(report) and "out of its domain" in found.why
+    actual = report.first
+    assert (actual.op, actual.kind, actual.entry) == ("Switch", "-inf", (2,))
+    assert actual.line.endswith(line_of(log_density, "pt.switch"))
+    assert "x[2] = -1.75" in str(report) and "out of its domain" in actual.why
 
 
 def forward(p, y):
@@ -89,9 +89,9 @@ def test_infinities_that_are_meant(form):
     y = np.random.default_rng(0).integers(0, 2, 40)
     assert diagnose(jaxify(forward, **form), p, y).ok
     y[23] = 2  # which no state emits
-    found = diagnose(jaxify(forward, **form), p, y).first
-    assert (found.op, found.steps) == ("Log", (23,))
-    assert found.line.endswith(line_of(forward, "pt.log(p[:, yt])"))
+    actual = diagnose(jaxify(forward, **form), p, y).first
+    assert (actual.op, actual.steps) == ("Log", (23,))
+    assert actual.line.endswith(line_of(forward, "pt.log(p[:, yt])"))
 
 
 def test_a_nan_in_a_trace_that_has_infinities(form):

@@ -29,11 +29,11 @@ def distances(x, points):
 def test_a_norm_at_zero(form, size, at):
     points = np.arange(3.0 * size).reshape(size, 3)
     report = diagnose(jaxify(distances, **form), points[at], points, grad=True)
-    found = report.first
-    assert found.in_gradient
-    assert (found.op, found.steps) == ("Sqrt", (at,))
-    assert found.line.endswith(line_of(distances, "pt.sqrt"))
-    assert "norm at 0" in found.why
+    actual = report.first
+    assert actual.in_gradient
+    assert (actual.op, actual.steps) == ("Sqrt", (at,))
+    assert actual.line.endswith(line_of(distances, "pt.sqrt"))
+    assert "norm at 0" in actual.why
     assert "the value is finite" in report.summary
 
 
@@ -50,16 +50,16 @@ def test_a_branch_that_was_not_taken(form):
     x = pt.dvector("x")
     rows = pt.dot(np.array([[1.0, 1, 1], [0, 1, 2], [0, 3, 1]]), pt.sqrt(x))
     value = pt.switch(x > 0, rows, 0.0).sum()
-    found = diagnose(jaxify([x], value, **form), np.array([0.0, 1.0, 2.0]), grad=True).first
-    assert found.op == "Sqrt"
-    assert "branch that was not taken" in found.why
-    assert "switch" in found.instead
+    actual = diagnose(jaxify([x], value, **form), np.array([0.0, 1.0, 2.0]), grad=True).first
+    assert actual.op == "Sqrt"
+    assert "branch that was not taken" in actual.why
+    assert "switch" in actual.instead
 
 
 def test_the_value_comes_first(form):
     x = pt.dscalar("x")
-    found = diagnose(jaxify([x], pt.log(x), **form), -1.0, grad=True).first
-    assert (found.op, found.in_gradient) == ("Log", False)
+    actual = diagnose(jaxify([x], pt.log(x), **form), -1.0, grad=True).first
+    assert (actual.op, actual.in_gradient) == ("Log", False)
 
 
 def test_transformations():
@@ -81,9 +81,9 @@ def test_gradients_in_programs(form):
 
         return scan(step, x, length=50)[0]
 
-    found = diagnose(jaxify(newton, **form), 20.0).first
-    assert (found.op, found.steps) == ("Log", (1,))
-    np.testing.assert_allclose(found.operands[0].value, 20 - (np.log(20) - 1) * 20)
+    actual = diagnose(jaxify(newton, **form), 20.0).first
+    assert (actual.op, actual.steps) == ("Log", (1,))
+    np.testing.assert_allclose(actual.operands[0].value, 20 - (np.log(20) - 1) * 20)
 
 
 @pytest.mark.parametrize("build", [lambda x, n: n * 2, lambda x, n: [], lambda x, n: x > n])

@@ -60,8 +60,8 @@ def findings(site: Path) -> Iterator[Finding]:
 
 def pages(site: Path) -> list[str]:
     """The pages of a site but for that of a missing address, whose links begin at a server's root."""
-    found = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
-    return [name for name in found if name != "404.html"]
+    actual = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
+    return [name for name in actual if name != "404.html"]
 
 
 def serious(response: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -80,9 +80,9 @@ def main(site: Path) -> int:
     if not (n := len(pages(site))):
         print(f"There is no page in {site}. `make docs` builds the site into out/site.")
         return 2
-    found = list(findings(site))
-    print("\n".join(map(str, found)) or f"No serious finding on {n} pages, in light and dark.")
-    return int(bool(found))
+    actual = list(findings(site))
+    print("\n".join(map(str, actual)) or f"No serious finding on {n} pages, in light and dark.")
+    return int(bool(actual))
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
             value = getattr(exported, name)
             owner = value if inspect.isclass(value) or inspect.isroutine(value) else type(value)
             members = vars(owner) if inspect.isclass(owner) else {}
-            found = {name: owner} | {
+            actual = {name: owner} | {
                 f"{name}.{member}": function
                 for member, function in members.items()
                 if not member.startswith("_") and isinstance(function, DOCUMENTED)
             }
-            for path, documented in found.items():
+            for path, documented in actual.items():
                 if text := inspect.getdoc(documented):
                     yield f"{module}.{path}", as_markdown(text)
 

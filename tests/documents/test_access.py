@@ -87,10 +87,10 @@ def test_each_picture_has_a_text() -> None:
         "![](a.png)",
         '<img src="a">',
     ]
-    found = {
+    actual = {
         name: images for name, text in texts().items() if (images := images_without_text(text))
     }
-    assert found == {}
+    assert actual == {}
 
 
 def test_each_picture_of_the_documents_is_there() -> None:

@@ -61,8 +61,8 @@ def test_two_processes():
     log_density = data_parallel.build()
     value, slope = jax.value_and_grad(log_density)(np.zeros(2), PANEL)
     for line in lines:
-        found, *of_slope = re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", line.split(":")[1])
-        np.testing.assert_allclose(float(found), value, rtol=1e-12)
+        actual, *of_slope = re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", line.split(":")[1])
+        np.testing.assert_allclose(float(actual), value, rtol=1e-12)
         np.testing.assert_allclose(list(map(ast.literal_eval, of_slope)), slope, rtol=1e-10)
 
 

@@ -31,12 +31,12 @@ def can_be_imported(name):
 
 
 def examples():
-    for found in pkgutil.walk_packages(loopax.__path__, "loopax."):
-        if can_be_imported(found.name):
-            module = importlib.import_module(found.name)
+    for actual in pkgutil.walk_packages(loopax.__path__, "loopax."):
+        if can_be_imported(actual.name):
+            module = importlib.import_module(actual.name)
             for test in FINDER.find(module):
                 if test.examples:
-                    marks = [pytest.mark.both_stacks] * bool(needed(found.name))
+                    marks = [pytest.mark.both_stacks] * bool(needed(actual.name))
                     yield pytest.param(test, id=test.name.removeprefix("loopax."), marks=marks)
 
 

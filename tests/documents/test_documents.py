@@ -53,13 +53,13 @@ def blocks_of(text: str) -> list[Block]:
     Other blocks are matched too, and left out afterwards: otherwise the end of one would open the
     next.
     """
-    found = []
+    actual = []
     for match in FENCE.finditer(text):
         if match["language"] in ("python", "pycon"):
             indent = re.compile(f"^{match['indent']}", re.MULTILINE)
             line = text.count("\n", 0, match.start("code"))
-            found.append(Block(match["language"], line, indent.sub("", match["code"])))
-    return found
+            actual.append(Block(match["language"], line, indent.sub("", match["code"])))
+    return actual
 
 
 # Packages that a block may import although not every installation has them. Where one is missing, the
@@ -132,13 +132,13 @@ SLOW = {
 
 def cases() -> list[Any]:
     """The documents; those that show what others show run in `make test-all` and `make docs`."""
-    found = []
+    actual = []
     for path in DOCUMENTS:
         marks = [pytest.mark.slow] * (path.name in SLOW)
         if any("pymc" in needs(block) for block in blocks_of(path.read_text(encoding="utf-8"))):
             marks.append(pytest.mark.both_stacks)
-        found.append(pytest.param(path, marks=marks))
-    return found
+        actual.append(pytest.param(path, marks=marks))
+    return actual
 
 
 def serve() -> None:

@@ -47,8 +47,8 @@ def assert_mean(samples, exact):
 
 def assert_of_their_keys(function, *inputs):
     """Each row is that of its key, wherever in the batch that is."""
-    found, turned = (function(keys, *inputs) for keys in (KEYS, KEYS[::-1]))
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(turned), strict=True):
+    actual, turned = (function(keys, *inputs) for keys in (KEYS, KEYS[::-1]))
+    for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(turned), strict=True):
         np.testing.assert_allclose(x, y[::-1], rtol=1e-12)
 
 
@@ -153,32 +153,32 @@ def exact_epidemic(susceptible, infectious, contact, recovery):
     ("contact", "recovery"), [(0.8, 0.3), (1.5, np.inf)], ids=["SIR", "Reed-Frost"]
 )
 def test_outbreaks_have_the_exact_law(outbreaks, contact, recovery):
-    found = jax.tree.map(np.asarray, outbreaks(KEYS, 7, 2, contact, recovery))
+    actual = jax.tree.map(np.asarray, outbreaks(KEYS, 7, 2, contact, recovery))
     size, prevalence = exact_epidemic(7, 2, contact, recovery)
     np.testing.assert_allclose([size.sum(), *prevalence.sum(axis=1)], 1.0)
-    counts = np.bincount(found["size"], minlength=8)
+    counts = np.bincount(actual["size"], minlength=8)
     assert stats.chisquare(counts, 1000 * size).pvalue > 0.01
     # Days on which somebody is infectious often enough for a standard error to mean something.
     for day in np.flatnonzero(prevalence[:, 1:].sum(axis=1) > 0.02):
-        assert_mean(found["infectious"][:, day], prevalence[day] @ np.arange(10))
-    np.testing.assert_array_equal(found["cases"].sum(axis=1), found["size"])
+        assert_mean(actual["infectious"][:, day], prevalence[day] @ np.arange(10))
+    np.testing.assert_array_equal(actual["cases"].sum(axis=1), actual["size"])
 
 
 def test_a_large_epidemic_follows_the_deterministic_model(outbreaks):
     susceptible, infectious, contact, recovery = 990_000, 10_000, 0.5, 0.2
-    found = jax.tree.map(np.asarray, outbreaks(KEYS, susceptible, infectious, contact, recovery))
+    actual = jax.tree.map(np.asarray, outbreaks(KEYS, susceptible, infectious, contact, recovery))
     s, i, cases, prevalence = susceptible, infectious, [], []
     for _ in range(DAYS):
         infected = s * -np.expm1(-contact * i / (susceptible + infectious))
         s, i = s - infected, i + infected + i * np.expm1(-recovery)
         cases.append(infected)
         prevalence.append(i)
-    np.testing.assert_allclose(found["cases"].mean(axis=0), cases, rtol=2e-3)
-    np.testing.assert_allclose(found["infectious"].mean(axis=0), prevalence, rtol=2e-3)
+    np.testing.assert_allclose(actual["cases"].mean(axis=0), cases, rtol=2e-3)
+    np.testing.assert_allclose(actual["infectious"].mean(axis=0), prevalence, rtol=2e-3)
     p = -np.expm1(-contact * infectious / (susceptible + infectious))
-    first = (found["cases"][:, 0] - susceptible * p) / np.sqrt(susceptible * p * (1 - p))
+    first = (actual["cases"][:, 0] - susceptible * p) / np.sqrt(susceptible * p * (1 - p))
     assert stats.kstest(first, "norm").pvalue > 0.01
-    assert_independent(found["cases"].astype(float))
+    assert_independent(actual["cases"].astype(float))
 
 
 def test_an_outbreak_is_a_function_of_its_key(outbreaks):
@@ -246,8 +246,8 @@ def test_systematic_resampling():
     w = np.random.default_rng(4).dirichlet(np.full(20, 0.5))
     w[[0, 5, 19]] = 0.0
     w /= w.sum()
-    found = over_keys(chosen, w)
-    counts = np.stack([np.bincount(row, minlength=20) for row in found])
+    actual = over_keys(chosen, w)
+    counts = np.stack([np.bincount(row, minlength=20) for row in actual])
     assert (counts >= np.floor(20 * w)).all() and (counts <= np.ceil(20 * w)).all()
     assert_mean(counts[:, w > 0], 20 * w[w > 0])
 
@@ -330,8 +330,8 @@ def test_chains_are_independent_and_of_their_keys_alone(sweep, chains):
     for _ in range(30):
         context, _ = sweep.apply(context, FLOW)
     for k in range(5):
-        context, found = sweep.apply(context, FLOW)
-        for name, x in found.items():
+        context, actual = sweep.apply(context, FLOW)
+        for name, x in actual.items():
             np.testing.assert_allclose(x, draws[name][400, k], rtol=1e-8)
 
 

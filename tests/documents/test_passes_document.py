@@ -27,10 +27,10 @@ def table(orders: int = 4) -> list[str]:
     y, rows = xs[-1], []
     for order in range(1, orders + 1):
         y = pytensor.grad(y, x0)
-        found = loopax.explain([x0], y)
+        actual = loopax.explain([x0], y)
         numbers = [
             n
-            for counts in (found.counts_read, found.counts_lowered)
+            for counts in (actual.counts_read, actual.counts_lowered)
             for n in (counts[0], counts[2])
         ]
         rows.append("| " + " | ".join(map(str, [order, *numbers])) + " |")
@@ -43,12 +43,12 @@ def test_the_table_has_the_numbers_of_today():
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     assert HEAD[0] in lines, f"{PAGE} has no table that begins with {HEAD[0]}"
     at = lines.index(HEAD[0])
-    found = lines[at : at + len(expected)]
+    actual = lines[at : at + len(expected)]
     if not pytensor.__version__.startswith(
         "3.0."
     ):  # what is read is PyTensor's, what is left is ours
-        found, expected = [[row.split("|")[4:] for row in rows] for rows in (found, expected)]
-    assert found == expected, "\n".join(["the table should be:", *map(str, expected)])
+        actual, expected = [[row.split("|")[4:] for row in rows] for rows in (actual, expected)]
+    assert actual == expected, "\n".join(["the table should be:", *map(str, expected)])
 
 
 def test_every_pass_has_a_line_in_its_place():

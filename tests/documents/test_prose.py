@@ -54,10 +54,10 @@ def paragraphs(text: str) -> list[str]:
 def turns_in(text: str) -> list[str]:
     """The turns of phrase in a text that the style sheet replaces."""
     return [
-        f"{name}: {line[max(0, found.start() - 40) : found.end() + 40]}"
+        f"{name}: {line[max(0, actual.start() - 40) : actual.end() + 40]}"
         for line in paragraphs(text)
         for name, turn in TURNS.items()
-        if (found := re.search(turn, line))
+        if (actual := re.search(turn, line))
     ]
 
 
@@ -75,8 +75,8 @@ def test_a_pair_is_told_apart(before: str, after: str) -> None:
 
 def test_each_turn_is_in_the_style_sheet() -> None:
     left = "\n\n".join(before for before, _ in style_sheet())
-    found = {turn.partition(":")[0] for turn in turns_in(left)}
-    assert found == set(TURNS)
+    actual = {turn.partition(":")[0] for turn in turns_in(left)}
+    assert actual == set(TURNS)
 
 
 def without_style_sheet(path: Path) -> str:
@@ -95,5 +95,5 @@ def test_a_page_of_the_gallery_keeps_the_style(name: str) -> None:
 
 
 def test_public_docstrings_keep_the_style() -> None:
-    found = {name: turns for name, text in public_docstrings() if (turns := turns_in(text))}
-    assert found == {}, "\n".join(f"{name}: {turn}" for name in found for turn in found[name])
+    actual = {name: turns for name, text in public_docstrings() if (turns := turns_in(text))}
+    assert actual == {}, "\n".join(f"{name}: {turn}" for name in actual for turn in actual[name])

@@ -110,12 +110,12 @@ def test_links_of_the_packages_page_lead_into_the_repository(monkeypatch) -> Non
     build = types.ModuleType("hatchling.metadata.plugin.interface")
     build.MetadataHookInterface = type("MetadataHookInterface", (), {"root": ROOT})
     monkeypatch.setitem(sys.modules, build.__name__, build)  # it is there when a package is built
-    found = {}
-    runpy.run_path(str(ROOT / "hatch_build.py"))["PackagePage"]().update(found)
-    address = found["urls"]["Repository"]
-    assert f"]({address}/blob/main/docs/install.md)" in found["readme"]["text"]
-    assert f"]({address}/raw/main/docs/gallery/overview.svg)" in found["readme"]["text"]
-    assert re.findall(r"\]\((?!https://).*?\)", found["readme"]["text"]) == []
+    actual = {}
+    runpy.run_path(str(ROOT / "hatch_build.py"))["PackagePage"]().update(actual)
+    address = actual["urls"]["Repository"]
+    assert f"]({address}/blob/main/docs/install.md)" in actual["readme"]["text"]
+    assert f"]({address}/raw/main/docs/gallery/overview.svg)" in actual["readme"]["text"]
+    assert re.findall(r"\]\((?!https://).*?\)", actual["readme"]["text"]) == []
 
 
 @pytest.mark.parametrize("name", page.EXAMPLES)

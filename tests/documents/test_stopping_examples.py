@@ -39,8 +39,8 @@ def of_parameters(name):
         places = np.nonzero(power_iteration.LESLIE)
 
         def value(p):
-            found = f(jnp.zeros((3, 3)).at[places].set(p))
-            return found["growth"] + found["distribution"][0] ** 2
+            actual = f(jnp.zeros((3, 3)).at[places].set(p))
+            return actual["growth"] + actual["distribution"][0] ** 2
 
         at = power_iteration.LESLIE[places]
         return value, at, np.stack([0.5 * at, at + 0.1])
@@ -53,8 +53,8 @@ def of_parameters(name):
     data = mixture.sample(first=8, second=10)
 
     def value(p):
-        found = f(data * p[0] + p[1] * np.sin(data), STARTS)
-        return found["means"][0] * found["deviations"][1] + found["weight"]
+        actual = f(data * p[0] + p[1] * np.sin(data), STARTS)
+        return actual["means"][0] * actual["deviations"][1] + actual["weight"]
 
     return value, np.array([1.0, 0.1]), np.array([[1.2, 0.0], [0.8, 0.3]])
 
@@ -91,15 +91,15 @@ def test_derivatives_against_differences_in_one_batch(name):
     batch = {key: np.asarray(x) for key, x in batch.items()}
     n = len(ways)
     slopes = {key: (x[:n] - x[n : 2 * n]) / (2 * h) for key, x in batch.items()}
-    found = {key: x[2 * n] for key, x in batch.items()}
+    actual = {key: x[2 * n] for key, x in batch.items()}
 
     def assert_close(a, b):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
 
-    assert_close(found["grad"], slopes["value"][:-1])
-    assert_close(found["jvp"], slopes["value"][-1])
-    assert_close(found["hessian"], slopes["grad"][:-1])
-    assert_close(found["hessian"] @ direction, slopes["grad"][-1])
+    assert_close(actual["grad"], slopes["value"][:-1])
+    assert_close(actual["jvp"], slopes["value"][-1])
+    assert_close(actual["hessian"], slopes["grad"][:-1])
+    assert_close(actual["hessian"] @ direction, slopes["grad"][-1])
     one = jax.jit(jax.value_and_grad(value))
     for k in range(2 * n, len(rows)):
         alone, slope = one(rows[k])
@@ -134,12 +134,12 @@ def test_rows_of_a_batch_stop_at_different_steps(name):
 @pytest.mark.slow
 def test_keplers_equation_and_its_derivatives():
     f, e, period = program("newton"), 0.6, 1.1
-    found = f(TIMES, e, period, 1.0)
-    anomaly = np.asarray(found["anomaly"])
+    actual = f(TIMES, e, period, 1.0)
+    anomaly = np.asarray(actual["anomaly"])
     residual = anomaly - e * np.sin(anomaly) - 2 * np.pi * TIMES / period
     np.testing.assert_allclose(residual, 0, atol=1e-14)
-    assert (found["steps"] < newton.MAX_STEPS).all()
-    x, y = np.asarray(found["position"]).T
+    assert (actual["steps"] < newton.MAX_STEPS).all()
+    x, y = np.asarray(actual["position"]).T
     np.testing.assert_allclose((x + e) ** 2 + y**2 / (1 - e**2), 1.0, rtol=1e-13)  # an ellipse
     cos, sin = np.cos(anomaly), np.sin(anomaly)
     first = sin / (1 - e * cos)
@@ -154,15 +154,15 @@ def test_keplers_equation_and_its_derivatives():
 
 def test_growth_is_the_greatest_eigenvalue():
     f, a = program("power_iteration"), power_iteration.LESLIE
-    found = f(a)
+    actual = f(a)
     values, right = np.linalg.eig(a)
     k = np.argmax(values.real)
     w = right[:, k].real
     turned, left = np.linalg.eig(a.T)
     v = left[:, np.argmax(turned.real)].real
-    np.testing.assert_allclose(found["growth"], values[k].real, rtol=1e-12)
-    np.testing.assert_allclose(found["distribution"], w / w.sum(), rtol=1e-11)
-    assert found["settled"]
+    np.testing.assert_allclose(actual["growth"], values[k].real, rtol=1e-12)
+    np.testing.assert_allclose(actual["distribution"], w / w.sum(), rtol=1e-11)
+    assert actual["settled"]
     sensitivity = jax.jit(jax.grad(lambda a: f(a)["growth"]))(a)
     np.testing.assert_allclose(sensitivity, np.outer(v, w) / (v @ w), rtol=1e-9)
     assert not power_iteration.build(max_steps=5)(a)["settled"]
@@ -171,20 +171,20 @@ def test_growth_is_the_greatest_eigenvalue():
 @pytest.mark.slow
 def test_the_pendulum_swings_as_elliptic_functions_say():
     f, p = program("pendulum"), np.array([2.0, 1.1])
-    found = f(*p, GRAVITY, TIME)
-    assert found["time"] == TIME and found["taken"] > found["kept"]
+    actual = f(*p, GRAVITY, TIME)
+    assert actual["time"] == TIME and actual["taken"] > actual["kept"]
 
     def exact(p):
         return pendulum.exact(*p, GRAVITY, TIME)
 
-    np.testing.assert_allclose(found["angle"], exact(p), rtol=1e-6)
+    np.testing.assert_allclose(actual["angle"], exact(p), rtol=1e-6)
     slope = jax.jit(jax.grad(of_parameters("pendulum")[0]))(p)
     np.testing.assert_allclose(slope, differences(exact, p, np.eye(2), 1e-5), rtol=1e-6)
 
 
 def test_the_energy_of_the_pendulum_stays():
-    found = program("pendulum")(2.0, 1.1, GRAVITY, TIME)
-    energy = found["velocity"] ** 2 / 2 - GRAVITY / 1.1 * np.cos(found["angle"])
+    actual = program("pendulum")(2.0, 1.1, GRAVITY, TIME)
+    energy = actual["velocity"] ** 2 / 2 - GRAVITY / 1.1 * np.cos(actual["angle"])
     np.testing.assert_allclose(energy, -GRAVITY / 1.1 * np.cos(2.0), atol=1e-6)
 
 
@@ -223,10 +223,10 @@ def log_likelihood(p, data):
 
 def test_the_mixture_is_most_likely():
     data = mixture.sample()
-    found = program("mixture")(data, STARTS)
-    assert found["settled"]
-    p = np.concatenate([np.ravel(found[k]) for k in ("weight", "means", "deviations")])
-    np.testing.assert_allclose(found["log_likelihood"], log_likelihood(p, data), rtol=1e-12)
+    actual = program("mixture")(data, STARTS)
+    assert actual["settled"]
+    p = np.concatenate([np.ravel(actual[k]) for k in ("weight", "means", "deviations")])
+    np.testing.assert_allclose(actual["log_likelihood"], log_likelihood(p, data), rtol=1e-12)
 
     def slope(p):
         return differences(lambda p: log_likelihood(p, data), p, np.eye(5), 1e-4)

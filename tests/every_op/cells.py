@@ -121,10 +121,10 @@ class Subject:
     def expected(self) -> list[Any]:
         return self.reference(self.values)
 
-    def same(self, found: Sequence[Any], expected: Sequence[Any] | None = None) -> None:
+    def same(self, actual: Sequence[Any], expected: Sequence[Any] | None = None) -> None:
         """Values, shapes and dtypes."""
         expected = self.expected if expected is None else expected
-        for x, y, v in zip(found, expected, self.outputs, strict=True):
+        for x, y, v in zip(actual, expected, self.outputs, strict=True):
             x = np.asarray(x)
             if x.dtype != v.type.dtype:
                 raise Wrong(f"{v} has the dtype {x.dtype}, not {v.type.dtype}")
@@ -203,8 +203,8 @@ class Subject:
         """What ``f`` gives at ``args`` when JAX has traced it, and whether a part of it is on the host."""
         jaxpr = jax.make_jaxpr(f)(*args)
         on_host = any(name.endswith("callback") for name in primitives(jaxpr))
-        found = self._evaluated(jaxpr, jax.tree.leaves(args))
-        return found, CALLBACK if on_host else NATIVE
+        actual = self._evaluated(jaxpr, jax.tree.leaves(args))
+        return actual, CALLBACK if on_host else NATIVE
 
     def _evaluated(self, jaxpr: Any, values: Sequence[Any]) -> list[Any]:
         if self.example.many:
@@ -217,8 +217,8 @@ class Subject:
         structure = jax.tree.leaves(jax.eval_shape(f, *values), is_leaf=_is_padded)
         if any(map(_is_padded, structure)):
             raise DynamicShapeError("the number of rows hangs on a value")
-        found, cell = self._traced(f, *values)
-        self.same(found)
+        actual, cell = self._traced(f, *values)
+        self.same(actual)
         return cell
 
     def _under_jit(self) -> str:
@@ -231,8 +231,8 @@ class Subject:
         except DynamicShapeError:
             options = {"checks": "ignore", "loops": "xla", "jit": False}
             f = jaxify(self.inputs, self.outputs, backend=InterpretedJax.backend_name, **options)
-            found = jax.tree.leaves(f(*self.with_key), is_leaf=_is_padded)
-            self.same([np.asarray(x) for x in found])
+            actual = jax.tree.leaves(f(*self.with_key), is_leaf=_is_padded)
+            self.same([np.asarray(x) for x in actual])
             return NATIVE
 
     def _jax_cost(self, *floats: Any) -> Any:
@@ -266,18 +266,18 @@ class Subject:
     def _pytensor_at(self, order: int) -> list[Any]:
         """PyTensor's gradient, or of its product with the direction the gradient again."""
         wrt = self.floats_of(self.inputs)
-        found = pytensor.grad(self._graph_cost(), wrt)
+        actual = pytensor.grad(self._graph_cost(), wrt)
         if order == 2:
-            along = sum((g * d).sum() for g, d in zip(found, self.direction, strict=True))
-            found = pytensor.grad(along, wrt, disconnected_inputs="ignore")
-        run = pytensor.function(self.inputs, found, mode=PLAIN, on_unused_input="ignore")
+            along = sum((g * d).sum() for g, d in zip(actual, self.direction, strict=True))
+            actual = pytensor.grad(along, wrt, disconnected_inputs="ignore")
+        run = pytensor.function(self.inputs, actual, mode=PLAIN, on_unused_input="ignore")
         return run(*self.values)
 
     def _is_slope(self, gradient: Sequence[Any]) -> None:
-        found = sum((g * d).sum() for g, d in zip(gradient, self.direction, strict=True))
+        actual = sum((g * d).sum() for g, d in zip(gradient, self.direction, strict=True))
         expected = self.expected_slope
-        if not np.isclose(found, expected, 1e-5, self.example.atol_slope):
-            raise Wrong(f"the slope is {found}, not {expected}")
+        if not np.isclose(actual, expected, 1e-5, self.example.atol_slope):
+            raise Wrong(f"the slope is {actual}, not {expected}")
 
     def _jax_grad(self) -> str:
         self._is_slope(self._gradient_at(self.values))
@@ -300,20 +300,20 @@ class Subject:
             return jax.jvp(gradient, xs, directions)[1]
 
         jaxpr = jax.make_jaxpr(second)(*self._floats)
-        found = self._evaluated(jaxpr, self._floats)
+        actual = self._evaluated(jaxpr, self._floats)
         if self.example.draws:
-            return self._second_of_draws(found, jaxpr)
+            return self._second_of_draws(actual, jaxpr)
         expected = (
             self._pytensor_at(2) if self.example.by_pytensor else self.slope(self._gradient_at)
         )
-        for x, y in zip(found, expected, strict=True):
+        for x, y in zip(actual, expected, strict=True):
             if not np.allclose(x, y, 1e-4, 1e-6):
                 raise Wrong(f"the second derivative is\n{x}, not\n{y}")
         return _by(jaxpr)
 
-    def _second_of_draws(self, found: Sequence[Any], jaxpr: Any) -> str:
+    def _second_of_draws(self, actual: Sequence[Any], jaxpr: Any) -> str:
         """Along the direction, twice: what is drawn moves as its law does."""
-        along = sum((g * d).sum() for g, d in zip(found, self.direction, strict=True))
+        along = sum((g * d).sum() for g, d in zip(actual, self.direction, strict=True))
         up, middle, down = (
             self._expected_cost(self.moved(self.direction, s * _WIDE)) for s in (1, 0, -1)
         )
@@ -332,12 +332,12 @@ class Subject:
         structure = jax.tree.leaves(jax.eval_shape(f, *batch), is_leaf=_is_padded)
         if any(map(_is_padded, structure)):
             raise DynamicShapeError("the number of rows hangs on a value")
-        found, cell = self._traced(f, *batch)
+        actual, cell = self._traced(f, *batch)
         for r in range(2 if places else 0):
             values = list(self.values)
             for k, x in zip(places, rows, strict=True):
                 values[k] = x[r]
-            self.same([x[r] for x in found], self.reference(values))
+            self.same([x[r] for x in actual], self.reference(values))
         return cell
 
     # -- Numba
@@ -348,12 +348,12 @@ class Subject:
     def _numba(self) -> str:
         f = self._in_numba(self.outputs)
         try:
-            found = f(*map(copy.deepcopy, self.values))
+            actual = f(*map(copy.deepcopy, self.values))
         except Wrong:
             raise
         except Exception:  # it calls what is native code only
-            found = jaxify(self.inputs, self.outputs, backend="numba")(*self.values)
-        self.same(found)
+            actual = jaxify(self.inputs, self.outputs, backend="numba")(*self.values)
+        self.same(actual)
         return CALLBACK if f._program.by_python else NATIVE
 
     def _graph_cost(self) -> Any:
@@ -372,24 +372,24 @@ class Subject:
         try:
             gradients = pytensor.grad(cost, self.floats_of(self.inputs))
             f = pytensor.function(self.inputs, gradients, mode=PLAIN, on_unused_input="ignore")
-            found = f(*map(copy.deepcopy, self.values))
+            actual = f(*map(copy.deepcopy, self.values))
         except Exception:
             return True
-        return any(not isinstance(x, np.ndarray | np.generic) for x in found)
+        return any(not isinstance(x, np.ndarray | np.generic) for x in actual)
 
     def _loopax_grad(self) -> str:
         total = self._graph_cost()
         try:
             f = loopax.grad(self._in_numba(total), argnums=tuple(self.floats))
-            found = f(*map(copy.deepcopy, self.values))
+            actual = f(*map(copy.deepcopy, self.values))
         except Exception:
             if self._pytensor_fails(total):
                 return NO_DERIVATIVE
             raise
         try:
-            self._is_slope(found)
+            self._is_slope(actual)
         except Wrong:
-            pairs = zip(found, self._pytensor_at(1), strict=True)
+            pairs = zip(actual, self._pytensor_at(1), strict=True)
             if all(np.allclose(x, y, 1e-9) for x, y in pairs):
                 return INEXACT
             raise

@@ -48,17 +48,17 @@ def _subclasses(cls: type) -> Any:
 
 def classes_in(graph: AbstractFunctionGraph) -> set[type]:
     """The classes of the ops of a graph, those inside of other ops included."""
-    found: set[type] = set()
+    actual: set[type] = set()
     for node in graph.apply_nodes:
-        found |= _classes_of(node.op)
-    return found
+        actual |= _classes_of(node.op)
+    return actual
 
 
 def _classes_of(op: Any) -> set[type]:
-    found = {type(op)}
+    actual = {type(op)}
     for name in ("scalar_op", "core_op"):
         inner = getattr(op, name, None)
         if isinstance(inner, Op):
-            found |= _classes_of(inner)
+            actual |= _classes_of(inner)
     inner = getattr(op, "fgraph", None)
-    return found | classes_in(inner) if isinstance(inner, AbstractFunctionGraph) else found
+    return actual | classes_in(inner) if isinstance(inner, AbstractFunctionGraph) else actual

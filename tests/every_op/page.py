@@ -74,13 +74,13 @@ def subject(family: ModuleType, name: str) -> Subject:
 
 def tables(names: Collection[str] = (), known: Any = None) -> dict[str, dict[str, Row]]:
     """For each family, by its title, the rows; with ``names`` those, the others as they are ``known``."""
-    found: dict[str, dict[str, Row]] = {}
+    actual: dict[str, dict[str, Row]] = {}
     faults = []
     for family, name, _ in ops():
         if names and name not in names:
-            found.setdefault(family.TITLE, {})[name] = known[family.TITLE][name]
+            actual.setdefault(family.TITLE, {})[name] = known[family.TITLE][name]
             continue
-        one, row = subject(family, name), found.setdefault(family.TITLE, {}).setdefault(name, {})
+        one, row = subject(family, name), actual.setdefault(family.TITLE, {}).setdefault(name, {})
         for column in COLUMNS:
             try:
                 row[column] = WORDS[one.cell(column)]
@@ -88,7 +88,7 @@ def tables(names: Collection[str] = (), known: Any = None) -> dict[str, dict[str
                 faults.append(f"{family.TITLE}, {name}, {column}: {type(error).__name__}: {error}")
     if faults:
         raise AssertionError("\n".join(faults))
-    return found
+    return actual
 
 
 # -- as text -----------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def _lines(rows: Mapping[str, Row]) -> Iterator[str]:
         yield f"| `{name}` | {' | '.join(rows[name][c] for c in COLUMNS)} |"
 
 
-def as_text(found: Mapping[str, Mapping[str, Row]]) -> str:
+def as_text(actual: Mapping[str, Mapping[str, Row]]) -> str:
     parts = []
     for family in dict.fromkeys(FAMILIES.values()):
-        if rows := found.get(family.TITLE):
+        if rows := actual.get(family.TITLE):
             reasons = "\n".join(f"- {reason}" for reason in family.REASONS)
             parts.append(f"### {family.TITLE}\n\n" + "\n".join(_lines(rows)))
             parts += [reasons] if reasons else []
@@ -117,15 +117,15 @@ def as_text(found: Mapping[str, Mapping[str, Row]]) -> str:
 
 
 def read_tables(text: str) -> dict[str, dict[str, Row]]:
-    found: dict[str, dict[str, Row]] = {}
+    actual: dict[str, dict[str, Row]] = {}
     rows: dict[str, Row] = {}
     for line in text.splitlines():
         if line.startswith("### "):
-            rows = found.setdefault(line[4:], {})
+            rows = actual.setdefault(line[4:], {})
         elif line.startswith("| `"):
             name, *cells = (x.strip() for x in line.strip("|").split("|"))
             rows[name.strip("`")] = dict(zip(COLUMNS, cells, strict=True))
-    return found
+    return actual
 
 
 def section(text: str, release: str) -> str:
@@ -148,10 +148,10 @@ def expected_rows(text: str) -> dict[str, dict[str, Row]]:
     return rows
 
 
-def different(found: Mapping[str, Mapping[str, Row]], text: str) -> dict[str, dict[str, Row]]:
+def different(actual: Mapping[str, Mapping[str, Row]], text: str) -> dict[str, dict[str, Row]]:
     newest = read_tables(section(text, NEWEST))
     out = {}
-    for title, rows in found.items():
+    for title, rows in actual.items():
         other = newest.get(title, {})
         if changed := {name: row for name, row in rows.items() if other.get(name) != row}:
             out[title] = changed
@@ -170,26 +170,26 @@ def is_alike_in_both(text: str, title: str, name: str) -> bool:
     return name not in changed and name not in absent_names(text)
 
 
-def _absent_line(found: Mapping[str, Mapping[str, Row]], text: str) -> str:
+def _absent_line(actual: Mapping[str, Mapping[str, Row]], text: str) -> str:
     newest = read_tables(section(text, NEWEST)).items()
-    gone = {name for title, rows in newest for name in rows if name not in found.get(title, {})}
+    gone = {name for title, rows in newest for name in rows if name not in actual.get(title, {})}
     return ABSENT + ", ".join(f"`{name}`" for name in sorted(gone)) + "."
 
 
 def write(names: Collection[str] = ()) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    found = tables(names, expected_rows(text) if names else None)
+    actual = tables(names, expected_rows(text) if names else None)
     if RELEASE == OLDER:
-        parts = [f"### {t}\n\n" + "\n".join(_lines(r)) for t, r in different(found, text).items()]
-        body = "\n\n".join([*parts, _absent_line(found, text)])
+        parts = [f"### {t}\n\n" + "\n".join(_lines(r)) for t, r in different(actual, text).items()]
+        body = "\n\n".join([*parts, _absent_line(actual, text)])
     else:
-        body = f"{summary(found)}\n\n{as_text(found)}"
+        body = f"{summary(actual)}\n\n{as_text(actual)}"
     PAGE.write_text(with_section(text, RELEASE, body), encoding="utf-8")
 
 
-def summary(found: Mapping[str, Mapping[str, Row]]) -> str:
+def summary(actual: Mapping[str, Mapping[str, Row]]) -> str:
     """How many ops each column has of each word."""
-    rows: list[Any] = [row for family in found.values() for row in family.values()]
+    rows: list[Any] = [row for family in actual.values() for row in family.values()]
     lines = [f"| of {len(rows)} ops | {HEADINGS} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for word in WORDS.values():
         counts = [str(sum(row[c] == word for row in rows)) for c in COLUMNS]

@@ -35,14 +35,14 @@ def twice():
 
 def test_what_it_says_is_what_the_passes_do():
     inputs, output = twice()
-    found = explain(inputs, output)
+    actual = explain(inputs, output)
     graph = imported(inputs, output).graph
-    assert found.read.freeze() == graph.freeze()
+    assert actual.read.freeze() == graph.freeze()
     lower(graph)
-    assert found.lowered.freeze() == graph.freeze()
-    for stage in found.stages:
+    assert actual.lowered.freeze() == graph.freeze()
+    for stage in actual.stages:
         check(stage.after)
-    assert found.counts_read.loops == 4
+    assert actual.counts_read.loops == 4
 
 
 def test_inputs_and_outputs_and_what_jaxify_makes_of_them():
@@ -77,12 +77,12 @@ def test_native_code_has_passes_of_its_own():
     traced = jaxify(
         lambda x, s: {"final": scan(lambda c, r: (pt.sin(c * r), None), s, x)[0]}, backend="numba"
     )
-    for found in (explain(f), explain(traced, np.ones(3), 1.0)):
-        assert found.stages[-1].name == "scan_to_loop"
+    for actual in (explain(f), explain(traced, np.ones(3), 1.0)):
+        assert actual.stages[-1].name == "scan_to_loop"
         names = [stage.name for stage in explain([x, s], made).stages]
         assert "scan_to_loop" not in names
-        assert "while" in str(found) or "loop" in str(found)
-        assert "scan_to_loop" in found._repr_html_()
+        assert "while" in str(actual) or "loop" in str(actual)
+        assert "scan_to_loop" in actual._repr_html_()
     graph = imported([x, s], made).graph
     lower_to_loops(graph)
     assert explain(f).lowered.freeze() == graph.freeze()
@@ -99,20 +99,20 @@ def test_a_graph():
 
 def test_a_compiled_function():
     function = pytensor.function([x, s], FINAL, mode=FAST_COMPILE)
-    found = explain(function)
-    assert found.counts_lowered.loops == 1
-    assert str(found) == str(explain(jaxify(function)))
+    actual = explain(function)
+    assert actual.counts_lowered.loops == 1
+    assert str(actual) == str(explain(jaxify(function)))
 
 
 def test_a_python_function_with_arguments():
     def total(rows, *, start):
         return scan(lambda c, r: (pt.sin(c + r), None), start * pt.ones_like(rows[0]), rows)[0]
 
-    found = explain(total, np.ones(3), start=2.0)
-    assert found.name == "total" and found.counts_lowered.loops == 1
-    assert [v.name for v in found.read.inputs] == ["arg0", "start"]
+    actual = explain(total, np.ones(3), start=2.0)
+    assert actual.name == "total" and actual.counts_lowered.loops == 1
+    assert [v.name for v in actual.read.inputs] == ["arg0", "start"]
     jaxified = jaxify(total)
-    assert str(explain(jaxified, np.ones(3), start=2.0)) == str(found)
+    assert str(explain(jaxified, np.ones(3), start=2.0)) == str(actual)
     # Of another rank it is another program.
     assert "float64[?,?]" in str(explain(jaxified, np.ones((3, 2)), start=2.0))
 
@@ -175,31 +175,31 @@ def test_an_op_that_jax_does_not_have_is_explained_all_the_same():
 
 
 def test_the_text():
-    found = explain([s], fori_loop(0, 3, lambda i, c: pt.sin(c) + 0 * c, s))
-    parts = str(found).split("\n\n")
-    assert len(parts) == 1 + len(found.stages)
-    graphs = [found.read, *(stage.after for stage in found.stages)]
+    actual = explain([s], fori_loop(0, 3, lambda i, c: pt.sin(c) + 0 * c, s))
+    parts = str(actual).split("\n\n")
+    assert len(parts) == 1 + len(actual.stages)
+    graphs = [actual.read, *(stage.after for stage in actual.stages)]
     for part, graph in zip(parts, graphs, strict=True):
-        assert part.partition("\n")[2] == found.text(graph)
+        assert part.partition("\n")[2] == actual.text(graph)
     headers = [part.partition("\n")[0] for part in parts]
     assert headers[0].startswith("== as read: 1 loop, ") and headers[0].endswith(" 3 inside ==")
-    for header, stage in zip(headers[1:], found.stages, strict=True):
+    for header, stage in zip(headers[1:], actual.stages, strict=True):
         assert header.startswith(f"== {stage.name}: 1 loop, ")
     assert any(header.endswith(" 1 (-2) inside ==") for header in headers)
-    assert repr(found) == f"<Explanation of program, changed by {names(found)}>"
+    assert repr(actual) == f"<Explanation of program, changed by {names(actual)}>"
 
 
-def names(found):
-    return ", ".join(stage.name for stage in found.stages)
+def names(actual):
+    return ", ".join(stage.name for stage in actual.stages)
 
 
 def test_a_program_that_no_pass_changes():
-    found = explain([s], pt.sin(s))
-    assert not found.stages and found.lowered is found.read
-    assert found.counts_lowered == (0, 1, 0)
-    assert str(found).endswith("\n\n== no pass changed it ==")
-    assert "No pass changed it" in found._repr_html_()
-    assert repr(found) == "<Explanation of program, changed by no pass>"
+    actual = explain([s], pt.sin(s))
+    assert not actual.stages and actual.lowered is actual.read
+    assert actual.counts_lowered == (0, 1, 0)
+    assert str(actual).endswith("\n\n== no pass changed it ==")
+    assert "No pass changed it" in actual._repr_html_()
+    assert repr(actual) == "<Explanation of program, changed by no pass>"
 
 
 def lists():
@@ -231,7 +231,7 @@ PROGRAMS = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_equal_programs_give_equal_text_and_pages(program):
-    found, again = explain(*program()), explain(*program())
-    assert str(found) == str(again)
-    assert found._repr_html_() == again._repr_html_()
-    assert found.counts_read.loops >= 1 and "step(i: int64[]" in str(found)
+    actual, again = explain(*program()), explain(*program())
+    assert str(actual) == str(again)
+    assert actual._repr_html_() == again._repr_html_()
+    assert actual.counts_read.loops >= 1 and "step(i: int64[]" in str(actual)

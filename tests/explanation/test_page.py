@@ -74,16 +74,16 @@ def lowered_part(text):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["nested", "branching", "stopping"])
 def test_one_drawing_for_each_body(name, tmp_path):
-    found = explained(name)
-    found.to_html(tmp_path / "page.html")
+    actual = explained(name)
+    actual.to_html(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     Page(text)
     part = Page(lowered_part(text))
-    expected = [one for top in bodies(found.lowered) for one in top.flat()]
+    expected = [one for top in bodies(actual.lowered) for one in top.flat()]
     assert len(part.all("svg")) == len(part.all("figure")) == len(expected)
     assert [f["data-number"] for f in part.all("figure")] == [one.number for one in expected]
     n_loops = sum(isinstance(one.op, Scan) for one in expected)
-    assert n_loops == found.counts_lowered.loops > 0
+    assert n_loops == actual.counts_lowered.loops > 0
     if name == "nested":
         assert "1.1" in [one.number for one in expected]
     if name == "branching":
@@ -105,16 +105,16 @@ def test_text_is_escaped():
     evil = "<b>&\"'</b><script>"
     v = pt.dvector(evil)
     final, _ = scan(lambda c, r: (c * r, c), pt.ones(()), v, name=evil)
-    found = explain([v], final, name=evil)
-    page = Page(found._repr_html_())
+    actual = explain([v], final, name=evil)
+    page = Page(actual._repr_html_())
     assert not page.all("b") and not page.all("script")
     assert sum(evil in text for text, _ in page.texts) >= 3  # the title, the figure, the program
 
 
 def test_the_notebook_shows_the_body_of_the_page(tmp_path):
-    found = explained("recurrence")
-    found.to_html(tmp_path / "page.html")
-    body = found._repr_html_()
+    actual = explained("recurrence")
+    actual.to_html(tmp_path / "page.html")
+    body = actual._repr_html_()
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"<body>{body}</body>" in page
     # Its style reaches nothing else in the notebook.
@@ -125,9 +125,9 @@ def test_the_notebook_shows_the_body_of_the_page(tmp_path):
 
 
 def test_bars_are_as_long_as_the_counts():
-    found = explained("nested")
-    page = Page(found._repr_html_())
-    rows = [found.counts_read, *(stage.counts for stage in found.stages)]
+    actual = explained("nested")
+    page = Page(actual._repr_html_())
+    rows = [actual.counts_read, *(stage.counts for stage in actual.stages)]
     most = max(c.outside + c.inside for c in rows)
     widths = [attrs["style"] for attrs in page.all("span") if "style" in attrs]
     expected = [f"width:{100 * n / most:.1f}%" for c in rows for n in (c.outside, c.inside)]
@@ -137,10 +137,10 @@ def test_bars_are_as_long_as_the_counts():
 
 
 def test_texts_of_all_stages_are_there():
-    found = explained("stopping")
-    texts = [text for text, at in Page(found._repr_html_()).texts if at[-1:] == ("pre",)]
-    graphs = [found.read, *(stage.after for stage in found.stages)]
-    assert texts == [found.text(graph) for graph in graphs] and len(texts) > 1
+    actual = explained("stopping")
+    texts = [text for text, at in Page(actual._repr_html_()).texts if at[-1:] == ("pre",)]
+    graphs = [actual.read, *(stage.after for stage in actual.stages)]
+    assert texts == [actual.text(graph) for graph in graphs] and len(texts) > 1
 
 
 def test_a_stage_draws_what_it_changed():
@@ -154,8 +154,8 @@ def test_a_stage_draws_what_it_changed():
         body.replace(body.outputs[0], body.outputs[0] ** 2)
         graph.replace(node.outputs[0], node.op.with_body(body.freeze())(*node.inputs))
 
-    found = Explanation("program", read, tuple(stages(graph, [second_squared])))
-    before, after = found._repr_html_().split("</summary>")[1:]
+    actual = Explanation("program", read, tuple(stages(graph, [second_squared])))
+    before, after = actual._repr_html_().split("</summary>")[1:]
     assert before.count("<svg") == 2
     page = Page(after.partition("</details>")[0])
     (title,) = [text for text, at in page.texts if at[-1:] == ("figcaption",)]
@@ -164,9 +164,9 @@ def test_a_stage_draws_what_it_changed():
 
 def test_a_body_of_too_many_ops_is_not_drawn(monkeypatch):
     monkeypatch.setattr(drawing, "MOST_BOXES", 3)
-    found = explained("recurrence")
-    page = Page(lowered_part(found._repr_html_()))
-    assert not page.all("svg") and len(page.all("figure")) == found.counts_lowered.loops
+    actual = explained("recurrence")
+    page = Page(lowered_part(actual._repr_html_()))
+    assert not page.all("svg") and len(page.all("figure")) == actual.counts_lowered.loops
     assert any("Too many ops" in text for text, _ in page.texts)
 
 
@@ -176,12 +176,12 @@ def test_a_body_of_too_many_ops_is_not_drawn(monkeypatch):
 def boxes(op):
     """The labels of a drawing's boxes, by kind, and the number of its edges."""
     page = Page(drawing.drawing(op))
-    found = {}
+    actual = {}
     kinds = [attrs["class"] for attrs in page.all("g")]
     labels = [text for text, at in page.texts if at[-1:] == ("text",)]
     for kind, label in zip(kinds, labels, strict=True):
-        found.setdefault(kind, []).append(label)
-    return found, len(page.all("path"))
+        actual.setdefault(kind, []).append(label)
+    return actual, len(page.all("path"))
 
 
 def op_of(inputs, output):
@@ -191,8 +191,8 @@ def op_of(inputs, output):
 
 
 def test_a_step():
-    found, n_edges = boxes(op_of([x, s, a], scan(lambda c, r: (pt.sin(c * a), r), s, x)[0]))
-    assert found == {
+    actual, n_edges = boxes(op_of([x, s, a], scan(lambda c, r: (pt.sin(c * a), r), s, x)[0]))
+    assert actual == {
         "in": ["x0", "s0", "c0"],  # nobody reads the index
         "op": ["mul", "sin"],
         "out": ["next s0", "trace 0"],
@@ -221,15 +221,15 @@ def test_boxes_stand_below_one_another_and_arcs_go_down_to_their_readers():
 
 def test_constants_are_written_into_ops_and_outputs():
     flags = scan(lambda c, r: (c - 2.0, r, np.bool_(False)), s, x)[0]
-    found, _ = boxes(op_of([x, s], flags))
-    assert found["op"] == ["sub(·, 2.0)"]
-    assert found["out"] == ["next s0", "trace 0", "stop = False"]
+    actual, _ = boxes(op_of([x, s], flags))
+    assert actual["op"] == ["sub(·, 2.0)"]
+    assert actual["out"] == ["next s0", "trace 0", "stop = False"]
 
 
 def test_branches():
     op = op_of([a, s], cond(a > 0, lambda: pt.sin(s), lambda: s))
-    found, _ = boxes(op)
-    assert found == {"in": ["in 0"], "op": ["sin"], "out": ["then 0", "else 0"]}
+    actual, _ = boxes(op)
+    assert actual == {"in": ["in 0"], "op": ["sin"], "out": ["then 0", "else 0"]}
 
 
 def test_a_loop_in_a_loop_is_marked_with_its_number():
@@ -237,8 +237,8 @@ def test_a_loop_in_a_loop_is_marked_with_its_number():
         return fori_loop(0, 2, lambda i, d: d * r, c), None
 
     op = op_of([x, s], scan(outer, s, x)[0])
-    found, _ = boxes(op)
-    (label,) = found["loop"]
+    actual, _ = boxes(op)
+    (label,) = actual["loop"]
     assert label.startswith("#1 Scan")
     graph = FunctionGraph([x, s], [scan(outer, s, x)[0]], clone=True)
     assert [one.number for top in bodies(graph) for one in top.flat()] == ["1", "1.1"]
@@ -247,5 +247,5 @@ def test_a_loop_in_a_loop_is_marked_with_its_number():
 def test_a_node_of_a_step_is_drawn_once():
     # In PyTensor 3.0 a frozen graph has one node for two equal ones, and lists it twice.
     loop = While.from_body([s], [], [pt.sin(s) + pt.sin(s)], s > 3.0).op
-    found, _ = boxes(loop)
-    assert len(found["op"]) == len(loop.fgraph.apply_nodes)
+    actual, _ = boxes(loop)
+    assert len(actual["op"]) == len(loop.fgraph.apply_nodes)

@@ -23,24 +23,24 @@ def long(n=MOST_OPS):
 
 
 def test_a_large_program_opens_with_its_summary_and_folds_the_rest():
-    found = explain([x], long(), name="mine")
-    text = str(found)
-    assert found.is_large and found.summary in text
+    actual = explain([x], long(), name="mine")
+    text = str(actual)
+    assert actual.is_large and actual.summary in text
     first, *_, last = text.split("\n\n")
     assert first.startswith("== mine: 1 loop, ") and "1 Scan{step}: length of x steps" in first
     assert "(test_summary.py:" in first
     assert last.startswith("== folded ==")
-    assert "return cos" not in text and text.count("\n") < 40 < found.full.count("\n")
+    assert "return cos" not in text and text.count("\n") < 40 < actual.full.count("\n")
     # A line for each pass, and nothing else is lost: the whole text is as it is of small programs.
-    for name in ["as read", *(stage.name for stage in found.stages)]:
+    for name in ["as read", *(stage.name for stage in actual.stages)]:
         assert f"\n{name}: 1 loop, " in text
-    assert found.full.startswith("== as read: 1 loop, ")
-    assert found.text(found.lowered) in found.full
+    assert actual.full.startswith("== as read: 1 loop, ")
+    assert actual.text(actual.lowered) in actual.full
 
 
 def test_a_small_program_is_shown_whole():
-    found = explain([x], long(10))
-    assert not found.is_large and str(found) == found.full
+    actual = explain([x], long(10))
+    assert not actual.is_large and str(actual) == actual.full
 
 
 @pytest.mark.slow
@@ -66,8 +66,8 @@ def test_the_parts_of_a_program_with_shared_variables_are_lines():
 
 def test_the_page_opens_with_it_and_folds_the_drawings():
     page = explain([x], long())._repr_html_()
-    before, found, after = page.partition('<pre class="summary">')
-    assert found and "<table" not in before
+    before, actual, after = page.partition('<pre class="summary">')
+    assert actual and "<table" not in before
     assert "where time is expected" in after.partition("</pre>")[0]
     lowered = page.partition('<section class="lowered">')[2].partition("</section>")[0]
     assert lowered.strip().startswith("<details><summary>") and lowered.count("<svg") == 1
@@ -95,9 +95,9 @@ def test_steps_count(n):
     rows = pt.tensor("rows", dtype="float64", shape=(n,))
     loop = scan(lambda c, r: (pt.sin(c * r), None), pt.ones(()), rows, name="step")[0]
     graph = imported([rows, m], [loop, pt.tanh(pt.specify_shape(m, (100, 100)))]).graph
-    found = shares(graph)
-    assert (found["Scan{step}"] > 0.9) == (n > 10)
-    assert (found["Tanh"] > 0.8) == (n == 10)
+    actual = shares(graph)
+    assert (actual["Scan{step}"] > 0.9) == (n > 10)
+    assert (actual["Tanh"] > 0.8) == (n == 10)
 
 
 def test_rows_have_the_lengths_of_what_a_loop_is_given():

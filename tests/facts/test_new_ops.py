@@ -355,9 +355,9 @@ def test_native_code(name):
     w, states = np.array([1.0, -2.0, 0.5]), [0.3]
     for r in w:
         states.append(states[-1] + r * np.sum(function(MATRIX[0] * states[-1] + 1)))
-    found = f(w, MATRIX, 0.3)
-    np.testing.assert_allclose(found[0], states[-1], rtol=1e-12)
-    np.testing.assert_allclose(found[1], function(np.array(states[:-1])), rtol=1e-12)
+    actual = f(w, MATRIX, 0.3)
+    np.testing.assert_allclose(actual[0], states[-1], rtol=1e-12)
+    np.testing.assert_allclose(actual[1], function(np.array(states[:-1])), rtol=1e-12)
 
 
 @pytest.mark.parametrize("op", [Roll(0), Roll(1), CubeSum((0,)), CubeSum((1,))], ids=str)

@@ -211,10 +211,10 @@ def by_pytensor(recipe: Recipe) -> list[Any]:
     return [*finals, ys[::-1] if recipe.reverse else ys]
 
 
-def close(found: Any, expected: Any, recipe: Recipe) -> None:
-    found, expected = [np.asarray(v) for v in found], [np.asarray(v) for v in expected]
-    assert [(v.shape, v.dtype) for v in found] == [(v.shape, v.dtype) for v in expected], recipe
-    for f, e in zip(found, expected, strict=True):
+def close(actual: Any, expected: Any, recipe: Recipe) -> None:
+    actual, expected = [np.asarray(v) for v in actual], [np.asarray(v) for v in expected]
+    assert [(v.shape, v.dtype) for v in actual] == [(v.shape, v.dtype) for v in expected], recipe
+    for f, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-11, err_msg=str(recipe))
 
 
@@ -235,8 +235,8 @@ def all_agree(many: list[Recipe]) -> None:
     expected = [by_numpy(recipe) for recipe in many]
     flat = [v for part in ours for v in part]
 
-    def agree(found: Any, like: Any = ours, among: Any = expected) -> None:
-        for f, e, recipe in zip(split(found, like), among, many, strict=True):
+    def agree(actual: Any, like: Any = ours, among: Any = expected) -> None:
+        for f, e, recipe in zip(split(actual, like), among, many, strict=True):
             close(f, e, recipe)
 
     agree(evaluate(imported(INPUTS, flat).graph, *VALUES))

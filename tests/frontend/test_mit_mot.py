@@ -63,9 +63,9 @@ def test_first_order(taps, cost):
     y = COSTS[cost](recurrence(taps))
     gradients = pytensor.grad(y, INPUTS)
     values = values_for(taps)
-    found = assert_agrees(INPUTS, gradients, values, modes=[FAST_COMPILE], direct=False)
+    actual = assert_agrees(INPUTS, gradients, values, modes=[FAST_COMPILE], direct=False)
     by_jax = jax.jit(jax.grad(jaxify(INPUTS, y), argnums=(0, 1, 2, 3)))(*map(jnp.asarray, values))
-    chex.assert_trees_all_close(found, list(by_jax), rtol=1e-10, atol=1e-13)
+    chex.assert_trees_all_close(actual, list(by_jax), rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.slow  # of first order above; of second order in ir/derivatives/test_scan_gradients.py
@@ -77,13 +77,13 @@ def test_second_order(taps):
     # A Hessian's rows are gradients of the gradient's elements: here of a and of the sum over x.
     d_x, d_a = pytensor.grad(y, [X, A])
     rows = [*pytensor.grad(d_a, INPUTS), *pytensor.grad((d_x * X).sum(), INPUTS)]
-    found = assert_agrees(INPUTS, rows, values, modes=[FAST_COMPILE], direct=False)
+    actual = assert_agrees(INPUTS, rows, values, modes=[FAST_COMPILE], direct=False)
     everything = (0, 1, 2, 3)
     of_a = jax.grad(jax.grad(f, argnums=2), argnums=everything)
     of_x = jax.grad(lambda x, *r: jnp.sum(jax.grad(f)(x, *r) * x), argnums=everything)
     arrays = [jnp.asarray(v) for v in values]
     expected = jax.jit(lambda *v: [*of_a(*v), *of_x(*v)])(*arrays)
-    chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -93,10 +93,10 @@ def test_third_order(taps):
     values = values_for(taps, 3)
     f = jaxify(INPUTS, y)
     third = pytensor.grad(pytensor.grad(pytensor.grad(y, A), B), [X, A])
-    found = jax.jit(jaxify(INPUTS, third))(*values)
+    actual = jax.jit(jaxify(INPUTS, third))(*values)
     expected = jax.grad(jax.grad(jax.grad(f, argnums=2), argnums=3), argnums=(0, 2))
     arrays = [jnp.asarray(v) for v in values]
-    chex.assert_trees_all_close(found, list(jax.jit(expected)(*arrays)), rtol=1e-10, atol=1e-12)
+    chex.assert_trees_all_close(actual, list(jax.jit(expected)(*arrays)), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -104,9 +104,9 @@ def test_hessian_with_respect_to_a_sequence():
     y = COSTS["both"](recurrence((-1, -2)))
     values = values_for((-1, -2), 4)
     hessian = pytensor.gradient.hessian(y, X)
-    found = jax.jit(jaxify(INPUTS, hessian))(*values)
+    actual = jax.jit(jaxify(INPUTS, hessian))(*values)
     expected = jax.hessian(jaxify(INPUTS, y))(*map(jnp.asarray, values))
-    chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -125,12 +125,12 @@ def test_two_states_that_feed_each_other():
     gradients = pytensor.grad(y, INPUTS)
     second = pytensor.grad(gradients[2], INPUTS)
     outputs = [*gradients, *second]
-    found = assert_agrees(INPUTS, outputs, values, modes=[FAST_COMPILE], direct=False)
+    actual = assert_agrees(INPUTS, outputs, values, modes=[FAST_COMPILE], direct=False)
     f, arrays = jaxify(INPUTS, y), [jnp.asarray(v) for v in values]
     first = jax.grad(f, argnums=(0, 1, 2, 3))
     total = jax.grad(lambda *v: first(*v)[2], argnums=(0, 1, 2, 3))
     expected = jax.jit(lambda *v: [*first(*v), *total(*v)])(*arrays)
-    chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -158,12 +158,12 @@ def test_gradient_through_nested_scans():
     inputs, values = [m, A, B], [np.random.default_rng(5).normal(size=(3, 2)), 0.4, 0.1]
     first = pytensor.grad(y, inputs)
     second = pytensor.grad(first[1], [A, B])
-    found = jax.jit(jaxify(inputs, [*first, *second]))(*values)
+    actual = jax.jit(jaxify(inputs, [*first, *second]))(*values)
     f, arrays = jaxify(inputs, y), [jnp.asarray(v) for v in values]
     by_jax = jax.grad(f, argnums=(0, 1, 2))
     total = jax.grad(lambda *v: by_jax(*v)[1], argnums=(1, 2))
     expected = jax.jit(lambda *v: [*by_jax(*v), *total(*v)])(*arrays)
-    chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_gradient_is_two_loops_and_nothing_else():
@@ -232,8 +232,8 @@ def test_one_common_offset(ins, outs, step, extra_rows):
     buffer = np.arange(1.0, n_rows + 1) ** 2 if len(ins) > 2 else np.ones(n_rows)
     out = mit_mot(ins, outs, step, X, n_steps)
     expected = by_definition(ins, outs, step, buffer, n_steps)
-    found = assert_agrees([X], out, [buffer], modes=[FAST_COMPILE])
-    chex.assert_trees_all_close(np.asarray(found), expected)
+    actual = assert_agrees([X], out, [buffer], modes=[FAST_COMPILE])
+    chex.assert_trees_all_close(np.asarray(actual), expected)
 
 
 def test_the_running_sum_of_facts():

@@ -58,11 +58,11 @@ def filtered(inputs, values):
 
 def meaning(program, given):
     """The values of a program in the IR, which are the same before and after the passes."""
-    found = evaluate(program.graph, *given)
+    actual = evaluate(program.graph, *given)
     lower(program.graph)
     check(program.graph)
-    assert_trees_close(evaluate(program.graph, *given), found)
-    return found
+    assert_trees_close(evaluate(program.graph, *given), actual)
+    return actual
 
 
 def assert_means(inputs, outputs, *points, modes=(FAST_COMPILE, FAST_RUN)):
@@ -74,8 +74,8 @@ def assert_means(inputs, outputs, *points, modes=(FAST_COMPILE, FAST_RUN)):
         values = [[np.array(x) for x in run(*point)] for point in points]
         if not k:
             expected = values
-        for found, wanted in zip(values, expected, strict=True):
-            assert_trees_close(found, wanted)
+        for actual, wanted in zip(values, expected, strict=True):
+            assert_trees_close(actual, wanted)
         compiled = read_function(run)
         import_graph(compiled.graph)
         check(compiled.graph)
@@ -131,8 +131,8 @@ def test_what_is_read_of_a_trace(read, n_ys):
 def test_stopping_in_the_first_step_in_the_middle_and_never():
     t = running_sum()
     points = [[XS, 0.1, limit] for limit in (FIRST, MIDDLE, NEVER)]
-    found = assert_means([X, A, LIMIT], [t, t[-1]], *points)
-    assert [len(t) for t, _ in found] == [1, 3, 6]
+    actual = assert_means([X, A, LIMIT], [t, t[-1]], *points)
+    assert [len(t) for t, _ in actual] == [1, 3, 6]
 
 
 @pytest.mark.sampled(1)
@@ -168,8 +168,8 @@ def test_several_sequence_taps_states_mapped_outputs_and_a_generous_sequence():
         non_sequences=[A],
     )
     inputs, point = [X, Y, M, A], [XS, XS[::-1], MS, 0.4]
-    found = assert_means(inputs, [s, v, mapped, other], point)
-    assert found[0][2].shape[0] < 5 and found[0][2].shape[1] == 3
+    actual = assert_means(inputs, [s, v, mapped, other], point)
+    assert actual[0][2].shape[0] < 5 and actual[0][2].shape[1] == 3
     finals = [s[-1], s[-2], v[-1]]
     assert_means(inputs, finals, point)
     assert only_loop(inputs, finals).n_ys == 0
@@ -178,8 +178,8 @@ def test_several_sequence_taps_states_mapped_outputs_and_a_generous_sequence():
 
 def test_mapped_outputs_and_no_state():
     t = scan(lambda x, a: (x * a, until(x > 1.9)), sequences=[X], non_sequences=[A])
-    (found,) = assert_means([X, A], [t, t[-1], t.shape[0]], [XS, 0.5])
-    assert found[0].shape == (4,)
+    (actual,) = assert_means([X, A], [t, t[-1], t.shape[0]], [XS, 0.5])
+    assert actual[0].shape == (4,)
     op = only_loop([X, A], t)
     assert (op.n_states, op.n_ys, op.n_seqs) == (0, 1, 1)
     assert only_loop([X, A], t.shape[0]).n_ys == 0
@@ -211,9 +211,9 @@ def test_untraced_states_and_generators():
     )
     expected = pytensor.function([], [draws, draws[-1]], mode=FAST_COMPILE)()
     program = imported([], [draws, draws[-1]])
-    found = evaluate(program.graph, *[s.value for s in program.shared])
-    assert_trees_close(found, expected)
-    assert found[1] > 0.8 and (found[0][:-1] <= 0.8).all()
+    actual = evaluate(program.graph, *[s.value for s in program.shared])
+    assert_trees_close(actual, expected)
+    assert actual[1] > 0.8 and (actual[0][:-1] <= 0.8).all()
     assert next(iter(after)) is rng
 
 
@@ -246,8 +246,8 @@ def test_no_steps():
     )
     mapped = scan(lambda x: (pt.stack([x, x]), until(x > 1)), X)
     assert_means([A, LIMIT, N], [t, t.shape[0]], [0.5, 3.0, 0], [0.5, 3.0, 1], [0.5, 3.0, 9])
-    (found,) = evaluate(imported([X], mapped).graph, XS[:0])
-    assert found.shape == (0, 2)
+    (actual,) = evaluate(imported([X], mapped).graph, XS[:0])
+    assert actual.shape == (0, 2)
 
 
 # -- loops in loops, graphs in graphs -----------------------------------------------------------------
@@ -271,8 +271,8 @@ def test_a_plain_loop_and_a_stopping_one_nested_in_one_that_stops():
         return (stopping[-1], plain.sum()), until(stopping[-1] > 1.2)
 
     outs = scan(row_step, M, outputs_info=[A, None], non_sequences=[A])
-    (found,) = assert_means([M, A], outs, [MS, 0.4])
-    assert 1 < len(found[0]) < 6
+    (actual,) = assert_means([M, A], outs, [MS, 0.4])
+    assert 1 < len(actual[0]) < 6
     assert [n.op.stops for n in loops(imported([M, A], outs).graph)].count(True) == 2
 
 
@@ -311,8 +311,8 @@ def test_gradients_of_a_root_to_third_order():
     for _ in range(3):
         outputs.append(pytensor.grad(outputs[-1], A))
     assert_means([A], outputs[:3], [2.0])
-    found = meaning(imported([A], outputs), [np.asarray(2.0)])
-    np.testing.assert_allclose(found, [2**0.5, 2**-0.5 / 2, -(2**-1.5) / 4, 3 * 2**-2.5 / 8], 1e-9)
+    actual = meaning(imported([A], outputs), [np.asarray(2.0)])
+    np.testing.assert_allclose(actual, [2**0.5, 2**-0.5 / 2, -(2**-1.5) / 4, 3 * 2**-2.5 / 8], 1e-9)
 
 
 def test_a_gradient_takes_the_steps_that_were_taken():

@@ -67,8 +67,8 @@ def test_derivatives_of_a_compiled_function(name):
         "XLA": jax.value_and_grad(jaxify(compiled, loops="xla"), every),
     }
     for form, f in forms.items():
-        found, pulled = f(*VALUES)
-        np.testing.assert_allclose(found, value, rtol=1e-10, err_msg=form)
+        actual, pulled = f(*VALUES)
+        np.testing.assert_allclose(actual, value, rtol=1e-10, err_msg=form)
         for g, slope in zip(pulled, slopes, strict=True):
             np.testing.assert_allclose(g, slope, rtol=1e-9, atol=1e-12, err_msg=form)
 
@@ -95,12 +95,12 @@ def test_none_is_left_in_the_step_of_a_loop():
     assert fused_ops(imported([X], [fused(X, X)]).graph) == []
     assert fused_ops(graph) == []
     expected = jax.grad(jaxify([X], loopax.scan(lambda c, r: (pt.exp(r) * c + r, None), 0.5, X)[0]))
-    for found in (
+    for actual in (
         jax.grad(jaxify([X], out, loops="native")),
         jax.grad(jaxify([X], out, loops="xla")),
         loopax.grad(jaxify([X], out, backend=NATIVE)),
     ):
-        np.testing.assert_allclose(found(AT[0]), expected(AT[0]))
+        np.testing.assert_allclose(actual(AT[0]), expected(AT[0]))
 
 
 def test_fused_in_fused():
@@ -111,8 +111,8 @@ def test_fused_in_fused():
     assert fused_ops(imported([X, Y], [out]).graph) == []
     f = loopax.grad(jaxify([X, Y], out.sum(), backend=NATIVE), (0, 1))
     a, b = AT
-    for found, slope in zip(f(a, b), [np.exp(a) * b + 3, np.exp(a) - 3], strict=True):
-        np.testing.assert_allclose(found, slope)
+    for actual, slope in zip(f(a, b), [np.exp(a) * b + 3, np.exp(a) - 3], strict=True):
+        np.testing.assert_allclose(actual, slope)
 
 
 def test_a_loop_of_scalars_stays():
@@ -151,8 +151,8 @@ def test_a_fused_reduction(dtype, axis):
     values = np.array([[100, -3, 7], [2, 90, 11]], dtype)
     expected = jaxify([a], pt.sum(pt.sqr(a), axis=axis), backend=NATIVE)(values)
     for options in {"loops": "native"}, {"loops": "xla"}, {"backend": NATIVE}:
-        found = jaxify([a], fused(a), **options)(values)
-        np.testing.assert_allclose(np.asarray(found), expected, strict=True)
+        actual = jaxify([a], fused(a), **options)(values)
+        np.testing.assert_allclose(np.asarray(actual), expected, strict=True)
 
 
 def test_native_code_computes_as_little_as_without_fusion():

@@ -73,8 +73,8 @@ def test_inside_and_outside(build):
 @pytest.mark.parametrize("build", [legacy_inside, op_from_graph_inside, nested_twice])
 def test_nothing_foreign_is_left_in_a_body(build):
     graph = imported([X, A], [build()]).graph
-    found = [graph, *(node.op.fgraph for node in loops(graph))]
-    ops = [v.owner.op for g in found for v in ancestors(g.outputs) if v.owner is not None]
+    actual = [graph, *(node.op.fgraph for node in loops(graph))]
+    ops = [v.owner.op for g in actual for v in ancestors(g.outputs) if v.owner is not None]
     assert not any(isinstance(op, LegacyScan | OpFromGraph) for op in ops)
 
 

@@ -52,8 +52,8 @@ def test_values_and_gradients(name):
     np.testing.assert_allclose(f(*values), out, strict=True)
     cost = loopax.jaxify(inputs, (call() ** 2).sum(), backend="numba", on_missing="raise")
     in_jax = loopax.jaxify(inputs, (call() ** 2).sum())
-    for found in loopax.grad(cost, every)(*values), jax.grad(in_jax, every)(*values):
-        for g, slope in zip(found, slopes, strict=True):
+    for actual in loopax.grad(cost, every)(*values), jax.grad(in_jax, every)(*values):
+        for g, slope in zip(actual, slopes, strict=True):
             np.testing.assert_allclose(g, slope)
 
 

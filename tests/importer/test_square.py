@@ -43,5 +43,5 @@ def test_what_the_message_says_to_write(value):
     p, lower, upper = pt.linalg.lu(pt.zeros((k, k))[:m, :n].set(M))
     least = pt.minimum(m, n)
     f = jaxify([M], [p[:m, :m], lower[:m, :least], upper[:least, :n]], backend=NATIVE)
-    for found, expected in zip(f(value), scipy.linalg.lu(value), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-14)
+    for actual, expected in zip(f(value), scipy.linalg.lu(value), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-14)

@@ -79,7 +79,7 @@ def test_a_batch_of_branches_is_evaluated():
     batched = vectorize_graph(ifelse(flag, pt.exp(X), X**2), {X: rows, flag: flags})
     graph = FunctionGraph([rows, flags], [batched])
     given = np.stack([XS, 2 * XS])
-    (found,) = evaluate(graph, given, np.array([1, 0], dtype="int8"))
-    np.testing.assert_allclose(found, [np.exp(XS), (2 * XS) ** 2])
+    (actual,) = evaluate(graph, given, np.array([1, 0], dtype="int8"))
+    np.testing.assert_allclose(actual, [np.exp(XS), (2 * XS) ** 2])
     with pytest.raises(NotImplementedError, match="of no rows"):
         evaluate(graph, given[:0], np.zeros(0, dtype="int8"))

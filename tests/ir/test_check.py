@@ -139,13 +139,13 @@ def test_a_state_leaves_the_body_with_the_type_it_came_in_with(new):
 
 
 @pytest.mark.parametrize(
-    ("stop", "found"), [(lambda s: s, "Scalar.float64"), (lambda s: (s > 1)[None], "Vector.bool")]
+    ("stop", "actual"), [(lambda s: s, "Scalar.float64"), (lambda s: (s > 1)[None], "Vector.bool")]
 )
-def test_a_stop_flag_is_a_bool_scalar(stop, found):
+def test_a_stop_flag_is_a_bool_scalar(stop, actual):
     i, s = pt.lscalar("i"), pt.dscalar("s")
     scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([s], [], stop(s)))
     outputs = scan.bind(ScanArgs(N, [], [S0], []))
-    with pytest.raises(VerifyError, match=rf"the stop flag of .* is {found}.*not a bool scalar"):
+    with pytest.raises(VerifyError, match=rf"the stop flag of .* is {actual}.*not a bool scalar"):
         check(graph_of(outputs))
 
 

@@ -46,12 +46,12 @@ def test_jax_differentiates_through_a_list():
 def test_a_captured_list_does_not_hinder_a_batch():
     x, rows = pt.dvector("x"), TypedListType(pt.dvector().type)("rows")
     out = loopax.vmap(lambda s: loopax.reduce(lambda c, r: c + r.sum() * s, 0.0, rows))(x)
-    found = out.eval({x: X, rows: [X, 2 * X]}, mode="FAST_COMPILE")
-    np.testing.assert_allclose(found, 3 * X.sum() * X)
+    actual = out.eval({x: X, rows: [X, 2 * X]}, mode="FAST_COMPILE")
+    np.testing.assert_allclose(actual, 3 * X.sum() * X)
 
 
 def test_a_list_of_batched_rows_is_a_loop_over_them():
     m = pt.dmatrix("m")
     values = np.arange(6.0).reshape(2, 3)
-    found = loopax.vmap(read)(m).eval({m: values}, mode="FAST_COMPILE")
-    np.testing.assert_allclose(found, 3 * values.sum(axis=1))
+    actual = loopax.vmap(read)(m).eval({m: values}, mode="FAST_COMPILE")
+    np.testing.assert_allclose(actual, 3 * values.sum(axis=1))

@@ -30,12 +30,12 @@ AT = [X, np.asarray(0.6), np.asarray(0.7)]
 
 def ops(graph):
     """Every op of a graph and of the bodies in it."""
-    found = []
+    actual = []
     for node in graph.toposort():
-        found.append(node.op)
+        actual.append(node.op)
         if isinstance(node.op, InnerGraphOp):
-            found += ops(node.op.fgraph)
-    return found
+            actual += ops(node.op.fgraph)
+    return actual
 
 
 def until(n):
@@ -113,16 +113,16 @@ def test_a_compiled_function_pickles_and_copies(compiled):
     expected = compiled["CVM"](*AT)
     again = pickle.loads(pickle.dumps(compiled["CVM"]))
     for f in (again, compiled["CVM"].copy(), pickle.loads(pickle.dumps(compiled["FAST_COMPILE"]))):
-        for found, e in zip(f(*AT), expected, strict=True):
-            np.testing.assert_allclose(found, e, rtol=1e-11, atol=1e-13)
+        for actual, e in zip(f(*AT), expected, strict=True):
+            np.testing.assert_allclose(actual, e, rtol=1e-11, atol=1e-13)
 
 
 def test_variables_pickle():
     outs = everything()
     again = pickle.loads(pickle.dumps([x, s, a, *outs]))
     f = pytensor.function(again[:3], again[3:], mode=PLAIN)
-    for found, e in zip(f(*AT), evaluate(FunctionGraph([x, s, a], outs), *AT), strict=True):
-        np.testing.assert_allclose(found, e, rtol=1e-12, atol=1e-14)
+    for actual, e in zip(f(*AT), evaluate(FunctionGraph([x, s, a], outs), *AT), strict=True):
+        np.testing.assert_allclose(actual, e, rtol=1e-12, atol=1e-14)
 
 
 def test_clone_replace():
@@ -132,8 +132,8 @@ def test_clone_replace():
     assert x not in set(ancestors(new)) and a not in set(ancestors(new))
     f = pytensor.function([t, s], new, mode=PLAIN)
     expected = evaluate(FunctionGraph([x, s, a], outs), *AT)
-    for found, e in zip(f(X / 2, 0.6), expected, strict=True):
-        np.testing.assert_allclose(found, e, rtol=1e-12, atol=1e-14)
+    for actual, e in zip(f(X / 2, 0.6), expected, strict=True):
+        np.testing.assert_allclose(actual, e, rtol=1e-12, atol=1e-14)
 
 
 # -- rewriting ---------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ def test_debug_mode(name):
     outs = [*case.outs, *pytensor.grad(case.cost, case.inputs)]
     checked = pytensor.function(case.inputs, outs, mode="DebugMode")
     expected = pytensor.function(case.inputs, outs, mode=PLAIN)(*case.values)
-    for found, e in zip(checked(*case.values), expected, strict=True):
-        np.testing.assert_allclose(found, e, rtol=1e-11, atol=1e-13)
+    for actual, e in zip(checked(*case.values), expected, strict=True):
+        np.testing.assert_allclose(actual, e, rtol=1e-11, atol=1e-13)
 
 
 # -- the modes of other backends ---------------------------------------------------------------------
@@ -289,6 +289,6 @@ def test_other_backends(mode):
     outs = smoke()
     expected = pytensor.function([x, s, a], outs, mode=PLAIN)(*AT)
     f = pytensor.function([x, s, a], outs, mode=mode)
-    for found, e in zip(f(X, 0.6, 0.7), expected, strict=True):
-        assert np.asarray(found).shape == e.shape
-        np.testing.assert_allclose(found, e, rtol=1e-10, atol=1e-12)
+    for actual, e in zip(f(X, 0.6, 0.7), expected, strict=True):
+        assert np.asarray(actual).shape == e.shape
+        np.testing.assert_allclose(actual, e, rtol=1e-10, atol=1e-12)

@@ -23,18 +23,18 @@ def test_a_loop_is_printed_with_its_step():
     )
     n, xs, c = pt.lscalar("n"), pt.dvector("xs"), pt.dvector("c", shape=(2,))
     outputs = scan.bind(ScanArgs(n, [xs], [ZERO], [c]))
-    found = text([n, xs, c], outputs, name="demo")
-    assert found.splitlines()[0] == "demo(n: int64[], xs: float64[?], c: float64[2])"
-    assert found.splitlines()[1] == (
+    actual = text([n, xs, c], outputs, name="demo")
+    assert actual.splitlines()[0] == "demo(n: int64[], xs: float64[?], c: float64[2])"
+    assert actual.splitlines()[1] == (
         "  a: float64[], b: float64[?], d: int64[?] = Scan{sum} n_steps=n xs=(xs) init=(0.0) "
         "consts=(c)"
     )
-    assert found.splitlines()[2] == (
+    assert actual.splitlines()[2] == (
         "    step(i: int64[], x0: float64[], s0: float64[], c0: float64[?])"
     )
     # which of the step's two nodes comes first is not ours to say
-    assert found.splitlines()[-2] in ("      return a | b, i", "      return b | a, i")
-    assert found.splitlines()[-1] == "  return a, b, d"
+    assert actual.splitlines()[-2] in ("      return a | b, i", "      return b | a, i")
+    assert actual.splitlines()[-1] == "  return a, b, d"
 
 
 def test_the_example_at_the_top_of_the_file():
@@ -52,9 +52,9 @@ def test_the_example_at_the_top_of_the_file():
 
 def test_a_loop_that_stops_shows_its_flag_apart():
     scan = Scan.from_body(BodyArgs(INDEX, [], [S], []), BodyOuts([S], [INDEX], pt.gt(S, 3.0)))
-    found = text([S], scan.bind(ScanArgs(FOUR, [], [S], [])))
-    assert "Scan{loop, stops} n_steps=4 xs=() init=(s) consts=()" in found
-    assert "      return s0 | i | a" in found
+    actual = text([S], scan.bind(ScanArgs(FOUR, [], [S], [])))
+    assert "Scan{loop, stops} n_steps=4 xs=() init=(s) consts=()" in actual
+    assert "      return s0 | i | a" in actual
 
 
 def test_vectors_among_what_a_step_returns():
@@ -62,8 +62,8 @@ def test_vectors_among_what_a_step_returns():
     scan = Scan.from_body(
         BodyArgs(INDEX, [], [S], []), BodyOuts([S], [constant, INDEX], pt.gt(S, 3.0))
     )
-    found = text([S], scan.bind(ScanArgs(FOUR, [], [S], [])))
-    assert "      return s0 | [1.0, 2.0], i | a" in found
+    actual = text([S], scan.bind(ScanArgs(FOUR, [], [S], [])))
+    assert "      return s0 | [1.0, 2.0], i | a" in actual
 
 
 def test_a_call_is_printed_with_its_body():

@@ -27,16 +27,16 @@ FITTED = {
 @pytest.mark.parametrize("length", FITTED)
 def test_the_last_rows_or_zero_rows_behind(length):
     x, n = pt.dmatrix("x"), pt.lscalar("n")
-    (found,) = assert_agrees([x, n], [FitRows()(x, n)], [ROWS, length], static=[1], direct=False)
-    np.testing.assert_array_equal(found, FITTED[length])
+    (actual,) = assert_agrees([x, n], [FitRows()(x, n)], [ROWS, length], static=[1], direct=False)
+    np.testing.assert_array_equal(actual, FITTED[length])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bool", "float32"])
 def test_the_dtype_stays(dtype):
     x = pt.tensor("x", dtype=dtype, shape=(None,))
     f = pytensor.function([x], FitRows()(x, 3), mode=FAST_COMPILE)
-    found = f(np.ones(2, dtype=dtype))
-    assert found.dtype == dtype and found.tolist() == [1, 1, 0]
+    actual = f(np.ones(2, dtype=dtype))
+    assert actual.dtype == dtype and actual.tolist() == [1, 1, 0]
 
 
 def test_the_type_forgets_the_number_of_rows_only():
@@ -74,8 +74,8 @@ def test_its_pullback_in_jax(length):
     by_jax = jax.grad(jaxify([x], cost))(jnp.asarray(ROWS))
     by_pytensor = pytensor.function([x], pytensor.grad(cost, x), mode=FAST_COMPILE)(ROWS)
     transpiled = jaxify([x], pytensor.grad(cost, x))(ROWS)
-    for found in (by_jax, by_pytensor, transpiled):
-        np.testing.assert_array_equal(found, expected)
+    for actual in (by_jax, by_pytensor, transpiled):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_rows_of_length_one_keep_it_in_the_gradient():
@@ -102,12 +102,12 @@ def test_there_is_no_derivative_by_the_length():
 def test_the_cotangent_of_integer_rows_is_of_floats():
     x = pt.lmatrix("x")
     kept = KeepRows()(x, 1, 2)
-    (found, *_) = KeepRows().pullback(
+    (actual, *_) = KeepRows().pullback(
         [x, *kept.owner.inputs[1:]], [kept], [pt.ones_like(kept, "float64")]
     )
-    assert found.type.dtype == "float64"
+    assert actual.type.dtype == "float64"
     np.testing.assert_array_equal(
-        found.eval({x: np.ones((3, 2), int)}, mode=FAST_COMPILE), [[1, 1], [0, 0], [0, 0]]
+        actual.eval({x: np.ones((3, 2), int)}, mode=FAST_COMPILE), [[1, 1], [0, 0], [0, 0]]
     )
 
 

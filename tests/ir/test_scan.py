@@ -61,12 +61,12 @@ def test_a_loop_means_its_recurrence(n, mode):
         np.asarray(states[-1] if n else 1.0),
         states[:, None] * np.array([1.0, 10.0]) if n else np.zeros((0, 2)),
     ]
-    for found in (
+    for actual in (
         pytensor.function(inputs, outputs, mode=mode)(*values(n)),
         evaluate(FunctionGraph(inputs, outputs, clone=True), *values(n)),
     ):
-        assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]
-        chex.assert_trees_all_close(found, expected)
+        assert [(x.shape, x.dtype) for x in actual] == [(x.shape, x.dtype) for x in expected]
+        chex.assert_trees_all_close(actual, expected)
 
 
 def test_the_index_counts_steps():
@@ -81,8 +81,8 @@ def test_zero_steps_do_not_alias_their_input():
     inputs, (final, _) = bound()
     start = np.asarray(1.0)
     n, xs, _, c = values(0)
-    (found,) = evaluate(FunctionGraph(inputs, [final], clone=True), n, xs, start, c)
-    found[...] = 7.0
+    (actual,) = evaluate(FunctionGraph(inputs, [final], clone=True), n, xs, start, c)
+    actual[...] = 7.0
     assert start == 1.0
 
 
@@ -92,9 +92,9 @@ def test_zero_steps_of_a_matrix_valued_trace():
     scan = Scan.from_body(args, BodyOuts([x.sum(0) + s], [x @ x.T, s[None], i, x.sum(1)]))
     xs, s0 = pt.dtensor3("xs"), pt.dvector("s0")
     outputs = scan.bind(ScanArgs(xs.shape[0], [xs], [s0], []))
-    found = evaluate(FunctionGraph([xs, s0], outputs, clone=True), np.ones((0, 3, 2)), np.ones(2))
-    assert [x.shape for x in found] == [(2,), (0, 3, 3), (0, 1, 2), (0,), (0, 3)]
-    assert [x.dtype for x in found] == ["float64"] * 3 + ["int64", "float64"]
+    actual = evaluate(FunctionGraph([xs, s0], outputs, clone=True), np.ones((0, 3, 2)), np.ones(2))
+    assert [x.shape for x in actual] == [(2,), (0, 3, 3), (0, 1, 2), (0,), (0, 3)]
+    assert [x.dtype for x in actual] == ["float64"] * 3 + ["int64", "float64"]
 
 
 def test_a_constant_or_an_input_may_be_an_output():
@@ -105,8 +105,8 @@ def test_a_constant_or_an_input_may_be_an_output():
     outputs = scan.bind(ScanArgs(xs.shape[0], [xs], [pt.zeros(())], []))
     graph = FunctionGraph([xs], outputs, clone=True)
     check(graph)
-    found = [x.tolist() for x in evaluate(graph, XS[:2])]
-    assert found == [2.5, [0.0, 2.5], [0.5, -1.0], [0, 1], [2.5, 2.5]]
+    actual = [x.tolist() for x in evaluate(graph, XS[:2])]
+    assert actual == [2.5, [0.0, 2.5], [0.5, -1.0], [0, 1], [2.5, 2.5]]
 
 
 # -- loops that stop ---------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ def test_a_constant_or_an_input_may_be_an_output():
 )
 def test_the_step_that_stops_is_counted_and_kept(bound, trace, stopped):
     final, ys, n_done, flag = stopping().bind(ScanArgs(bound, [], [pt.ones(())], []))
-    found = evaluate(FunctionGraph([], [final, ys, n_done, flag], clone=True))
-    assert [x.tolist() for x in found] == [[1.0, *trace][-1], trace, len(trace), stopped]
-    assert [x.dtype for x in found] == ["float64", "float64", "int64", "bool"]
+    actual = evaluate(FunctionGraph([], [final, ys, n_done, flag], clone=True))
+    assert [x.tolist() for x in actual] == [[1.0, *trace][-1], trace, len(trace), stopped]
+    assert [x.dtype for x in actual] == ["float64", "float64", "int64", "bool"]
 
 
 def test_a_stopped_trace_has_the_length_it_reached():
@@ -173,8 +173,8 @@ def test_a_loop_clones():
     check(copy)
     chex.assert_trees_all_close(evaluate(copy, *values()), evaluate(graph, *values()))
     doubled = pytensor.graph.clone_replace(outputs, {inputs[2]: inputs[2] * 2})
-    found = evaluate(FunctionGraph(inputs, doubled, clone=True), *values())
-    assert float(found[0]) == 2.0 + XS.sum()
+    actual = evaluate(FunctionGraph(inputs, doubled, clone=True), *values())
+    assert float(actual[0]) == 2.0 + XS.sum()
 
 
 def test_a_loop_prints_with_its_body():
@@ -206,8 +206,8 @@ def test_a_trailing_shape_that_depends_on_a_constant_of_the_loop():
     assert f(5).tolist() == [3, 5, 2]
     assert not any(isinstance(node.op, Scan) for node in f.maker.fgraph.toposort())
     empty = scan.bind(ScanArgs(0, [], [], [n]))
-    (found,) = evaluate(FunctionGraph([n], empty, clone=True), np.asarray(5))
-    assert found.shape == (0, 5, 2)
+    (actual,) = evaluate(FunctionGraph([n], empty, clone=True), np.asarray(5))
+    assert actual.shape == (0, 5, 2)
 
 
 # -- refused ---------------------------------------------------------------------------------------------

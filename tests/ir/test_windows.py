@@ -25,8 +25,8 @@ def moved(kind, size, n_steps, inside):
     check(graph)
     start = np.arange(2.0 * size).reshape(size, 2)
     entering = 100.0 + np.arange(2.0 * n_steps).reshape(n_steps, 2)
-    found = evaluate(graph, start, entering, np.asarray(n_steps))
-    return start, entering, found[:size], found[size:]
+    actual = evaluate(graph, start, entering, np.asarray(n_steps))
+    return start, entering, actual[:size], actual[size:]
 
 
 @pytest.mark.parametrize("kind", [Registers, Ring])
@@ -60,8 +60,8 @@ def test_a_row_that_was_only_expanded_is_taken_as_it_is():
     transposed = pt.dmatrix("m").dimshuffle("x", 1, 0)
     (row,) = sliding_window(transposed, 1, pt.dmatrix().type, i).inits
     value = np.arange(6.0).reshape(2, 3)
-    found = row.eval({transposed.owner.inputs[0]: value}, mode="FAST_COMPILE")
-    np.testing.assert_array_equal(found, value.T)
+    actual = row.eval({transposed.owner.inputs[0]: value}, mode="FAST_COMPILE")
+    np.testing.assert_array_equal(actual, value.T)
 
 
 def test_a_window_of_no_rows_has_no_state():

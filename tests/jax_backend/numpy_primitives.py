@@ -93,8 +93,8 @@ def div(x: Any, y: Any, **_: Any) -> Any:
         return np.divide(x, y)
     if (y == 0).any() or (y.dtype.kind == "i" and (y == -1).any()):
         return NotImplemented
-    found = x // y
-    return found + ((x % y != 0) & ((x < 0) != (y < 0)))
+    actual = x // y
+    return actual + ((x % y != 0) & ((x < 0) != (y < 0)))
 
 
 @rule("rem")

@@ -125,8 +125,8 @@ CASES = {
 }
 
 
-def same(found, wanted, rtol=1e-9):
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+def same(actual, wanted, rtol=1e-9):
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, strict=True)
 
 

@@ -178,17 +178,17 @@ def test_pickled(x):
 
 def test_first_calls_in_many_threads(x):
     f = native([x], total_of_steps(x))
-    found = {}
+    actual = {}
 
     def call(k):
-        found[k] = float(f(k * X)), jax.grad(f)(k * X).tolist()
+        actual[k] = float(f(k * X)), jax.grad(f)(k * X).tolist()
 
     threads = [threading.Thread(target=call, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {k: (30.0 * k**2, (2 * k * X).tolist()) for k in range(8)}
+    assert actual == {k: (30.0 * k**2, (2 * k * X).tolist()) for k in range(8)}
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -213,21 +213,21 @@ def test_an_index_out_of_range_is_an_error(reading):
 
 
 def test_in_every_thread(reading):
-    found = []
+    actual = []
 
     def call(k):
         try:
             jax.block_until_ready(jax.jit(reading)(X, np.array([0, 3 + k % 2])))
-            found.append(None)
+            actual.append(None)
         except Exception as error:
-            found.append("index is out of bounds" in str(error))
+            actual.append("index is out of bounds" in str(error))
 
     threads = [threading.Thread(target=call, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found, key=bool) == [None] * 4 + [True] * 4
+    assert sorted(actual, key=bool) == [None] * 4 + [True] * 4
 
 
 def positive(x):

@@ -261,8 +261,8 @@ def test_threads_share_the_rows_of_a_program(monkeypatch, x):
     )
     rows = np.random.default_rng(2).normal(size=(37, 20)) ** 2
     for transform in (jax.vmap, lambda f: jax.vmap(jax.value_and_grad(f))):
-        found, wanted = (jax.jit(transform(f))(rows) for f in (native, xla))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, wanted)
+        actual, wanted = (jax.jit(transform(f))(rows) for f in (native, xla))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), actual, wanted)
     assert divided and all(divided)
     with pytest.raises(Exception, match="x is to be positive"):
         jax.block_until_ready(jax.jit(jax.vmap(native))(-rows))

@@ -51,8 +51,8 @@ def test_one_row_of_a_batch(name, form):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_native_code(name, bad):
     """LAPACK leaves what it returns of nan unwritten, or raises."""
-    found = jaxify([M], RESULTS[name], backend=NATIVE)(np.full((3, 3), bad))
-    assert np.isnan(found).all()
+    actual = jaxify([M], RESULTS[name], backend=NATIVE)(np.full((3, 3), bad))
+    assert np.isnan(actual).all()
 
 
 OF_ONE_TRIANGLE = {

@@ -73,8 +73,8 @@ def test_a_factorisation_is_kept():
     ],
 )
 def test_what_is_kept_of_elementwise_functions(outputs, names):
-    found = residuals([S, X], outputs)
-    assert [type(v.owner.op.scalar_op).__name__ for v in found] == names
+    actual = residuals([S, X], outputs)
+    assert [type(v.owner.op.scalar_op).__name__ for v in actual] == names
 
 
 def test_of_what_follows_from_a_dear_value_the_least():
@@ -106,10 +106,10 @@ def test_random_programs(first):
         parts = partition(program.inputs, outputs, cotangents, arrived)
         if parts is None:
             continue
-        found = evaluate(parts.forward, *program.values)
+        actual = evaluate(parts.forward, *program.values)
         n = len(outputs)
-        pulled = evaluate(parts.backward, *program.values, *found[n:], *moved)
-        assert_same([*found[:n], *pulled], wanted, 1e-12, 1e-12)
+        pulled = evaluate(parts.backward, *program.values, *actual[n:], *moved)
+        assert_same([*actual[:n], *pulled], wanted, 1e-12, 1e-12)
         ran += 1
     assert ran > 5
 
@@ -123,7 +123,7 @@ def filtered(p, x):
 
 
 @pytest.fixture
-def found(monkeypatch):
+def actual(monkeypatch):
     """The linearizations that were made."""
     made = []
     make = module.partitioned_pullback
@@ -145,23 +145,23 @@ def assert_equal(transform, program, *args):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), native, xla)
 
 
-def test_a_gradient_through_arrays_takes_two_kernels(found):
+def test_a_gradient_through_arrays_takes_two_kernels(actual):
     f, _ = both(filtered)
     text = str(jax.make_jaxpr(jax.value_and_grad(lambda p: (f(p, R) ** 2).sum()))(A))
     assert text.count("loopax_kernel[") == 2 and "_with_residuals" in text
-    assert found[0] is not None and len(found) == 1
+    assert actual[0] is not None and len(actual) == 1
 
 
 @pytest.mark.slow
-def test_rows_of_a_batch_read_the_residuals_of_one_run(found):
+def test_rows_of_a_batch_read_the_residuals_of_one_run(actual):
     assert_equal(lambda f: jax.jacrev(f, argnums=(0, 1)), filtered, A, R)
-    assert found[0] is not None
+    assert actual[0] is not None
 
 
 @pytest.mark.slow
-def test_forward_mode_keeps_nothing(found):
+def test_forward_mode_keeps_nothing(actual):
     assert_equal(lambda f: jax.jacfwd(f, argnums=(0, 1)), filtered, A, R)
-    assert not found
+    assert not actual
 
 
 @pytest.mark.slow

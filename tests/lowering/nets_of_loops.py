@@ -133,10 +133,12 @@ class _Net:
                 truncate_gradient=truncate,
             ),
         )
-        found = loop.split_outputs(loop.bind(ScanArgs(rng.choice(self.steps), over, inits, consts)))
-        self.made += [*found.finals, *found.traces]
-        self.numbers += [f for f in found.finals if f.dtype == "float64"]
+        actual = loop.split_outputs(
+            loop.bind(ScanArgs(rng.choice(self.steps), over, inits, consts))
+        )
+        self.made += [*actual.finals, *actual.traces]
+        self.numbers += [f for f in actual.finals if f.dtype == "float64"]
         if stop is None:
-            self.rows += [t for t in found.traces if t.dtype != "bool"]
-            if found.traces and rng.random() < 0.3:
-                self.steps.append(found.traces[0].shape[0])
+            self.rows += [t for t in actual.traces if t.dtype != "bool"]
+            if actual.traces and rng.random() < 0.3:
+                self.steps.append(actual.traces[0].shape[0])

@@ -138,14 +138,14 @@ def test_bodies_compiled_or_not():
 
     out = scan(step, A, X)
     one = _program([*out, scan(step, A, X, reverse=True)[1]], [0.5, -1.0, 2.0], 0.7)
-    found = outcome(one, one.graph())
-    assert difference(found, (None, perform_nodes(one.graph(), *one.values), None)) is None
+    actual = outcome(one, one.graph())
+    assert difference(actual, (None, perform_nodes(one.graph(), *one.values), None)) is None
 
 
 def test_what_the_programs_hold():
     """Each of the things that passes look for, in a tenth of a test run's programs."""
-    found = sum((program(k).features for k in range(40)), start=program(40).features)
+    actual = sum((program(k).features for k in range(40)), start=program(40).features)
     assert not {"loop", "inner loop", "loop again", "stops", "reverse", "map", "zero steps"} - {
-        *found
+        *actual
     }
-    assert not {"cond", "ifelse", "c[i]", "gradient", "second derivative"} - {*found}
+    assert not {"cond", "ifelse", "c[i]", "gradient", "second derivative"} - {*actual}

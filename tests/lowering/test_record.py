@@ -34,17 +34,17 @@ def test_it_does_what_lower_does(name):
     graph = read(name)
     expected, text = thaw(graph), pformat(graph)
     lower(expected)
-    found = list(stages(graph))
+    actual = list(stages(graph))
     assert graph.freeze() == expected.freeze()
-    assert len(found) > 1
+    assert len(actual) > 1
     # Each stage begins with what the one before left, and none is of a graph that changes later.
-    assert pformat(found[0].before) == text
-    for one, following in zip(found, found[1:], strict=False):
+    assert pformat(actual[0].before) == text
+    for one, following in zip(actual, actual[1:], strict=False):
         assert one.after is following.before
-    assert pformat(found[-1].after) == pformat(graph)
+    assert pformat(actual[-1].after) == pformat(graph)
     names = [run.__name__ for run in order.PASSES]
-    assert [n for n in names if n in {one.name for one in found}][0] == found[0].name
-    for one in found:
+    assert [n for n in names if n in {one.name for one in actual}][0] == actual[0].name
+    for one in actual:
         assert one.name in names and one.counts == counts(one.after)
         assert pformat(one.before) != pformat(one.after)
 
@@ -58,9 +58,9 @@ def test_a_pass_that_changes_nothing_is_left_out():
     def doubled(graph):
         graph.replace(graph.outputs[0], 2 * graph.outputs[0])
 
-    found = list(stages(graph, [nothing, doubled, nothing]))
-    assert [(one.name, *one.counts) for one in found] == [("doubled", 0, 3, 0)]
-    assert pformat(found[0].before).count("sin") == 1 and "mul" not in pformat(found[0].before)
+    actual = list(stages(graph, [nothing, doubled, nothing]))
+    assert [(one.name, *one.counts) for one in actual] == [("doubled", 0, 3, 0)]
+    assert pformat(actual[0].before).count("sin") == 1 and "mul" not in pformat(actual[0].before)
 
 
 def test_equal_nodes_that_become_one_are_a_change():
@@ -70,14 +70,14 @@ def test_equal_nodes_that_become_one_are_a_change():
         first, second = graph.outputs[0].owner.inputs
         graph.replace(second, first)
 
-    (found,) = stages(graph, [merged])
-    assert counts(found.before).outside == 3 and found.counts.outside == 2
+    (actual,) = stages(graph, [merged])
+    assert counts(actual.before).outside == 3 and actual.counts.outside == 2
 
 
 def test_names_of_inputs_are_kept():
     graph = FunctionGraph([x], [x * 1.0 + 0.0], clone=True)
-    (found, *_) = stages(graph)
-    assert [v.name for v in (*found.before.inputs, *found.after.inputs)] == ["x", "x"]
+    (actual, *_) = stages(graph)
+    assert [v.name for v in (*actual.before.inputs, *actual.after.inputs)] == ["x", "x"]
 
 
 # -- counts ------------------------------------------------------------------------------------------
@@ -102,13 +102,13 @@ def test_what_is_inside_and_outside():
 
     final, _ = scan(outer, s, x)
     graph = FunctionGraph([x, s], [final, pt.sin(s)], clone=True)
-    found = counts(graph)
-    assert found.loops == 2
+    actual = counts(graph)
+    assert actual.loops == 2
     loop = next(node.op for node in graph.apply_nodes if isinstance(node.op, InnerGraphOp))
     within = [node.op for node in loop.fgraph.apply_nodes if isinstance(node.op, InnerGraphOp)]
     assert len(within) == 1 and len(within[0].fgraph.apply_nodes) == 1
-    assert found.inside == len(loop.fgraph.apply_nodes) - 1 + 1
-    assert found.outside == len(graph.apply_nodes) - 1
+    assert actual.inside == len(loop.fgraph.apply_nodes) - 1 + 1
+    assert actual.outside == len(graph.apply_nodes) - 1
 
 
 def test_a_branch_outside_of_loops_is_outside():

@@ -26,11 +26,11 @@ RANDOM = settings(max_examples=25, derandomize=True)
 
 def ops(graph: Any) -> list[Any]:
     """Every op of a graph and of the bodies in it."""
-    found = []
+    actual = []
     for node in graph.toposort():
-        found.append(node.op)
-        found += ops(node.op.fgraph) if hasattr(node.op, "fgraph") else []
-    return found
+        actual.append(node.op)
+        actual += ops(node.op.fgraph) if hasattr(node.op, "fgraph") else []
+    return actual
 
 
 def assert_keeps(graph: FunctionGraph, *inputs: Any) -> FunctionGraph:

@@ -79,8 +79,8 @@ def calls_in_steps(graph: FunctionGraph) -> list[ForeignCall]:
     lower_to_loops(graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what runs as Python: it is counted here
-        found = native_variants(graph, on_missing="callback").foreign_calls
-    return [call for call in found if call.in_step]
+        actual = native_variants(graph, on_missing="callback").foreign_calls
+    return [call for call in actual if call.in_step]
 
 
 def class_of(call: ForeignCall) -> type:
@@ -91,12 +91,12 @@ def class_of(call: ForeignCall) -> type:
 
 def steps_calls(inputs: Any, cost: Any, wanted: Any = None) -> dict[str, list[ForeignCall]]:
     """By form, what each step calls. A form that has no derivative is left out, as native code does."""
-    found = {}
+    actual = {}
     for form, make in forms(inputs, cost):
         if wanted is None or form in wanted:
             try:
                 graph = make()
             except Exception:
                 continue
-            found[form] = calls_in_steps(graph)
-    return found
+            actual[form] = calls_in_steps(graph)
+    return actual

@@ -61,8 +61,8 @@ def reported(program: Any) -> Loop:
         inputs, outputs, _ = reference.parts(program)
         floats = [v for v in reference.leaves(outputs) if is_float(v)]
         cost = sum(pt.sum(v.real) for v in floats).astype("float64")
-        found = graph_inputs([cost])
-        shared = {v: v.type(v.name) for v in found if isinstance(v, SharedVariable)}
+        actual = graph_inputs([cost])
+        shared = {v: v.type(v.name) for v in actual if isinstance(v, SharedVariable)}
         return [*inputs, *shared.values()], clone_replace(cost, shared)
 
     return build

@@ -35,12 +35,12 @@ def assert_agrees(
         before = deepcopy(given)
         with np.errstate(all="ignore"):
             expected = evaluate(meaning, *deepcopy(given))
-        found = run(*given)
-        for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+        actual = run(*given)
+        for k, (a, b) in enumerate(zip(actual, expected, strict=True)):
             assert_same(a, b, rtol, f"output {k}: {outputs[k].owner}")
         for k, (a, b) in enumerate(zip(given, before, strict=True)):
             assert_same(a, b, 0.0, f"input {k} is changed")
-        arrays = [x for x in [*given, *found] if isinstance(x, np.ndarray)]
+        arrays = [x for x in [*given, *actual] if isinstance(x, np.ndarray)]
         for k, a in enumerate(arrays):
             assert not any(np.shares_memory(a, b) for b in arrays[:k])
     return run

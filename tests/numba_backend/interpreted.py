@@ -127,13 +127,13 @@ def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # overflow of integers, which wrap
             try:
-                found = variants.find(lengths).py_func(*given)
+                actual = variants.find(lengths).py_func(*given)
             except StateChangesShape:
                 variants.changing()
-                found = variants.find(lengths).py_func(*given)
+                actual = variants.find(lengths).py_func(*given)
         return [
             np.asarray(y, v.type.dtype) if hasattr(v.type, "dtype") and np.ndim(y) == 0 else y
-            for y, v in zip(found, graph.outputs, strict=True)
+            for y, v in zip(actual, graph.outputs, strict=True)
         ]
 
     run.source = variants.source  # type: ignore[attr-defined]

@@ -56,15 +56,15 @@ def run(program, function_of=compiled):
     import_graph(read.graph)
     lower_to_loops(read.graph)
     function = function_of(read.graph)
-    found = function(*program.arguments(inputs), *[s.value for s in read.shared])
-    built = read.build(found[: read.n_returned])
+    actual = function(*program.arguments(inputs), *[s.value for s in read.shared])
+    built = read.build(actual[: read.n_returned])
     return reference.leaves([built[key] for key in outputs] if isinstance(outputs, dict) else built)
 
 
-def check_values(found, program):
+def check_values(actual, program):
     # Draws too: the same generator gives the same numbers, whatever library rounds them.
     rtol = program.rtol if program.values_match else 1e-7
-    for k, (a, b) in enumerate(zip(found, reference.expected(program), strict=True)):
+    for k, (a, b) in enumerate(zip(actual, reference.expected(program), strict=True)):
         assert a.dtype == b.dtype, k
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12, strict=True, err_msg=str(k))
 

@@ -13,8 +13,8 @@ def test_small_lengths_that_do_not_fit_together_raise_only_where_they_meet():
     (left, right), _ = scan(lambda c, _: ((c[1].T, c[0] @ c[1]), None), (m, m * 1), length=n)
     f = jaxify([m, n], [left, right], backend="numba")
     wide = np.ones((2, 3))  # a variant for these lengths would have a product that has none
-    for found in f(wide, 0):
-        np.testing.assert_array_equal(found, wide)
+    for actual in f(wide, 0):
+        np.testing.assert_array_equal(actual, wide)
     with pytest.raises(ValueError, match="mismatch"):
         f(wide, 1)
 
@@ -43,8 +43,8 @@ def test_a_step_of_a_slice_as_large_as_a_number_can_be():
     x, k = pt.dvector("x"), pt.lscalar("k")
     f = jaxify([x, k], [x[::k], x[1::k], x[4::k]], backend="numba")
     for step in (2**63 - 1, -(2**63) + 1, 2, -2):
-        for found, start in zip(f(np.arange(3.0), step), (None, 1, 4), strict=True):
-            np.testing.assert_array_equal(found, np.arange(3.0)[start::step])
+        for actual, start in zip(f(np.arange(3.0), step), (None, 1, 4), strict=True):
+            np.testing.assert_array_equal(actual, np.arange(3.0)[start::step])
 
 
 def test_a_field_of_packed_records_is_an_array_and_one_of_objects_is_none():
@@ -63,9 +63,9 @@ def test_a_chain_of_elementwise_ops_as_long_as_one_likes_is_written():
     z, w = x, u
     for _ in range(300):
         z, w = 0.5 * z + 1, 0.5 * w + 1
-    found = interpreted(lowered([x, u], [z[::-1], w]))(np.zeros(3), 0.0)
-    np.testing.assert_allclose(found[0], 2.0)
-    np.testing.assert_allclose(found[1], 2.0)
+    actual = interpreted(lowered([x, u], [z[::-1], w]))(np.zeros(3), 0.0)
+    np.testing.assert_allclose(actual[0], 2.0)
+    np.testing.assert_allclose(actual[1], 2.0)
 
 
 def test_complex_constants_that_are_not_finite_or_have_a_zero_with_a_sign():
@@ -74,8 +74,8 @@ def test_complex_constants_that_are_not_finite_or_have_a_zero_with_a_sign():
     kinds = [np.complex128, np.complex64]
     outputs = [x + pt.constant(kind(c)) for c in constants for kind in kinds]
     expected = [complex(-0.0, -0.0) + kind(c) for c in constants for kind in kinds]
-    found = jaxify([x], outputs, backend="numba")(complex(-0.0, -0.0))
-    for a, b in zip(found, expected, strict=True):
+    actual = jaxify([x], outputs, backend="numba")(complex(-0.0, -0.0))
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(np.signbit([a.real, a.imag]), np.signbit([b.real, b.imag]))
 
@@ -98,6 +98,6 @@ def test_a_split_into_many_parts_is_written_out():
     parts = pt.split(x, splits_size=[1, 2] * 40)
     f = jaxify([x], [parts[1], parts[-1]], backend="numba")
     assert "op0" not in f.source
-    found = interpreted(lowered([x], [parts[1], parts[-1]]))(np.arange(120.0))
-    np.testing.assert_array_equal(found[0], [1, 2])
-    np.testing.assert_array_equal(found[1], [118, 119])
+    actual = interpreted(lowered([x], [parts[1], parts[-1]]))(np.arange(120.0))
+    np.testing.assert_array_equal(actual[0], [1, 2])
+    np.testing.assert_array_equal(actual[1], [118, 119])

@@ -34,12 +34,12 @@ def compared(seed: int, sized: bool) -> str:
         graph = one.graph()
         lower_to_loops(graph)
         try:
-            found = None, interpreted(graph, sized)(*map(own, one.values))
+            actual = None, interpreted(graph, sized)(*map(own, one.values))
         except Exception as error:
-            found = type(error), []
+            actual = type(error), []
             if error.__class__ in _SHAPES and {wanted[0], wanted[2]} & {*_SHAPES}:
                 return "another error of shapes"
-    fault = difference(found, wanted, 1e-4 if one.single else 1e-8)
+    fault = difference(actual, wanted, 1e-4 if one.single else 1e-8)
     assert fault is None, f"seed {seed}: {fault}\n{pformat(one.graph())}"
     return "same"
 

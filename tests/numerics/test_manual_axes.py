@@ -214,8 +214,8 @@ def test_draws():
     def one(key, a):
         return f(key[0], a[0])[None]
 
-    found = in_mesh(one, in_specs=(ROWS, ROWS), out_specs=ROWS)(keys, X[:N])
-    np.testing.assert_allclose(found, [f(k, v) for k, v in zip(keys, X, strict=False)])
+    actual = in_mesh(one, in_specs=(ROWS, ROWS), out_specs=ROWS)(keys, X[:N])
+    np.testing.assert_allclose(actual, [f(k, v) for k, v in zip(keys, X, strict=False)])
 
 
 @pytest.mark.sampled(3)
@@ -225,5 +225,5 @@ def test_sharded_arguments_of_jit(kind):
     f = loopax.jaxify([a, x], LOOPS[kind](), loops="xla")
     mesh = jax.make_mesh((N,), ("rows",), axis_types=(AxisType.Auto,))
     divided = jax.device_put(X, NamedSharding(mesh, ROWS))
-    found = jax.jit(jax.value_and_grad(f))(A, divided)
-    chex.assert_trees_all_close(found, jax.value_and_grad(f)(A, X), rtol=1e-12)
+    actual = jax.jit(jax.value_and_grad(f))(A, divided)
+    chex.assert_trees_all_close(actual, jax.value_and_grad(f)(A, X), rtol=1e-12)

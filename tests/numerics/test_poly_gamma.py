@@ -19,8 +19,8 @@ def called(n, points):  # native code alone calls such a function
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 10, 50, 170, -1])
 def test_values(n):
-    found = called(float(n), POINTS)
+    actual = called(float(n), POINTS)
     with np.errstate(all="ignore"):
         expected = scipy.special.polygamma(n, POINTS)
     # Of order 0 it is psi, which has its own test, and near its zeros another error.
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0 if n else 1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=0 if n else 1e-12)

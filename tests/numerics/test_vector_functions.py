@@ -142,8 +142,8 @@ def values(name, *arguments):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_units_in_the_last_place(name):
     arguments = TWO[name] if name in TWO else (np.array(POINTS[name]),)
-    found = values(name, *arguments)
-    for *at, y in zip(*map(np.ndarray.tolist, arguments), found.tolist(), strict=True):
+    actual = values(name, *arguments)
+    for *at, y in zip(*map(np.ndarray.tolist, arguments), actual.tolist(), strict=True):
         with mpmath.workdps(350 if name in ("sin", "cos") and abs(at[0]) > 1e9 else 30):
             exact = EXACT[name](*map(mpmath.mpf, at))
         off = abs(mpmath.mpf(y) - exact) / math.ulp(float(exact))
@@ -156,10 +156,10 @@ def test_the_ends(name):
     arguments = (ENDS,) if name not in TWO else tuple(map(np.ravel, np.meshgrid(ENDS, ENDS)))
     with np.errstate(all="ignore"):
         expected = AT_ENDS[name](*arguments)
-    found = values(name, *arguments)
-    np.testing.assert_allclose(found, expected, rtol=2e-15, atol=5e-324)
+    actual = values(name, *arguments)
+    np.testing.assert_allclose(actual, expected, rtol=2e-15, atol=5e-324)
     numbers = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(expected)[numbers])
+    np.testing.assert_array_equal(np.signbit(actual)[numbers], np.signbit(expected)[numbers])
 
 
 @pytest.mark.parametrize("name", ["gammaln", "psi", "tri_gamma"])

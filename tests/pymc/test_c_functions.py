@@ -26,8 +26,8 @@ NUTPIE = SimpleNamespace(make_extraction_fn=extraction)
 
 
 def compiled(function, signature, n, of):
-    made, found = function(NUTPIE, lambda *args: (None, signature))(*n, of, USER_DATA, [], {})
-    assert found is signature
+    made, actual = function(NUTPIE, lambda *args: (None, signature))(*n, of, USER_DATA, [], {})
+    assert actual is signature
     return cfunc(signature)(made)
 
 

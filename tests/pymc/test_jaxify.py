@@ -120,14 +120,14 @@ def test_pm_sample(regression, mode):
     options = {"draws": 20, "tune": 30, "chains": 1, "cores": 1, "random_seed": 1}
     options |= {"progressbar": False, "compute_convergence_checks": False}
     with regression:
-        found = pm.sample(compile_kwargs={"mode": mode}, **options)
+        actual = pm.sample(compile_kwargs={"mode": mode}, **options)
         with pytensor.config.change_flags(mode=get_mode(mode)):
             by_config = pm.sample(nuts_sampler="pymc", **options)
         expected = pm.sample(compile_kwargs={"mode": "FAST_COMPILE"}, **options)
-    np.testing.assert_array_equal(found.posterior["slopes"], by_config.posterior["slopes"])
+    np.testing.assert_array_equal(actual.posterior["slopes"], by_config.posterior["slopes"])
     # The same steps of the same sampler, until roundings grow.
     np.testing.assert_allclose(
-        found.posterior["slopes"][0, :5], expected.posterior["slopes"][0, :5], rtol=1e-3
+        actual.posterior["slopes"][0, :5], expected.posterior["slopes"][0, :5], rtol=1e-3
     )
 
 

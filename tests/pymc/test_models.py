@@ -106,8 +106,8 @@ def test_a_mode_that_is_wrong_is_left_out():
     routes = {route.name: made(1.0) for route, _ in beside.ROUTES}
     agree = {**routes, "JAX": made(1.0), "NUMBA": made(1.0)}
     assert beside.disagreeing("walk", agree) == {}
-    found = beside.disagreeing("walk", {**agree, "JAX": made(2.0)})
-    assert list(found) == ["JAX"] and "difference" in found["JAX"]
+    actual = beside.disagreeing("walk", {**agree, "JAX": made(2.0)})
+    assert list(actual) == ["JAX"] and "difference" in actual["JAX"]
     with pytest.raises(AssertionError, match="walk"):
         beside.disagreeing("walk", {**routes, "JAX": made(2.0), "NUMBA": made(2.0)})
     with pytest.raises(AssertionError, match="walk: Numba"):

@@ -32,14 +32,14 @@ class Answer:
     def values(self) -> list[np.ndarray]:
         return self.accepted[0][1]
 
-    def fault(self, found: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
-        """What is wrong with ``found``: where it agrees with no oracle.
+    def fault(self, actual: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
+        """What is wrong with ``actual``: where it agrees with no oracle.
 
         Where the graph as it was written overflows or divides by zero, PyTensor's rewrites may have an
         answer: 1000 for ``log(exp(1000))``, 1 for ``0 / 0`` of one variable. Both are right.
         """
-        fault = self._fault(found, dtypes)
-        if fault is not None and self.slopes is not None and self._are_slopes(found):
+        fault = self._fault(actual, dtypes)
+        if fault is not None and self.slopes is not None and self._are_slopes(actual):
             return None
         if fault is None or self.rewritten is None or self.is_finite():
             return fault
@@ -56,13 +56,13 @@ class Answer:
                 stable.add(who, [np.where(np.isfinite(x), x, y).astype(x.dtype) for x, y in both])
         if not self.finite_inside:  # nan_to_num(x / x), say, has nothing left of it
             stable.add("rewritten", there)
-        return stable._fault(found, dtypes) if stable.accepted else fault
+        return stable._fault(actual, dtypes) if stable.accepted else fault
 
     def is_finite(self) -> bool:
         """Whether all is that was computed."""
         return self.finite_inside and all(is_finite(x) for x in self.values)
 
-    def _are_slopes(self, found: Sequence[Any]) -> bool:
+    def _are_slopes(self, actual: Sequence[Any]) -> bool:
         """Whether a gradient that no oracle has is what differences of the function say.
 
         PyTensor's own gradient of a write counts what a later write to the same place covers, that of an
@@ -76,10 +76,10 @@ class Answer:
             return False
         return all(
             np.shape(x) == low.shape and _between(np.asarray(x, "float64"), low, high)
-            for x, (low, high) in zip(found, both, strict=True)
+            for x, (low, high) in zip(actual, both, strict=True)
         )
 
-    def _fault(self, found: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
+    def _fault(self, actual: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
         said = None
         for _, values in self.accepted:
             far = self.far or [np.zeros(np.shape(x)) for x in values]
@@ -92,7 +92,7 @@ class Answer:
                     gradient=self.gradient,
                     defined=self.defined,
                 )
-                for k, (x, y, f) in enumerate(zip(found, values, far, strict=True))
+                for k, (x, y, f) in enumerate(zip(actual, values, far, strict=True))
             ]
             wrong = [f"output {k}: {f}" for k, f in enumerate(faults) if f]
             if not wrong:

@@ -149,12 +149,12 @@ class _Writer:
 
     def pick(self, scope: Scope, fits: Callable[[Value], bool] = lambda v: True) -> Value | None:
         """A value, rather a late one."""
-        found = [v for v in scope.pool if fits(v)]
-        if not found:
+        actual = [v for v in scope.pool if fits(v)]
+        if not actual:
             return None
-        if hot := [v for v in found if v.var in self.hot and self.chance(0.5)]:
+        if hot := [v for v in actual if v.var in self.hot and self.chance(0.5)]:
             return hot[-1]
-        return found[max(self.rng.randrange(len(found)) for _ in range(2))]
+        return actual[max(self.rng.randrange(len(actual)) for _ in range(2))]
 
     def length(self, v: Value) -> Any:
         """Not asked of what may raise: PyTensor knows a length without computing what has it."""
@@ -226,7 +226,7 @@ class _Writer:
         self.features["gradient"] += 1
         how = {"disconnected_inputs": "ignore", "return_disconnected": "zero"}
         try:
-            found = pytensor.grad(cost, wrt, **how)
+            actual = pytensor.grad(cost, wrt, **how)
         except NotImplementedError as error:
             assert "has no bound" in str(
                 error
@@ -234,9 +234,9 @@ class _Writer:
             return []
         if self.chance(0.3):
             self.features["second derivative"] += 1
-            twice = sum((g**2).sum() for g in found)
-            found = [*found, *pytensor.grad(twice, wrt[:1], **how)]
-        return [g for g in found if g not in inputs]
+            twice = sum((g**2).sum() for g in actual)
+            actual = [*actual, *pytensor.grad(twice, wrt[:1], **how)]
+        return [g for g in actual if g not in inputs]
 
     def draws(self, scope: Scope, generator: Any) -> list[Any]:
         """A loop whose state is a random generator."""
@@ -248,9 +248,9 @@ class _Writer:
         )
         x = scope.pool[0].var
         loop = Scan.from_body(BodyArgs(INDEX_TYPE(), [row], [state, s], []), outs)
-        found = loop.bind(ScanArgs(x.shape[0], [x], [generator, pt.constant(0.1)], []))
+        actual = loop.bind(ScanArgs(x.shape[0], [x], [generator, pt.constant(0.1)], []))
         # PyTensor leaves out a draw that nobody reads, and the generator's step with it.
-        return found[: self.rng.randint(2, len(found))]
+        return actual[: self.rng.randint(2, len(actual))]
 
     def write(self, scope: Scope, count: int, statements: Any = None) -> None:
         """``count`` statements more."""
@@ -475,13 +475,13 @@ class _Writer:
         return Value(root, v.shape)
 
     def operands(self, scope: Scope, least: int, most: int) -> list[Value]:
-        found = [self.pick(scope) for _ in range(self.rng.randint(least, most))]
-        found = [v for v in found if v is not None]
+        actual = [self.pick(scope) for _ in range(self.rng.randint(least, most))]
+        actual = [v for v in actual if v is not None]
         if self.error == "singular" and self.chance(0.6):
-            found += [v for v in scope.pool if v.var.name == "z" and v not in found]
+            actual += [v for v in scope.pool if v.var.name == "z" and v not in actual]
             if scope is self.outer:
-                found.append(Value(self.z, (WIDTH, WIDTH)))
-        return found
+                actual.append(Value(self.z, (WIDTH, WIDTH)))
+        return actual
 
     def branch(self, scope: Scope) -> Any:
         by = self.scalar(scope)
@@ -604,31 +604,31 @@ class _Writer:
 
     def bound(self, scope: Scope, again: Again, shapes: list[Any]) -> list[Value]:
         loop = Scan.from_body(again.args, again.outs, again.options)
-        found = loop.split_outputs(loop.bind(again.given))
+        actual = loop.split_outputs(loop.bind(again.given))
         length = again.length
         if loop.stops:
             self.names += 1
             length = f"length {self.names}" + "[" * (not _not_empty(length))
-        made = [Value(v, s) for v, s in zip(found.finals, shapes, strict=True)]
+        made = [Value(v, s) for v, s in zip(actual.finals, shapes, strict=True)]
         made += [
-            Value(v, (length, *y.shape)) for v, y in zip(found.traces, again.rows, strict=True)
+            Value(v, (length, *y.shape)) for v, y in zip(actual.traces, again.rows, strict=True)
         ]
         if loop.stops:
-            made.append(Value(found.n_done, ()))
-            made.append(Value(found.stopped.astype("int64"), ()))
+            made.append(Value(actual.n_done, ()))
+            made.append(Value(actual.stopped.astype("int64"), ()))
         k = loop.n_states
         if again.flipped:
             made[k : k + loop.n_ys] = [Value(v.var[::-1], v.shape) for v in made[k : k + loop.n_ys]]
-        made = [self.part(v) if v.var in found.traces and self.chance(0.4) else v for v in made]
+        made = [self.part(v) if v.var in actual.traces and self.chance(0.4) else v for v in made]
         self.rng.shuffle(made)
         return made
 
     def repeated(self, scope: Scope) -> Any:
         """A loop that is there, with the same or other traces, or over something flipped."""
-        found = [(a) for s, a in self.again if s is scope]
-        if not found:
+        actual = [(a) for s, a in self.again if s is scope]
+        if not actual:
             return None
-        again = self.rng.choice(found)
+        again = self.rng.choice(actual)
         self.features["loop again"] += 1
         outs, given, rows = again.outs, again.given, again.rows
         shapes = [next(v.shape for v in scope.pool if v.var is init) for init in given.states]

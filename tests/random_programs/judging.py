@@ -54,7 +54,7 @@ def _changed(x: Any, rng: Any) -> Any:
 
 def reach(values: Sequence[Any], others: Sequence[Sequence[Any]]) -> list[np.ndarray]:
     """For each value how far it is from any of its others; infinite where that has no answer."""
-    found = []
+    actual = []
     for k, x in enumerate(values):
         far = np.zeros(np.shape(x))
         for run in others:
@@ -68,12 +68,12 @@ def reach(values: Sequence[Any], others: Sequence[Sequence[Any]]) -> list[np.nda
                 apart[np.isnan(a) & np.isnan(b)] = 0.0
                 apart[np.isnan(apart)] = np.inf
             far = np.maximum(far, apart)
-        found.append(far)
-    return found
+        actual.append(far)
+    return actual
 
 
 def difference(
-    found: Any,
+    actual: Any,
     wanted: Any,
     far: np.ndarray,
     *,
@@ -90,7 +90,7 @@ def difference(
     Neither does nan, where it is of something that is not ``defined`` (finite) itself, or beside another:
     0 times nan is 0 where a rule has left out the term.
     """
-    x, y = np.asarray(found), np.asarray(wanted)
+    x, y = np.asarray(actual), np.asarray(wanted)
     if str(x.dtype) not in (dtype or str(y.dtype), str(y.dtype)) or x.shape != y.shape:
         return f"{x.dtype}{x.shape}, not {dtype or y.dtype}{y.shape}"
     if x.dtype != y.dtype:

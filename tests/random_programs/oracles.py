@@ -92,19 +92,19 @@ class Case:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found = self._run_reference(what, lambda: outputs(self.reference))
-                answer.add("reference", found)
+                actual = self._run_reference(what, lambda: outputs(self.reference))
+                answer.add("reference", actual)
             except Exception as error:
                 answer.refused["reference"] = f"{type(error).__name__}: {error}"
             try:
                 if self.flat is not None:
                     variables = outputs(self.flat)
                     assert self.flat.flat is not None
-                    found = [np.asarray(self.flat.flat.values[v]) for v in variables]
-                    answer.add("written out", found)
+                    actual = [np.asarray(self.flat.flat.values[v]) for v in variables]
+                    answer.add("written out", actual)
                     answer.finite_inside = all(map(is_finite, self.flat.flat.values.floats()))
                     runs = [[np.asarray(run[v]) for v in variables] for run in self._noisy]
-                    answer.far = reach(found, runs)
+                    answer.far = reach(actual, runs)
             except NotAProgram:
                 raise
             except Exception as error:
@@ -268,7 +268,7 @@ class Case:
         """By differences of the reference to both sides: the smaller ones, and the larger."""
         f = self._cost_by_reference()
         here = float(f(*self.values))
-        found = []
+        actual = []
         for k in self.wrt:
             x = self.values[k]
             step = 1e-6 if x.dtype == "float64" else 1e-3
@@ -280,8 +280,8 @@ class Case:
                     with np.errstate(all="ignore"):
                         rise, run = float(f(*moved)) - here, float(moved[k][at]) - float(x[at])
                         sides[side, *at] = np.divide(rise, run)
-            found.append((sides.min(0), sides.max(0)))
-        return found
+            actual.append((sides.min(0), sides.max(0)))
+        return actual
 
     def by_numba(self) -> list[np.ndarray]:
         """PyTensor's NUMBA mode, without the rewrites of loops that lose a row: see `plain`."""

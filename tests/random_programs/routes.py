@@ -41,8 +41,8 @@ def _arguments(case: Case) -> list[Any]:
     ]
 
 
-def _arrays(found: Any) -> list[np.ndarray]:
-    return [np.asarray(x) for x in found]
+def _arrays(actual: Any) -> list[np.ndarray]:
+    return [np.asarray(x) for x in actual]
 
 
 __all__ = ["ROUTES"]
@@ -130,14 +130,14 @@ def _in_each(name: str, backends: tuple[str, ...]) -> Callable[[Any], Any]:
 @_in_each("{}", (*BACKENDS, NATIVE))
 def values(case: Case, backend: str) -> Any:
     answer = case.outputs
-    found = _called(_value(case, backend), *case.values)
-    return _arrays(found), answer, _dtypes(case.written.outputs)
+    actual = _called(_value(case, backend), *case.values)
+    return _arrays(actual), answer, _dtypes(case.written.outputs)
 
 
 @route("egraph in numba as Python")
 def values_by_egraph(case: Case) -> Any:
-    found = _called(_by_egraph(case, "value", case.written.outputs), *case.values)
-    return _arrays(found), case.outputs, _dtypes(case.written.outputs)
+    actual = _called(_by_egraph(case, "value", case.written.outputs), *case.values)
+    return _arrays(actual), case.outputs, _dtypes(case.written.outputs)
 
 
 @route("pytensor.grad by egraph in numba as Python")
@@ -206,10 +206,10 @@ def updates(case: Case, backend: str) -> Any:
         raise NotAProgram(f"PyTensor refuses it: {error}") from error
     options = {"jit": False} if backend == JAX_AS_PYTHON else {}
     f = jaxify(g.inputs, g.outputs, updates=g.updates, backend=backend, **options)
-    ctx, found = _called(f.apply, f.init_context(), *case.values)
+    ctx, actual = _called(f.apply, f.init_context(), *case.values)
     names = [s.name for s in g.updates]
-    found = [*found, *(ctx[n] for n in names)]
-    return _arrays(found), answer, _dtypes([*g.outputs, *g.updates.values()])
+    actual = [*actual, *(ctx[n] for n in names)]
+    return _arrays(actual), answer, _dtypes([*g.outputs, *g.updates.values()])
 
 
 # -- JAX's own transformations, and what they are of -------------------------------------------------
@@ -229,8 +229,8 @@ def under_jit(case: Case, backend: str) -> Any:
         return f(*with_items(args, traced, some))
 
     run = _transformed(backend, of) if backend.endswith("as Python") else jax.jit(of)
-    found = run(*[case.values[k] for k in traced])
-    return _arrays(found), answer, _dtypes(case.written.outputs)
+    actual = run(*[case.values[k] for k in traced])
+    return _arrays(actual), answer, _dtypes(case.written.outputs)
 
 
 @_in_each("jax.grad of {}", IN_JAX)
@@ -241,8 +241,8 @@ def grad_by_jax(case: Case, backend: str) -> Any:
     def of(*some: Any) -> Any:
         return gradient(*with_items(args, case.wrt, some))
 
-    found = _transformed(backend, of)(*[args[k] for k in case.wrt])
-    return _arrays(found), answer, _of_floats(case)
+    actual = _transformed(backend, of)(*[args[k] for k in case.wrt])
+    return _arrays(actual), answer, _of_floats(case)
 
 
 def _cost_of_floats(case: Case, backend: str) -> Callable[..., Any]:
@@ -378,8 +378,8 @@ def compiled_function(case: Case, backend: str) -> Any:
         f = pytensor.function(g.inputs, g.outputs, mode="FAST_COMPILE", on_unused_input="ignore")
     except Exception as error:
         raise NotAProgram(f"PyTensor refuses it: {error}") from error
-    found = jaxify(f, backend=backend, **options)(*case.values)
-    return _arrays(found), answer, _dtypes(g.outputs)
+    actual = jaxify(f, backend=backend, **options)(*case.values)
+    return _arrays(actual), answer, _dtypes(g.outputs)
 
 
 # -- batches -----------------------------------------------------------------------------------------
@@ -438,5 +438,5 @@ def in_pytensor_numba(case: Case) -> Any:
 class _Says:
     said: str | None
 
-    def fault(self, found: Any, dtypes: Any) -> str | None:
+    def fault(self, actual: Any, dtypes: Any) -> str | None:
         return self.said

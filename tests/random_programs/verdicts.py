@@ -46,7 +46,7 @@ def route(name: str) -> Callable[[Any], Any]:
             try:
                 with np.errstate(all="ignore"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    found, answer, dtypes = run(case)
+                    actual, answer, dtypes = run(case)
             except NotAProgram as error:
                 return Verdict("nothing", str(error))
             except Exception as error:
@@ -56,10 +56,10 @@ def route(name: str) -> Callable[[Any], Any]:
                 if name.startswith("PyTensor's") or "reference" in case.outputs.refused:
                     return Verdict("nothing", text)  # PyTensor refuses it as well
                 return Verdict("shape" if by_design else "refused", text)
-            fault = answer.fault(found, dtypes)
+            fault = answer.fault(actual, dtypes)
             if fault is None:
                 return Verdict("right")
-            if name.startswith("jax.grad") and _is_nan_here(case, judged, found, answer):
+            if name.startswith("jax.grad") and _is_nan_here(case, judged, actual, answer):
                 return Verdict("nan", fault)
             return Verdict("differs" if name.startswith("PyTensor's") else "wrong", fault)
 
@@ -69,7 +69,7 @@ def route(name: str) -> Callable[[Any], Any]:
     return register
 
 
-def _is_nan_here(case: Case, run: Any, found: list[Any], answer: Answer) -> bool:
+def _is_nan_here(case: Case, run: Any, actual: list[Any], answer: Answer) -> bool:
     """Whether nan is all that is wrong with JAX's gradient, and it is right a little away from here.
 
     JAX multiplies what a branch that was not taken has for a slope, infinity say, by the zeros that come
@@ -77,5 +77,5 @@ def _is_nan_here(case: Case, run: Any, found: list[Any], answer: Answer) -> bool
     """
     if case.is_nearby:
         return False
-    finite = [np.where(np.isnan(x), y, x) for x, y in zip(found, answer.values, strict=True)]
+    finite = [np.where(np.isnan(x), y, x) for x, y in zip(actual, answer.values, strict=True)]
     return answer.fault(finite) is None and run(case.nearby).status == "right"

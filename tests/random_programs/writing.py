@@ -90,10 +90,10 @@ class Writer:
 
     def pick(self, fits: Callable[[Value], bool] = lambda v: True) -> Value:
         """A value, rather a late one."""
-        found = [v for v in self.pool if fits(v)]
-        if not found:
+        actual = [v for v in self.pool if fits(v)]
+        if not actual:
             raise Nothing
-        return found[max(self.rng.randrange(len(found)) for _ in range(2))]
+        return actual[max(self.rng.randrange(len(actual)) for _ in range(2))]
 
     def float(self, least: int = 0, most: int = 3) -> Value:
         return self.pick(lambda v: v.is_float and least <= v.ndim <= most)
@@ -196,8 +196,8 @@ class Writer:
             self.pool, self.depth = pool, self.depth - 1
 
     def statements(self, least: int, most: int) -> tuple[Statement, ...]:
-        found = [self.write() for _ in range(self.rng.randint(least, most))]
-        return tuple(s for s in found if s is not None)
+        actual = [self.write() for _ in range(self.rng.randint(least, most))]
+        return tuple(s for s in actual if s is not None)
 
     def tamed(self, v: Value, like: Value) -> tuple[Statement, ...]:
         """The next state that ``v`` is, of the type of ``like`` and not large: two statements at most."""
@@ -281,16 +281,16 @@ class Writer:
         program = Program(
             self.seed, tuple(self.inputs), tuple(statements), tuple(outputs), tuple(updates)
         )
-        found = trimmed(program)
-        for s in _all(found.statements):
+        actual = trimmed(program)
+        for s in _all(actual.statements):
             self.features[s.kind] += 1
         self.features["updates"] += len(updates)
         return Program(
-            found.seed,
-            found.inputs,
-            found.statements,
-            found.outputs,
-            found.updates,
+            actual.seed,
+            actual.inputs,
+            actual.statements,
+            actual.outputs,
+            actual.updates,
             dict(self.features),
         )
 

@@ -258,8 +258,8 @@ class Flat:
         from pytensor.graph.replace import clone_replace
 
         def called(*args: Any) -> Any:
-            found = clone_replace(list(outputs), dict(zip(inputs, args, strict=True)))
-            return found[0] if len(found) == 1 else found
+            actual = clone_replace(list(outputs), dict(zip(inputs, args, strict=True)))
+            return actual[0] if len(actual) == 1 else actual
 
         return called
 

@@ -217,7 +217,7 @@ CASES: dict[str, Callable[[], Case]] = {
 def slopes(f: Callable[..., Any], values: Any) -> list[list[Any]]:
     """Finite differences of each of the scalars that ``f`` returns, by each of its arguments."""
     h = 2e-3
-    n, found = len(f(*values)), []
+    n, actual = len(f(*values)), []
     for k, value in enumerate(values):
         value = np.asarray(value, dtype=float)
         slope = np.zeros((value.size, n))
@@ -228,12 +228,12 @@ def slopes(f: Callable[..., Any], values: Any) -> list[list[Any]]:
                 moved.flat[j] += t * h
                 shifted.append(np.array(f(*values[:k], moved, *values[k + 1 :])))
             slope[j] = (shifted[0] - 8 * shifted[1] + 8 * shifted[2] - shifted[3]) / (12 * h)
-        found.append(slope.T.reshape((n, *value.shape)))
-    return [[x[k] for x in found] for k in range(n)]
+        actual.append(slope.T.reshape((n, *value.shape)))
+    return [[x[k] for x in actual] for k in range(n)]
 
 
-def close(found: Any, expected: Any, rtol: float) -> None:
-    for k, (gs, es) in enumerate(zip(found, expected, strict=True)):
+def close(actual: Any, expected: Any, rtol: float) -> None:
+    for k, (gs, es) in enumerate(zip(actual, expected, strict=True)):
         scale = max([np.abs(e).max() for e in es if np.size(e)])
         for g, e in zip(gs, es, strict=True):
             np.testing.assert_allclose(g, e, rtol, atol=rtol * scale, err_msg=f"order {k + 1}")

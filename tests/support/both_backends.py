@@ -29,17 +29,17 @@ def in_both(
 
     JAX's checks raise. Without a ``pytensor_mode``, PyTensor is left out: for what only we have right.
     """
-    found = [
+    actual = [
         jaxify(inputs, outputs, checks="raise")(*values),
         jaxify(inputs, outputs, backend=NATIVE)(*values),
     ]
     if pytensor_mode is not None:
         run = pytensor.function(list(inputs), outputs, mode=pytensor_mode, on_unused_input="ignore")
-        found.append(run(*values))
+        actual.append(run(*values))
     if expected is not None:
-        found.append(expected)
-    for other in found[1:]:
+        actual.append(expected)
+    for other in actual[1:]:
         jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-13), found[0], other
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-13), actual[0], other
         )
-    return found[0]
+    return actual[0]

@@ -43,11 +43,11 @@ pytensor.config.blas__ldflags = ""
 
 
 def assert_trees_close(
-    found: Any, expected: Any, rtol: float = 1e-10, atol: float = 1e-12, what: str = ""
+    actual: Any, expected: Any, rtol: float = 1e-10, atol: float = 1e-12, what: str = ""
 ) -> None:
     """Assert that structures, dtypes and shapes are equal, and values equal up to rounding."""
-    chex.assert_trees_all_equal_structs(found, expected)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    chex.assert_trees_all_equal_structs(actual, expected)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         a, b = np.asarray(a), np.asarray(b)
         np.testing.assert_allclose(a, b, rtol, atol, strict=True, err_msg=what)
 
@@ -89,12 +89,12 @@ def assert_agrees(
     expected = None
     for mode in modes:
         run = pytensor.function(inputs, leaves, mode=mode, on_unused_input="ignore")
-        found = [np.asarray(x) for x in run(*values)]
+        actual = [np.asarray(x) for x in run(*values)]
         if expected is None:
-            expected = found
-            for x, v in zip(found, leaves, strict=True):
+            expected = actual
+            for x, v in zip(actual, leaves, strict=True):
                 assert x.dtype == v.type.dtype
-        agrees(found, expected)
+        agrees(actual, expected)
 
     program = imported(inputs, outputs)
     given = [v.type.filter(x, allow_downcast=True) for v, x in zip(inputs, values, strict=True)]
@@ -107,11 +107,11 @@ def assert_agrees(
     expected = jax.tree.unflatten(tree, expected)
     f = jaxify(inputs, outputs)
     if direct:
-        found = f(*values)
-        assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(found))
-        agrees(found, expected)
-    found = jax.jit(f, static_argnums=tuple(static))(*values)
-    agrees(found, expected)
+        actual = f(*values)
+        assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(actual))
+        agrees(actual, expected)
+    actual = jax.jit(f, static_argnums=tuple(static))(*values)
+    agrees(actual, expected)
     if vmap:
         _agrees_batched(f, values, vmap, agrees)
     if grad_wrt:
@@ -136,7 +136,7 @@ def assert_agrees(
         positions = [list(inputs).index(x) for x in grad_wrt]
         by_jax = gradient(squares, positions, values)
         agrees(by_jax, by_pytensor)
-    return found
+    return actual
 
 
 def gradient(function: Callable[..., Any], positions: Sequence[int], values: Sequence[Any]) -> Any:
@@ -165,8 +165,8 @@ def _agrees_batched(f: Any, values: Sequence[Any], batched: Sequence[int], agree
             everything[k] = x
         return f(*everything)
 
-    found = jax.jit(jax.vmap(of))(*[stacked[k] for k in batched])
-    agrees(found, jax.tree.map(lambda *xs: np.stack(xs), *[f(*r) for r in rows]))
+    actual = jax.jit(jax.vmap(of))(*[stacked[k] for k in batched])
+    agrees(actual, jax.tree.map(lambda *xs: np.stack(xs), *[f(*r) for r in rows]))
 
 
 def is_variable(x: Any) -> bool:
@@ -188,11 +188,11 @@ def value(outputs: Any, inputs: Sequence[Any] = (), values: Sequence[Any] = ()) 
 
 def loops(graph: Any) -> list[Apply]:
     """The `Scan` nodes of a graph, those in bodies behind the one they are in."""
-    found = []
+    actual = []
     for node in graph.toposort():
-        found += [node] if isinstance(node.op, Scan) else []
-        found += loops(node.op.fgraph) if isinstance(node.op, InnerGraphOp) else []
-    return found
+        actual += [node] if isinstance(node.op, Scan) else []
+        actual += loops(node.op.fgraph) if isinstance(node.op, InnerGraphOp) else []
+    return actual
 
 
 def ports(graph: Any) -> list[tuple[int, ...]]:

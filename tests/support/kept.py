@@ -68,22 +68,22 @@ def values_or_error(
         return type(error)
 
 
-def assert_same(found: Any, wanted: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+def assert_same(actual: Any, wanted: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
     """The same values, dtypes and shapes (in lists too), generators in one state, or one type of error."""
-    if isinstance(found, type) or isinstance(wanted, type):
-        assert found is wanted
+    if isinstance(actual, type) or isinstance(wanted, type):
+        assert actual is wanted
     elif isinstance(wanted, list | tuple):
-        assert len(found) == len(wanted)
-        for x, y in zip(found, wanted, strict=True):
+        assert len(actual) == len(wanted)
+        for x, y in zip(actual, wanted, strict=True):
             assert_same(x, y, rtol, atol)
     elif isinstance(wanted, np.random.Generator):
-        assert found.bit_generator.state == wanted.bit_generator.state
+        assert actual.bit_generator.state == wanted.bit_generator.state
     else:
-        found, wanted = np.asarray(found), np.asarray(wanted)
-        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        actual, wanted = np.asarray(actual), np.asarray(wanted)
+        assert (actual.dtype, actual.shape) == (wanted.dtype, wanted.shape)
         if wanted.dtype.kind not in "fc":
             rtol = atol = 0.0
-        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+        np.testing.assert_allclose(actual, wanted, rtol=rtol, atol=atol)
 
 
 # -- a random program, before and after --------------------------------------------------------------
@@ -120,9 +120,9 @@ def expected(program: Program, which: Sequence[int] | None = None) -> tuple[Any,
     return least, values, error
 
 
-def difference(found: Any, wanted: Any, tolerance: float = 1e-10) -> str | None:
+def difference(actual: Any, wanted: Any, tolerance: float = 1e-10) -> str | None:
     """What tells two outcomes apart, in words."""
-    error, values = found
+    error, values = actual
     least, wanted_values, most = wanted
     if error is not None and error in (least, most):
         return None
@@ -198,8 +198,8 @@ def assert_kept(program: Program, passes: Sequence[Callable], *, steady: bool = 
     for k in [*which]:  # fewer outputs show it as well
         if len(which) > 1:
             fewer = [j for j in which if j != k]
-            if found := fault_of(program, passes, fewer, steady=steady):
-                which, fault = fewer, found
+            if actual := fault_of(program, passes, fewer, steady=steady):
+                which, fault = fewer, actual
     text = pformat(program.graph(which))
     given = "\n".join(
         f"{v.name} = {x!r}" for v, x in zip(program.inputs, program.values, strict=True)

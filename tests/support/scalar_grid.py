@@ -140,25 +140,25 @@ def reference(name, out, given):
     inputs = [pt.vector(dtype=x.dtype) for x in given]
     with np.errstate(all="ignore"):
         try:
-            found = pytensor.function(inputs, op(*inputs), mode=PYTHON)(*given)
+            actual = pytensor.function(inputs, op(*inputs), mode=PYTHON)(*given)
         except (TypeError, OverflowError):
             return None
-        return found.astype(out.dtype)
+        return actual.astype(out.dtype)
 
 
-def assert_close(name, found, expected, given, rtol, atol):
+def assert_close(name, actual, expected, given, rtol, atol):
     """Of one dtype, and one value, the signs of zeros included where they are the op's own."""
-    assert found.dtype == expected.dtype, name
+    assert actual.dtype == expected.dtype, name
     if expected.dtype.kind in "fc":
         with np.errstate(all="ignore"):
-            same = np.isclose(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+            same = np.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
         if expected.dtype.kind == "f" and name not in UNSIGNED_ZEROS and not is_special(name):
-            zeros = (found == 0) & (expected == 0)
-            same &= ~zeros | (np.signbit(found) == np.signbit(expected))
+            zeros = (actual == 0) & (expected == 0)
+            same &= ~zeros | (np.signbit(actual) == np.signbit(expected))
     else:
-        same = found == expected
+        same = actual == expected
     wrong = [
-        f"{name}({', '.join(str(x[k]) for x in given)}) is {found[k]}, not {expected[k]}"
+        f"{name}({', '.join(str(x[k]) for x in given)}) is {actual[k]}, not {expected[k]}"
         for k in np.flatnonzero(~same)
     ]
     assert not wrong, "\n".join(wrong[:10])

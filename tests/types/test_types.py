@@ -31,11 +31,11 @@ pytestmark = (
 
 def _run(*command: str, at: Path) -> str:
     # loopax is where a user has it: with the other packages, and no part of what is checked.
-    found = subprocess.run(
+    actual = subprocess.run(
         command, cwd=at, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True
     )
-    assert found.returncode in (0, 1), found.stdout + found.stderr
-    return found.stdout
+    assert actual.returncode in (0, 1), actual.stdout + actual.stderr
+    return actual.stdout
 
 
 def by_mypy(at: Path) -> Errors:
@@ -59,11 +59,11 @@ def by_pyright(at: Path) -> Errors:
     settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": [*SCRIPTS]}
     (at / "pyrightconfig.json").write_text(json.dumps(settings))
     said = _run(program, "-p", ".", "--outputjson", "--pythonpath", sys.executable, at=at)
-    found = [d for d in json.loads(said)["generalDiagnostics"] if d["severity"] == "error"]
+    actual = [d for d in json.loads(said)["generalDiagnostics"] if d["severity"] == "error"]
     return {
         name: {
             d["range"]["start"]["line"] + 1: d["message"]
-            for d in found
+            for d in actual
             if Path(d["file"]).name == name
         }
         for name in SCRIPTS

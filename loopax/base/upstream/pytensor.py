@@ -90,8 +90,8 @@ def adds_last_only(op: IncSubtensor | AdvancedIncSubtensor) -> bool:
 
 def _renamed(module: str, name: str, before: str) -> Any:
     """An Op class that 3.0 has under the name ``before``."""
-    found = importlib.import_module(module)
-    return getattr(found, name, None) or getattr(found, before)
+    source = importlib.import_module(module)
+    return getattr(source, name, None) or getattr(source, before)
 
 
 AddSparseDenseC = _renamed("pytensor.sparse.rewriting", "AddSparseDenseC", "AddSD_ccode")
@@ -168,12 +168,12 @@ def thaw(graph: AbstractFunctionGraph, written: FunctionGraph | None = None) -> 
     # `make_variable`: calling the type walks the stack for the user's line, a third of the time here.
     new: dict[Variable, Variable] = {v: v.type.make_variable() for v in graph.inputs}
     for node in graph.toposort():
-        made = Apply(
+        copied = Apply(
             node.op,
             [new.get(v, v) for v in node.inputs],
             [v.type.make_variable() for v in node.outputs],
         )
-        new.update(zip(node.outputs, made.outputs, strict=True))
+        new.update(zip(node.outputs, copied.outputs, strict=True))
     if written is not None:
         _copy_origins(written, graph, new)
     return FunctionGraph(
@@ -267,8 +267,8 @@ def has_own_connections(op: OpFromGraph) -> bool:
 
     PyTensor keeps the pattern that it finds in the same attribute.
     """
-    found = io_connection_pattern(op.inner_inputs, op.inner_outputs)
-    return op._connection_pattern not in (None, found)
+    pattern = io_connection_pattern(op.inner_inputs, op.inner_outputs)
+    return op._connection_pattern not in (None, pattern)
 
 
 def shape_of_draw(op: Any, parameters: Sequence[Variable]) -> Sequence[Any]:

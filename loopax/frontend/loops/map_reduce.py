@@ -199,7 +199,7 @@ def _chosen(x: Any, is_kept: Variable) -> Any:
         return x[pt.nonzero(is_kept)[0]]
     empty = x[:0]
     return reduce(
-        lambda found, row: cond(row[1], lambda: append(found, row[0]), lambda: found),
+        lambda kept, row: cond(row[1], lambda: append(kept, row[0]), lambda: kept),
         empty,
         (x, is_kept),
     )

@@ -44,7 +44,7 @@ def _expanded(buffer: Variable, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | No
         return None
     write = access_of(node)
     filled = write.array.owner
-    if filled is None or not isinstance(filled.op, AllocEmpty) or write.is_row or write.rest:
+    if filled is None or not isinstance(filled.op, AllocEmpty) or write.is_row or write.trailing:
         return None
     total = dims.length(write.array)
     written = slice_of(dims, write.rows, total)

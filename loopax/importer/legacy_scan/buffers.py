@@ -115,7 +115,7 @@ def answer_sot(
         for read in reads(fgraph, rows):
             at_row = None if read.first is None else first + read.first
             if read.row is not None and -w.size <= read.row < 0:
-                answers.append(Answer(read.variable, _then(final_row(read.row), read.rest)))
+                answers.append(Answer(read.variable, _then(final_row(read.row), read.trailing)))
             elif read.length:
                 answers.append(
                     Answer(read.variable, lambda o: _rows_from(length(o), first, w.size))

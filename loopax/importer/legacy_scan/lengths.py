@@ -36,7 +36,7 @@ def rows_exactly(x: TensorVariable, n: Variable, dims: Dims) -> Any:
 def _sliced(x: Variable, n: DimExpr | None, dims: Dims) -> Any:
     """``y`` where ``x`` is ``y[:n]`` (``y[0:]``, if ``n`` is None), else ``x``."""
     read = read_of(x.owner)
-    if read is None or read.is_row or read.rest:
+    if read is None or read.is_row or read.trailing:
         return x
     length = DimExpr.variable(Length(read.array, 0))  # whatever it is: to find out takes time
     wanted = length if n is None else position(dims, n, length)

@@ -29,8 +29,8 @@ from loopax.ir.sizes import (
 class Read:
     """``variable`` is what is read of an array, in one of five ways.
 
-    row, rest
-        One row, ``row`` counted from the end: -1 is the last one. ``rest`` is a further index.
+    row, trailing
+        One row, ``row`` counted from the end: -1 is the last one. ``trailing`` is a further index.
     rows
         Rows side by side, or all of them backwards.
     length
@@ -43,7 +43,7 @@ class Read:
 
     variable: Any
     row: int | None = None
-    rest: tuple[Any, ...] = ()
+    trailing: tuple[Any, ...] = ()
     rows: Slice | None = None
     length: bool = False
     filled: Any = None
@@ -121,8 +121,8 @@ def _indexed(fgraph: FunctionGraph, out: Variable, read: Access) -> Read:
     length = DimExpr.variable(Length(read.array, 0))
     if read.is_row:
         row = (position(dims, read.rows, length) - length).constant
-        return Read(read.array) if row is None else Read(out, row=row, rest=read.rest)
-    rows = None if read.rest else slice_of(dims, read.rows, length)
+        return Read(read.array) if row is None else Read(out, row=row, trailing=read.trailing)
+    rows = None if read.trailing else slice_of(dims, read.rows, length)
     if rows is None or not (rows.step == 1 or rows.takes_all(dims)):
         return Read(read.array)
     return Read(out, rows=rows)

@@ -21,7 +21,7 @@ from loopax.jax_backend.staging.context import Context
 
 # What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).
 _NATIVE_ERROR = re.compile(
-    r"INVALID_ARGUMENT: (?P<kind>IndexError|ValueError): (?P<said>.*)", re.DOTALL
+    r"INVALID_ARGUMENT: (?P<kind>IndexError|ValueError): (?P<text>.*)", re.DOTALL
 )
 
 
@@ -31,21 +31,21 @@ def native_error(error: Exception, graph: FunctionGraph, values: Sequence[Any]) 
     if match is None:
         return None
     kind = IndexError if match["kind"] == "IndexError" else ValueError
-    return with_values(kind, match["said"], graph, values)
+    return with_values(kind, match["text"], graph, values)
 
 
 def with_values(
     kind: type[Exception],
-    said: str,
+    text: str,
     graph: FunctionGraph,
     values: Sequence[Any],
     otherwise: str | None = None,
 ) -> Exception:
     """An error with the op of ``graph`` that fails for these values; without one it says ``otherwise``."""
     if not all(isinstance(v.type, DenseTensorType) for v in graph.inputs):
-        return kind(otherwise or said)
+        return kind(otherwise or text)
     more = first_failure(graph, [np.asarray(x) for x in values])
-    return kind(otherwise or said) if more is None else kind(f"{said}: {more}.")
+    return kind(otherwise or text) if more is None else kind(f"{text}: {more}.")
 
 
 # -- failures of checks ----------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def flagged_error(flag: ArrayLike, context: Context) -> Exception:
     """The error where this flag is up, in a program of that context."""
     for structure in context.errors:
         with suppress(KeyError):  # each trace numbers its checks on its own
-            said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
-            if (error := failure_in(said, {*context.flagged, *context.failures})) is not None:
+            text = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
+            if (error := failure_in(text, {*context.flagged, *context.failures})) is not None:
                 return error
     raise AssertionError("every flag belongs to a failure")

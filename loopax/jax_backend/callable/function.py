@@ -150,10 +150,10 @@ class JaxFunction(Stages, ProgramFunction):
         values, concrete = self._arguments.bind(args, kwargs)
         form = self._execution.whole
         if self.program.shared:
-            rest = self._residual
-            behind = None if rest is None else rest.arguments(self._shared, concrete)
-            if rest is not None and behind is not None:
-                form = rest.form
+            residual = self._residual
+            behind = None if residual is None else residual.arguments(self._shared, concrete)
+            if residual is not None and behind is not None:
+                form = residual.form
             else:
                 behind = self._shared.at(range(len(self.program.shared)), concrete)
             values = (*values, *behind)

@@ -50,7 +50,7 @@ class Looking:
             bad = [int(j) for j in np.argwhere(~np.isfinite(cotangent))[0]]
             at = f", at [{', '.join(map(str, bad))}]" if bad else ""
             kind = "nan" if np.isnan(cotangent[tuple(bad)]) else "infinite"
-            said = f"the gradient by '{self.names[k]}' is {kind}{at}; the values are finite."
-            return NonFiniteError(self.name, said)
+            message = f"the gradient by '{self.names[k]}' is {kind}{at}; the values are finite."
+            return NonFiniteError(self.name, message)
 
         return looking_at_gradient(x, error)

@@ -34,14 +34,14 @@ class Residual:
         names, n = execution.names, len(program.inputs)
         left = [names[n + k] for k in part.left]
         early = f"what follows from {' and '.join(names[n + k] for k in part.reads)}"
-        count = len(part.rest.inputs) - n - len(left)
+        count = len(part.residual.inputs) - n - len(left)
         names = [*names[:n], *left, *[early] * count]
         values = EarlyValues(program, part)
         if not execution.may_be_native:
-            return cls(part, execution.variants(part.rest, names), values)
-        graph = part.rest.clone()
+            return cls(part, execution.variants(part.residual, names), values)
+        graph = part.residual.clone()
         run_passes(graph, passes_with(execution.optimizer, PASSES))
-        as_read = part.rest.inputs, part.rest.outputs
+        as_read = part.residual.inputs, part.residual.outputs
         return cls(part, execution.variants(graph, names, as_read), values)
 
     def arguments(self, shared: SharedValues, concrete: bool) -> list[Any] | None:

@@ -154,13 +154,13 @@ def _signature(op: Blockwise, node: Apply) -> str:
     PyTensor says of LU that its matrices are square, and computes tall and wide ones. To be removed, for
     the inputs, once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
     """
-    taken = op.inputs_sig
+    core_inputs = op.inputs_sig
     if isinstance(op.core_op, LU | LUFactor):
-        taken = [tuple(f"i{d}" for d in range(len(names))) for names in taken]
+        core_inputs = [tuple(f"i{d}" for d in range(len(names))) for names in core_inputs]
     out_dims = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
     out_dims += [[] for _ in node.outputs]
     return "->".join(
-        ",".join(f"({','.join(names)})" for names in part) for part in (taken, out_dims)
+        ",".join(f"({','.join(names)})" for names in part) for part in (core_inputs, out_dims)
     )
 
 

@@ -160,12 +160,12 @@ def _lower(
     if not raises:
         return list(args[:-1])
     if ctx.module_context.lowering_parameters.for_export:
-        said = (
+        reason = (
             f"The check {failure.message!r} calls Python where it fails, and no exported program can. "
             "Export that of jaxify(..., checks='ignore'), and let it return what is to be checked: "
             "jaxify([x], [y, (x > 0).all()], checks='ignore')."
         )
-        raise UnsupportedOpError(said, [said])
+        raise UnsupportedOpError(reason, [reason])
     return _lowered_raising(ctx, *args, failure=failure, **params)
 
 

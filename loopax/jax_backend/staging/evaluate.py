@@ -139,9 +139,9 @@ def run_frame(
             try:
                 outs = convert(Site(node, used, frame), as_taken(node, values))
             except (Inconclusive, TypeError) as error:
-                if (said := explained(error, node)) is error:
+                if (explanation := explained(error, node)) is error:
                     raise
-                raise said from error
+                raise explanation from error
         frame.values.update(zip(node.outputs, outs, strict=True))
     return frame
 

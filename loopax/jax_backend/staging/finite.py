@@ -92,7 +92,7 @@ def _in_program(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[
         return raised_on_host(fail, xs, _of_rows(report, batch, n)(*values))
 
     xs, flag, values = list(args[:n]), args[n], list(args[n + 1 :])
-    return manual_axes.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, values)
+    return manual_axes.cond(jnp.any(flag), failed, lambda xs, _: xs, xs, values)
 
 
 _lowered = mlir.lower_fun(_in_program, multiple_results=True)
@@ -100,12 +100,12 @@ _lowered = mlir.lower_fun(_in_program, multiple_results=True)
 
 def _lower(ctx: mlir.LoweringRuleContext, *args: object, **params: object) -> Any:
     if ctx.module_context.lowering_parameters.for_export:
-        said = (
+        message = (
             "A program that looks for nan calls Python where it finds one, and no exported program can. "
             "Export that of jaxify(..., checks='ignore'), and let it return what is to be looked at: "
             "jaxify([x], [y, pt.isfinite(y).all()], checks='ignore')."
         )
-        raise UnsupportedOpError(said, [said])
+        raise UnsupportedOpError(message, [message])
     return _lowered(ctx, *args, **params)
 
 

@@ -66,9 +66,9 @@ def find_leaf_rule() -> Rule:
 
 def find_trace_rule(op: Op) -> Rule:
     """The rule of the nearest class that ``op`` is an instance of, `Op` included."""
-    found = _nearest(_TRACE_RULES, op)
-    assert found is not None
-    return found
+    trace_rule = _nearest(_TRACE_RULES, op)
+    assert trace_rule is not None
+    return trace_rule
 
 
 def has_trace_rule(op: Op) -> bool:

@@ -124,11 +124,11 @@ def explained(error: Exception, node: Apply) -> Exception:
     """``error`` of the rule of ``node``, explained if a symbol is to blame; else itself."""
     if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
         return error
-    said = str(error).partition("\n")[0].rstrip(".")
+    message = str(error).partition("\n")[0].rstrip(".")
     return DynamicShapeError(
         f"{node.op}, for {describe(node.outputs[0])}, must know more of a symbolic length than JAX does: "
-        f"{said}. Say what holds of it, jax.export.symbolic_shape('b', constraints=['b >= 10']), or export "
-        "the program for a length that is a number."
+        f"{message}. State a constraint, as in jax.export.symbolic_shape('b', constraints=['b >= 10']), or "
+        "export the program for a length that is a number."
     )
 
 

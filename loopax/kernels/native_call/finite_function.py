@@ -99,11 +99,11 @@ def argument_names(f: Callable[..., Any], tree: PyTreeDef) -> list[str]:
     ]
     paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(tree, [0] * tree.num_leaves))
     names = []
-    for (kind, argument, *rest), _ in paths:
+    for (kind, argument, *keys), _ in paths:
         key = argument.idx if kind.idx == 0 else argument.key
         if kind.idx == 0:
             key = positional[key] if key < len(positional) else f"argument {key}"
-        names.append(f"{key}{jax.tree_util.keystr(tuple(rest))}")
+        names.append(f"{key}{jax.tree_util.keystr(tuple(keys))}")
     return names
 
 

@@ -207,7 +207,7 @@ class Flips:
 
         def make(turned: bool) -> Any:
             turn = turned != flipped
-            y, index = self._either(read.array, turn), self._index(rows, read.rest, turn)
+            y, index = self._either(read.array, turn), self._index(rows, read.trailing, turn)
             return y if index == (slice(None),) else y[index]
 
         return _Known(
@@ -229,20 +229,20 @@ class Flips:
 
             def at_one(new: Any, turned: bool) -> Any:
                 k = mirrored_row(write.rows) if turned else write.rows
-                return put(new[0][(k, *write.rest)], y)
+                return put(new[0][(k, *write.trailing)], y)
 
             return self._composed([write.array], at_one)
         rows = self._slice(write)
         if rows is None:
             return None
         flipped = rows.step == -1
-        numbers = sum(not isinstance(k, slice) for k in write.rest)
+        numbers = sum(not isinstance(k, slice) for k in write.trailing)
         has_rows = y.type.ndim == write.array.type.ndim - numbers
 
         def make(turned: bool) -> Any:
             by = self._either(y, turned != flipped) if has_rows else y
             place = self._either(write.array, turned)
-            return put(place[self._index(rows, write.rest, turned)], by)
+            return put(place[self._index(rows, write.trailing, turned)], by)
 
         by = self.known(y) if has_rows else _Known((), 0, 0, (), lambda turned: y)
         whole = self.known(write.array)

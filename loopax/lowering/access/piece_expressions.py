@@ -40,7 +40,7 @@ class Expressions:
         self._guard = guarded
         self._scalars: dict[Any, Any] = {}
         self._built: dict[Any, Any] = {}
-        self.made: dict[Any, int] = {}  # sums that are not in the graph: what they cost
+        self.sum_costs: dict[Any, int] = {}  # sums that are not in the graph: what they cost
 
     # -- lengths ---------------------------------------------------------------------------------
 
@@ -120,12 +120,12 @@ class Expressions:
 
     def _cost(self, piece: Piece) -> int:
         if not isinstance(piece, Window):
-            return 1 + (self.made.get(piece.row, 0) if isinstance(piece, Row) else 0)
-        n_made = self.made.get(piece.source, 0)
+            return 1 + (self.sum_costs.get(piece.row, 0) if isinstance(piece, Row) else 0)
+        source_cost = self.sum_costs.get(piece.source, 0)
         entry = self._entry(piece)
         if entry is None or (piece.count == ONE and entry != slice(None)):
-            return n_made + 2
-        return n_made + (entry != slice(None))
+            return source_cost + 2
+        return source_cost + (entry != slice(None))
 
     def build(self, rows: Rows, like: Variable) -> Any:
         """A tensor of these rows, of the dtype and the trailing shape of ``like``."""

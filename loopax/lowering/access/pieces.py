@@ -202,10 +202,10 @@ class Pieces(Expressions):
     def _sum(self, terms: list[Piece], like: Variable) -> Piece:
         if all(p.count == ONE for p in terms):
             total = pt.add(*[self.row(p, like) for p in terms])
-            self.made[total] = 1
+            self.sum_costs[total] = 1
             return Row(total)
         total = pt.add(*[self.build((p,), like) for p in terms])
-        self.made[total] = 1 + sum(self.cost((p,)) for p in terms)
+        self.sum_costs[total] = 1 + sum(self.cost((p,)) for p in terms)
         return Window(total, NONE, terms[0].count)
 
     def adds_up(self, x: Variable, node: Apply) -> bool:

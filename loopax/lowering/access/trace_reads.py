@@ -27,14 +27,14 @@ Index = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """``out`` is the trace at ``index``, and then, of each row, at each of ``rest`` in turn.
+    """``out`` is the trace at ``index``, and then, of each row, at each of ``trailing`` in turn.
 
     ``index`` counts from the first row, with ``back`` from the last, and is among the ``rows`` rows there.
     """
 
     out: Any
     index: int | slice
-    rest: tuple[Index, ...]
+    trailing: tuple[Index, ...]
     back: bool
     rows: int
 
@@ -45,7 +45,7 @@ class Read:
 
     def on(self, trace: TensorVariable) -> Any:
         """This read of a trace that is shorter at the other end."""
-        first, *others = self.rest or ((),)
+        first, *others = self.trailing or ((),)
         value = trace[(self.index, *first)]
         each = () if self.row is not None else (slice(None),)
         for later in others:
@@ -54,7 +54,7 @@ class Read:
 
     def on_row(self, row: Any) -> Any:
         """This read, given the row that it reads."""
-        for index in self.rest:
+        for index in self.trailing:
             row = row[index]
         return row
 
@@ -163,4 +163,4 @@ class _Walk:
 
 
 def _further(indices: tuple[Index, ...], read: Access) -> tuple[Index, ...]:
-    return (*indices, read.rest) if read.rest else indices
+    return (*indices, read.trailing) if read.trailing else indices

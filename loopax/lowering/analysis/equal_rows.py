@@ -45,7 +45,7 @@ def row_of(x: Variable, dims: Dims) -> Any:
         return _filled(like, value, dims)
     read = read_of(x.owner)
     # A step of 0 raises. With one that is known, rows of equal rows are equal rows.
-    if read is not None and not (read.is_row or read.rest) and _is_step(read.rows.step):
+    if read is not None and not (read.is_row or read.trailing) and _is_step(read.rows.step):
         return row_of(read.array, dims)
     return None
 

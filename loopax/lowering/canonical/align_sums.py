@@ -95,8 +95,8 @@ def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
     new = loop.close()
     for _, chain, moved in moves:
         for k, state in zip(chain, moved.states, strict=True):
-            if state.rest is not None:
-                new[node.outputs[k]] = new[node.outputs[k]] + state.rest
+            if state.final_terms is not None:
+                new[node.outputs[k]] = new[node.outputs[k]] + state.final_terms
     replace_outputs(graph, new, "align_sums")
 
 
@@ -119,10 +119,10 @@ def _handed_to(op: Scan, uses: Counter[Any]) -> dict[int, int]:
     }
 
 
-def _chain(k: int, after: dict[int, int], taken: set[int]) -> list[int]:
+def _chain(k: int, after: dict[int, int], used: set[int]) -> list[int]:
     """State ``k`` and those that take it over, one after the other."""
     chain = [k]
-    while (then := after.get(chain[-1])) is not None and then not in taken and then not in chain:
+    while (then := after.get(chain[-1])) is not None and then not in used and then not in chain:
         chain.append(then)
     return chain
 
@@ -180,7 +180,7 @@ def _rotate(loop: OpenLoop, chain: list[State], row: Input, moved: _Moved) -> No
 class _State(NamedTuple):
     late: Any  # rows that are added to the state before the step, None if nothing
     init: Any
-    rest: Any  # what the final lacks, None if nothing
+    final_terms: Any  # what the final lacks, None if nothing
 
 
 class _Moved(NamedTuple):
@@ -225,8 +225,8 @@ def _moved(pieces: Pieces, node: Apply, x: Variable, inits: list[TensorVariable]
         if start is None or missing is None:
             return None
         at_first = [pieces.row(p, x) for p in start] or [pieces.row(pieces.zeros(x.type.dtype), x)]
-        rest = _sum([pieces.row(p, x) for p in missing])
-        states.append(_State(added(k), _sum(at_first), rest))
+        final_terms = _sum([pieces.row(p, x) for p in missing])
+        states.append(_State(added(k), _sum(at_first), final_terms))
     return _Moved(added(0), states)
 
 

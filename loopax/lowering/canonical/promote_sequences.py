@@ -96,7 +96,7 @@ class _Promotion:
         self.lines = {v: line for v, line in line_of.items() if line is not None}
         self.lines[self.loop.i] = _Line(1, DimExpr())
         self.nodes = list(toposort(self.loop.outputs()))
-        self.made: dict[Any, Input] = {}
+        self.new_inputs: dict[Any, Input] = {}
 
     def result(self) -> dict[Any, Any]:
         """The outputs of the node -> those of one with more sequences; empty if there are none."""
@@ -117,10 +117,10 @@ class _Promotion:
         if not new:
             return {}
         loop.set_outputs(replaced(loop.outputs(), new))
-        promoted = {c for c, _ in self.made}
+        promoted = {c for c, _ in self.new_inputs}
         left = promoted & set(ancestors(loop.outputs()))
         loop.consts = [c for c in loop.consts if c.inner not in promoted or c.inner in left]
-        loop.rows += self.made.values()
+        loop.rows += self.new_inputs.values()
         return loop.close()
 
     def _has_rows(self) -> bool:
@@ -185,12 +185,12 @@ class _Promotion:
         if line is None:
             return None
         key = c, line
-        if key not in self.made:
+        if key not in self.new_inputs:
             sequence = self._sequence(self.consts[c], line, may_check)
             if sequence is None:
                 return None
-            self.made[key] = Input(TensorType(c.type.dtype, c.type.shape[1:])(), sequence)
-        return self.made[key]
+            self.new_inputs[key] = Input(TensorType(c.type.dtype, c.type.shape[1:])(), sequence)
+        return self.new_inputs[key]
 
     def _line_of(self, expr: DimExpr) -> _Line | None:
         """``expr``, an integer of the step, as a line."""
@@ -262,7 +262,7 @@ class _Promotion:
 
 def _at(row: TensorVariable, read: Access, new: dict[Variable, Variable]) -> Any:
     """The part of its row that ``read`` takes; its other indices may be reads themselves."""
-    return replaced([row[read.rest]], new)[0] if read.rest else row
+    return replaced([row[read.trailing]], new)[0] if read.trailing else row
 
 
 def _line(dims: Dims, x: Variable) -> _Line | None:

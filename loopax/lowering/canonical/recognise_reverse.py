@@ -243,7 +243,7 @@ def _cancel(graph: FunctionGraph, traces: set[Variable]) -> None:
 
 def _row(node: Apply, y: TensorVariable) -> Any:
     read = access_of(node)
-    return y[(mirrored_row(read.rows), *read.rest)]
+    return y[(mirrored_row(read.rows), *read.trailing)]
 
 
 def _same(node: Apply, y: Variable) -> Any:

@@ -38,11 +38,11 @@ def error_of(
 ) -> NonFiniteError:
     """The error of ``finding`` in the program ``name``, for a row of a batch; None: of its results."""
     if finding is None:
-        said = (
+        message = (
             "a value is nan or infinite, and none is where each step is looked at: sums are added up in "
             "another order there."
         )
-        return NonFiniteError(name, said, (), row)
+        return NonFiniteError(name, message, (), row)
     place = places[finding.code - 1]
     entry = ", ".join(map(str, finding.entry[: place.ndim]))
     what = f"entry [{entry}] of {place.what}" if entry else place.what
@@ -53,10 +53,10 @@ def error_of(
     *outer, last = [f"step {k}" for k in steps]
     at = ", ".join([*(f"outer {step}" for step in outer), last])
     inside = "".join(f", in {loop}" for loop in reversed(place.loops[:-1]))
-    said = (
+    message = (
         f"{what} at {at} of {place.loops[-1]}{inside}. No value is before it; steps count from 0."
     )
-    return NonFiniteError(name, said, steps, row)
+    return NonFiniteError(name, message, steps, row)
 
 
 def error_of_reports(

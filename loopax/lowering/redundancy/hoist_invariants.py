@@ -94,7 +94,7 @@ def _hoisted(node: Apply, dims: Dims) -> dict[Any, Any]:
         return {}
     free = [v for v in leaving if not step.is_guarded(v)]
     outside = {c.inner: c.outer for c in loop.consts}
-    outer = replaced([*free, *guard.given], outside)
+    outer = replaced([*free, *guard.reads], outside)
     results = dict(zip(free, outer[: len(free)], strict=True))
     results |= zip(guarded, guard.bind(loop.n_steps, outer[len(free) :]), strict=True)
     dummies = {v: v.type() for v in leaving}
@@ -220,9 +220,9 @@ class _Guard:
     """
 
     def __init__(self, results: list[Variable], step: _Invariants) -> None:
-        self.given = _operands(results, step)
-        self.operands = [v.type() for v in self.given]
-        self.results = replaced(results, dict(zip(self.given, self.operands, strict=True)))
+        self.reads = _operands(results, step)
+        self.operands = [v.type() for v in self.reads]
+        self.results = replaced(results, dict(zip(self.reads, self.operands, strict=True)))
         self.shapes = self._shapes() if results else []
 
     def _shapes(self) -> list[Any]:

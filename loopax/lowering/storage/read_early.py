@@ -88,8 +88,8 @@ def _on_rows(node: Apply, read: Access) -> Any:
     own = by_rows(node)
     apply = facts_of(node.op).behind(node, -1) if read.is_row else node.op
     result: Any = apply(*(_row(v, read) if k in own else v for k, v in enumerate(node.inputs)))
-    index = read.rest if read.is_row else (slice(None), *read.rest)
-    return result[index] if read.rest else result
+    index = read.trailing if read.is_row else (slice(None), *read.trailing)
+    return result[index] if read.trailing else result
 
 
 def _row(v: Any, read: Access) -> Any:

@@ -92,7 +92,7 @@ class NumbaFunction(ProgramFunction):
         self._compiled: Any = None
         with TRACING:
             part = self._part = early_part(self.program)
-            graph = self.program.graph if part is None else part.rest
+            graph = self.program.graph if part is None else part.residual
             self._native = program.compile_program(graph, on_missing=self.on_missing)
         if part is not None:
             self._early = MemoizedValues(part.early, _in_order)

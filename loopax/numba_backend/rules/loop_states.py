@@ -154,12 +154,12 @@ def _copied(
             exchanged.append((state, value))
         elif not (isinstance(value, Array) and value.name == state.name):
             copied.append((state, value))
-    taken = {state.name for state, _ in arrays}
-    taken |= {value.name for _, value in exchanged if isinstance(value, Array)}
+    in_use = {state.name for state, _ in arrays}
+    in_use |= {value.name for _, value in exchanged if isinstance(value, Array)}
 
     def own(value: Any) -> Array:
         is_apart = isinstance(value, Array) and value.fresh and emit.is_room(value)
-        return value if is_apart and value.name not in taken else emit.fresh(value)
+        return value if is_apart and value.name not in in_use else emit.fresh(value)
 
     return exchanged, [(state, own(value)) for state, value in copied]
 

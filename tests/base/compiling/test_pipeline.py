@@ -68,15 +68,15 @@ def test_errors_of_inner_functions_reach_the_caller():
 
 
 def test_nothing_is_collected_meanwhile():
-    found = []
+    actual = []
 
     def look(graph):
-        found.append(gc.isenabled())
+        actual.append(gc.isenabled())
 
     run_passes(FunctionGraph([x], [pt.exp(x)]), [look])
     with compilation_of(look):
         look(None)
-    assert found == [False, False]
+    assert actual == [False, False]
     assert gc.isenabled()
 
 

@@ -74,8 +74,8 @@ def sparse_product(kind: str) -> Any:
         )
         return of_c(op()(data, *places, V), data + V[ENTRIES[1]])
     if kind == "SamplingDotCSR":
-        found = rewriting.SamplingDotCSR()(SQUARE, OTHER, data, *places, size[1])[0]
-        return of_c(found, data * (SQUARE @ OTHER.T)[ENTRIES])
+        actual = rewriting.SamplingDotCSR()(SQUARE, OTHER, data, *places, size[1])[0]
+        return of_c(actual, data * (SQUARE @ OTHER.T)[ENTRIES])
     if kind == "AddSparseDenseC":
         op = getattr(rewriting, "AddSparseDenseC", None) or rewriting.AddSD_ccode
         return of_c(op("csr")(matrix, SQUARE), s.dense(matrix)[0] + SQUARE)
@@ -152,6 +152,6 @@ def fresh_generator() -> Any:
 
 def drawn() -> Any:
     """Draws of a mean that moves with them."""
-    (found,) = compiled(pt.random.normal(V, 1.0, rng=rng(), return_next_rng=True)[1]).outputs
-    (mean,) = (v for v in graph_inputs([found]) if v.name == V.name)
-    return along_with(found, mean)
+    (actual,) = compiled(pt.random.normal(V, 1.0, rng=rng(), return_next_rng=True)[1]).outputs
+    (mean,) = (v for v in graph_inputs([actual]) if v.name == V.name)
+    return along_with(actual, mean)

@@ -60,8 +60,8 @@ def expectation(name: str, mean: Callable[..., Any], *parameters: Any) -> Any:
 
     def build() -> Example:
         size = (2000, 3) if name != "dirichlet" else (2000,)
-        found = getattr(pt.random, name)(*parameters, size=size, rng=rng(), return_next_rng=True)
-        out = found[1].mean(axis=0)
+        actual = getattr(pt.random, name)(*parameters, size=size, rng=rng(), return_next_rng=True)
+        out = actual[1].mean(axis=0)
         now = _now(out, parameters)
         return Example(
             out,

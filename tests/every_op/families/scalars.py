@@ -61,12 +61,12 @@ BASES = dict.fromkeys(
 
 
 def _instances() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for module in (basic, special):
         for op in vars(module).values():
             if isinstance(op, basic.ScalarOp):
-                found.setdefault(type(op).__name__, op)
-    return found
+                actual.setdefault(type(op).__name__, op)
+    return actual
 
 
 def _of(name: str, op: Any) -> Any:

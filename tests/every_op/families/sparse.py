@@ -67,8 +67,8 @@ COMPARED = {
 
 def _compared(compare: Any, other: Any) -> Any:
     def build() -> Any:
-        found = compare(x(), other())
-        return dense(found) if isinstance(found.type, ps.SparseTensorType) else found
+        actual = compare(x(), other())
+        return dense(actual) if isinstance(actual.type, ps.SparseTensorType) else actual
 
     return build
 

@@ -42,8 +42,8 @@ def normal() -> Any:
     from pytensor.xtensor.random.type import rng_to_xrng
 
     rng, mean = rng_to_xrng(draws.rng()), v()
-    found = random.normal(mean, 1.0, extra_dims={"row": 2}, rng=rng, return_next_rng=True)[1]
-    return draws.along_with(found.values, V)
+    actual = random.normal(mean, 1.0, extra_dims={"row": 2}, rng=rng, return_next_rng=True)[1]
+    return draws.along_with(actual.values, V)
 
 
 def back_and_forth() -> Any:

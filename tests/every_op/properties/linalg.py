@@ -166,14 +166,14 @@ def eigvalsh() -> Iterator[Variation]:
 def qr() -> Iterator[Variation]:
     for mode, pivoting, shape in product(("full", "r", "economic", "raw"), BOTH, ((4, 3), (3, 4))):
         a = numbers(*shape, seed=5)
-        found = sl.qr(a, mode=mode, pivoting=pivoting)
+        actual = sl.qr(a, mode=mode, pivoting=pivoting)
         if mode == "raw":
-            found = (*found[0], *found[1:])
+            actual = (*actual[0], *actual[1:])
         yield variation(
             f"{mode} {pivoting} {shape}",
             lambda x, m=mode, p=pivoting: linalg.qr(x, mode=m, pivoting=p),
             (a,),
-            list(found),
+            list(actual),
             shapes_fit=mode != "raw",
         )
 

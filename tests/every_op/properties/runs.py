@@ -54,13 +54,13 @@ def faults(one: Variation, forms: tuple[str, ...]) -> Iterator[str]:
         args, outs = _with_shapes(inputs, outputs, values) if known else (inputs, outputs)
         given = [np.array(x) for x in values]
         try:
-            found = _run(form.partition(",")[0], args, outs, given)
+            actual = _run(form.partition(",")[0], args, outs, given)
         except Exception as error:
             if form.startswith("numba"):
                 continue
             yield f"{form}: {type(error).__name__}: {error}"
             continue
-        yield from _differences(form, found, expected, [v.type.dtype for v in outputs])
+        yield from _differences(form, actual, expected, [v.type.dtype for v in outputs])
         if any(
             not np.array_equal(a, b, equal_nan=True) for a, b in zip(given, values, strict=True)
         ):
@@ -83,8 +83,8 @@ def _with_shapes(inputs: Any, outputs: Any, values: Any) -> tuple[Any, Any]:
     return known, clone_replace(outputs, pairs, rebuild_strict=False)
 
 
-def _differences(form: str, found: Any, expected: Any, dtypes: Any = None) -> Iterator[str]:
-    for k, (x, y) in enumerate(zip(found, expected, strict=True)):
+def _differences(form: str, actual: Any, expected: Any, dtypes: Any = None) -> Iterator[str]:
+    for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
         x, y = np.asarray(x), np.asarray(y)
         rtol = 1e-8 if x.dtype.itemsize >= 8 or x.dtype.kind in "iub" else 1e-5
         if x.shape != y.shape:

@@ -122,12 +122,12 @@ def unique() -> Iterator[Variation]:
     names = ("return_index", "return_inverse", "return_counts")
     for flags in product((False, True), repeat=3):
         options = dict(zip(names, flags, strict=True))
-        found = np.unique(REPEATED, **options)
+        actual = np.unique(REPEATED, **options)
         yield variation(
             options,
             lambda x, o=options: pt.unique(x, **o),
             (REPEATED,),
-            list(found) if any(flags) else found,
+            list(actual) if any(flags) else actual,
         )
     rows = np.array([[1.0, 1, 0], [0, 2, 1], [1, 1, 0]])
     for axis in (None, 0, 1):

@@ -63,10 +63,10 @@ def test_a_python_function():
 def test_explain_names_the_rules_that_were_used():
     a = pt.tensor("a", shape=(100,))
     f = jaxify([a], pt.exp(a)[np.array([3, 1])], backend="numba", optimize="egraph")
-    found = explain(f)
-    assert "egraph" in [stage.name for stage in found.stages]
-    assert any(line.startswith("egraph: access before a function") for line in found.notes)
-    assert "access before a function" in str(found)
+    actual = explain(f)
+    assert "egraph" in [stage.name for stage in actual.stages]
+    assert any(line.startswith("egraph: access before a function") for line in actual.notes)
+    assert "access before a function" in str(actual)
     plain = explain(jaxify([a], pt.exp(a)[np.array([3, 1])], backend="numba"))
     assert plain.notes == () and "egraph" not in [stage.name for stage in plain.stages]
 

@@ -93,8 +93,8 @@ def test_a_density_with_its_gradient():
     inputs, at = [A, B, x], [AT[0] @ AT[0].T, AT[1] @ AT[1].T, AT[4]]
     plain, few = (jaxify(inputs, outputs, optimize=how) for how in ("none", "egraph"))
     assert any("Kronecker" in line for line in explain(few).notes)
-    for found, wanted in zip(few(*at), plain(*at), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+    for actual, wanted in zip(few(*at), plain(*at), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-8, atol=1e-9)
 
 
 def test_in_native_code():

@@ -108,9 +108,9 @@ class Written:
         return self.function(x)
 
 
-def assert_same(found, wanted, dtype):
+def assert_same(actual, wanted, dtype):
     tolerance = 1e-9 if dtype == "float64" else 2e-3
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(actual, wanted, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         scale = 1 + np.max(np.abs(b), initial=0.0)
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)

@@ -19,8 +19,8 @@ def program(k):
 
 
 def read(k):
-    found = saturate.saturated(program(k))
-    return found.rounds, sorted(map(len, found.classes.values()))
+    actual = saturate.saturated(program(k))
+    return actual.rounds, sorted(map(len, actual.classes.values()))
 
 
 @pytest.mark.slow

@@ -65,9 +65,9 @@ def test_no_sum_is_over_all_rows(residual, of):
     r, inputs = RESIDUALS[residual]
     inputs = list(dict.fromkeys([*inputs, s, *([a] if of == "in groups" else [])]))
     before, after, at = both(SUMS[of](r), inputs)
-    [wanted], [found] = evaluate(before, *at), evaluate(after, *at)
-    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+    [wanted], [actual] = evaluate(before, *at), evaluate(after, *at)
+    assert (actual.dtype, actual.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-11, atol=1e-11)
     if (residual, of) != ("groups and columns", "in groups"):
         assert longest(before) == N > longest(after)
 
@@ -83,8 +83,8 @@ def test_a_regression_with_its_gradient(backend):
     plain, few = (
         jaxify([point], outputs, backend=backend, optimize=how)(at) for how in ("none", "egraph")
     )
-    for found, wanted in zip(few, plain, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
+    for actual, wanted in zip(few, plain, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-10, atol=1e-10)
 
 
 KEPT = {
@@ -115,8 +115,8 @@ def test_digits_of_data_far_from_zero(mean):
     at, eps = np.longdouble(mean + 0.1), np.finfo(float).eps
     exact, moved = (float(np.sum((y.astype(np.longdouble) - at * k) ** 2)) for k in (1, 1 + eps))
     assert longest(after) < N
-    [found] = evaluate(after, np.array([float(at)]))
-    np.testing.assert_allclose(found, exact, rtol=1e-14, atol=64 * abs(moved - exact))
+    [actual] = evaluate(after, np.array([float(at)]))
+    np.testing.assert_allclose(actual, exact, rtol=1e-14, atol=64 * abs(moved - exact))
 
 
 def test_data_whose_differences_would_lose_digits_stay():

@@ -30,11 +30,11 @@ def prefixes(reverse=False):
 
 def by_hand(xs, rows, reverse):
     m, b = np.eye(2), np.zeros(2)
-    found = [None] * len(xs)
+    actual = [None] * len(xs)
     for k in reversed(range(len(xs))) if reverse else range(len(xs)):
         m, b = xs[k] @ m, xs[k] @ b + rows[k]
-        found[k] = m, b
-    return [np.array(part) for part in zip(*found, strict=True)]
+        actual[k] = m, b
+    return [np.array(part) for part in zip(*actual, strict=True)]
 
 
 @pytest.mark.slow
@@ -44,10 +44,10 @@ def test_its_values_everywhere(reverse):
     expected = by_hand(X, A, reverse)
     graph = FunctionGraph([x, a], outs, clone=True)
     check(graph)
-    found = [evaluate(graph, X, A), jaxify([x, a], outs)(X, A)]
-    found += [pytensor.function([x, a], outs, mode="FAST_COMPILE")(X, A)]
-    found += [jaxify([x, a], outs, backend="numba")(X, A)]
-    for values in found:
+    actual = [evaluate(graph, X, A), jaxify([x, a], outs)(X, A)]
+    actual += [pytensor.function([x, a], outs, mode="FAST_COMPILE")(X, A)]
+    actual += [jaxify([x, a], outs, backend="numba")(X, A)]
+    for values in actual:
         for value, want in zip(values, expected, strict=True):
             np.testing.assert_allclose(value, want, rtol=1e-10, atol=1e-13)
 
@@ -84,11 +84,11 @@ def test_a_batch_of_them():
     xs, rows = pt.dtensor4("xs"), pt.dtensor3("rows")
     outs = vectorize_graph(prefixes(), {x: xs, a: rows})
     both = np.stack([X, X[::-1]]), np.stack([A, -A])
-    found = jaxify([xs, rows], outs)(*both)
+    actual = jaxify([xs, rows], outs)(*both)
     mapped = jax.vmap(jaxify([x, a], prefixes()))(*both)
     for k in range(2):
         for value, other, want in zip(
-            found, mapped, by_hand(both[0][k], both[1][k], False), strict=True
+            actual, mapped, by_hand(both[0][k], both[1][k], False), strict=True
         ):
             np.testing.assert_allclose(value[k], want, rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(jnp.asarray(other)[k], want, rtol=1e-9, atol=1e-12)

@@ -15,9 +15,9 @@ def band(n, half):
 
 
 def arrow(n):
-    found = np.eye(n, dtype=bool)
-    found[-1] = found[:, -1] = True
-    return found
+    actual = np.eye(n, dtype=bool)
+    actual[-1] = actual[:, -1] = True
+    return actual
 
 
 def read(of, products):
@@ -50,9 +50,9 @@ def test_every_entry_of_a_symmetric_matrix_is_read(pattern):
     pattern = pattern | pattern.T
     a = np.where(pattern, np.random.default_rng(1).normal(size=pattern.shape), 0.0)
     a = a + a.T
-    found = symmetric(sparse.csr_matrix(pattern))
-    np.testing.assert_array_equal(read(found, found.seeds @ a), a)
-    assert found.passes <= by_columns(sparse.csr_matrix(pattern)).passes
+    actual = symmetric(sparse.csr_matrix(pattern))
+    np.testing.assert_array_equal(read(actual, actual.seeds @ a), a)
+    assert actual.passes <= by_columns(sparse.csr_matrix(pattern)).passes
 
 
 @pytest.mark.parametrize("half", [0, 1, 2, 5])

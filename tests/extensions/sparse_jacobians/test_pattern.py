@@ -112,9 +112,9 @@ def imported(outputs):
 
 def pattern_of(outputs):
     graph = imported(outputs)
-    found = jacobian_pattern(graph.inputs[:1], graph.outputs)
-    assert all(isinstance(p, sparse.csr_matrix) and p.dtype == bool for p in found)
-    return sparse.vstack(found).toarray()
+    actual = jacobian_pattern(graph.inputs[:1], graph.outputs)
+    assert all(isinstance(p, sparse.csr_matrix) and p.dtype == bool for p in actual)
+    return sparse.vstack(actual).toarray()
 
 
 def entries_of(outputs):
@@ -122,33 +122,33 @@ def entries_of(outputs):
     graph = imported(outputs)
     blocks = [block for (block,) in jacobian(graph.inputs[:1], graph.outputs)]
     both = FunctionGraph(graph.inputs, blocks, clone=False)
-    found = False
+    actual = False
     for seed in range(3):
         at = np.random.default_rng(seed).uniform(0.5, 2.5, N)
         made = evaluate(both, at, *GIVEN.values())
-        found = found | (np.concatenate([m.reshape(-1, N) for m in made]) != 0)
-    return found
+        actual = actual | (np.concatenate([m.reshape(-1, N) for m in made]) != 0)
+    return actual
 
 
 @pytest.mark.sampled(34)
 @pytest.mark.parametrize("name", [*EXACT, *MORE])
 def test_no_entry_is_missing(name):
     y = {**EXACT, **MORE}[name](x)
-    found, entries = pattern_of([y]), entries_of([y])
-    assert found.shape == entries.shape
-    assert not np.any(entries & ~found)
+    actual, entries = pattern_of([y]), entries_of([y])
+    assert actual.shape == entries.shape
+    assert not np.any(entries & ~actual)
     if name in EXACT:
         # Of a maximum, a condition on values or a branch the points show one side each.
-        assert found.sum() - entries.sum() <= (3 if name == "branches" else 0), found.astype(int)
+        assert actual.sum() - entries.sum() <= (3 if name == "branches" else 0), actual.astype(int)
 
 
 @pytest.mark.parametrize("name", COSTS)
 def test_gradients_of_bands_are_bands(name):
     slope = pytensor.grad(COSTS[name](x), x)
-    found = pattern_of([slope])
-    i, j = np.nonzero(found)
+    actual = pattern_of([slope])
+    i, j = np.nonzero(actual)
     assert np.abs(i - j).max() == HALF_WIDTHS[name]
-    assert not np.any(entries_of([slope]) & ~found)
+    assert not np.any(entries_of([slope]) & ~actual)
 
 
 def test_several_outputs_and_variables():
@@ -165,8 +165,8 @@ def test_several_outputs_and_variables():
 
 def test_what_has_no_elements():
     none = pt.tensor("none", shape=(0,), dtype="float64")
-    (found,) = jacobian_pattern([none], [2 * none])
-    assert found.shape == (0, 0)
+    (actual,) = jacobian_pattern([none], [2 * none])
+    assert actual.shape == (0, 0)
     assert pattern_of([scan(cumulated, x[0], x[:0])[1]]).shape == (0, N)
 
 
@@ -201,7 +201,7 @@ def test_what_is_not_known_is_said(outputs, match):
 )
 def test_an_op_that_a_record_describes(function, wanted):
     y = function(x)
-    found = pattern_of([y])
+    actual = pattern_of([y])
     if y.ndim == 2 and y.owner.op == Roll(0):
-        found = found[:, np.arange(N).reshape(2, 3).T.ravel()]  # columns in the order of the rows
-    np.testing.assert_array_equal(found, wanted)
+        actual = actual[:, np.arange(N).reshape(2, 3).T.ravel()]  # columns in the order of the rows
+    np.testing.assert_array_equal(actual, wanted)

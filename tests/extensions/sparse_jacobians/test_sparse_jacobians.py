@@ -22,16 +22,16 @@ def dense(m):
 def test_an_op_of_a_user():
     """Whose structure nobody knows: all may depend on all."""
     at = pt.tensor("at", shape=(3,), dtype="float64")
-    found = pytensor.function([at], jacobian(Square(), sparse=True)(at), mode=PLAIN)(X[:3])
-    np.testing.assert_allclose(dense(found), np.diag(2 * X[:3]), rtol=1e-10)
+    actual = pytensor.function([at], jacobian(Square(), sparse=True)(at), mode=PLAIN)(X[:3])
+    np.testing.assert_allclose(dense(actual), np.diag(2 * X[:3]), rtol=1e-10)
 
 
 def passes(variable):
     """How many products the program computes at once: the rows of its seeds, one for each colour."""
     constants = [v.data for v in ancestors([variable]) if isinstance(v, TensorConstant)]
     seeds = [c for c in constants if c.ndim == 2 and c.size and set(np.unique(c)) <= {0.0, 1.0}]
-    (found,) = [c for c in seeds if c.dtype.kind == "f" and np.all(c.sum(axis=0) == 1)]
-    return len(found)
+    (actual,) = [c for c in seeds if c.dtype.kind == "f" and np.all(c.sum(axis=0) == 1)]
+    return len(actual)
 
 
 def by_slices(v):
@@ -80,9 +80,9 @@ def test_a_banded_hessian_takes_as_many_passes_as_its_band_is_wide(walk, half_wi
     n = 200
     at = pt.tensor("at", shape=(n,), dtype="float64")
     values = np.random.default_rng(0).normal(size=n)
-    found = hessian(walk, sparse=True)(at)
-    assert passes(found) == 2 * half_width + 1
-    made, whole = pytensor.function([at], [found, hessian(walk)(at)], mode=PLAIN)(values)
+    actual = hessian(walk, sparse=True)(at)
+    assert passes(actual) == 2 * half_width + 1
+    made, whole = pytensor.function([at], [actual, hessian(walk)(at)], mode=PLAIN)(values)
     assert made.nnz == n * (2 * half_width + 1) - half_width * (half_width + 1)
     np.testing.assert_allclose(made.toarray(), whole, rtol=1e-10, atol=1e-12)
 
@@ -97,9 +97,9 @@ def test_a_sparse_jacobian_by_columns_and_by_rows():
     values = np.random.default_rng(1).uniform(0.9, 1.1, 40)
     for f in (band, last_row):
         at = pt.tensor("at", shape=(40,), dtype="float64")
-        found = jacobian(f, sparse=True)(at)
-        assert passes(found) == 2
-        made, whole = pytensor.function([at], [found, jacobian(f)(at)], mode=PLAIN)(values)
+        actual = jacobian(f, sparse=True)(at)
+        assert passes(actual) == 2
+        made, whole = pytensor.function([at], [actual, jacobian(f)(at)], mode=PLAIN)(values)
         np.testing.assert_allclose(made.toarray(), whole, rtol=1e-12)
         assert made.nnz == np.count_nonzero(whole)
 
@@ -142,14 +142,14 @@ def test_of_what_jaxify_returns(backend, traced):
     assert sparse.__name__ == "f"
     for values in (X, X[:3]):
         expected = jax.jacobian(hand)(values)
-        found = sparse(values)
-        np.testing.assert_allclose(dense(found), expected, rtol=1e-10)
-        assert (found.nse if backend == "jax" else found.nnz) == 2 * (len(values) - 1)
+        actual = sparse(values)
+        np.testing.assert_allclose(dense(actual), expected, rtol=1e-10)
+        assert (actual.nse if backend == "jax" else actual.nnz) == 2 * (len(values) - 1)
         np.testing.assert_allclose(whole(values), expected, rtol=1e-10)
     if backend == "jax":
         np.testing.assert_allclose(dense(jax.jit(sparse)(X)), jax.jacobian(hand)(X), rtol=1e-10)
     else:
-        assert isinstance(found, scipy.sparse.csr_matrix)
+        assert isinstance(actual, scipy.sparse.csr_matrix)
     h = jaxify(lambda v: f(v).sum(), backend=backend)
     expected = jax.hessian(lambda v: hand(v).sum())(X)
     np.testing.assert_allclose(dense(hessian(h, sparse=True)(X)), expected, rtol=1e-10, atol=1e-14)
@@ -159,14 +159,14 @@ def test_of_what_jaxify_returns(backend, traced):
 def test_what_is_known_as_a_number_says_more():
     """Indices among the arguments: given as numbers they say where each element goes."""
     rows = np.array([1, 1, 4])
-    found = run(jacobian(lambda v, k: v[k] ** 2, sparse=True)(X, rows))
-    assert found.nnz == 3
-    np.testing.assert_allclose(found.toarray(), np.diag(2 * X)[rows], rtol=1e-12)
+    actual = run(jacobian(lambda v, k: v[k] ** 2, sparse=True)(X, rows))
+    assert actual.nnz == 3
+    np.testing.assert_allclose(actual.toarray(), np.diag(2 * X)[rows], rtol=1e-12)
     k = pt.tensor("k", shape=(3,), dtype="int64")
     open_ = jacobian(lambda v, k: v[k] ** 2, sparse=True)(X, k)
-    found = pytensor.function([k], open_, mode=PLAIN)(rows)
-    assert found.nnz == 15
-    np.testing.assert_allclose(found.toarray(), np.diag(2 * X)[rows], rtol=1e-12)
+    actual = pytensor.function([k], open_, mode=PLAIN)(rows)
+    assert actual.nnz == 15
+    np.testing.assert_allclose(actual.toarray(), np.diag(2 * X)[rows], rtol=1e-12)
 
 
 def test_single_precision():

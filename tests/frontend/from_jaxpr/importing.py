@@ -49,11 +49,11 @@ def in_the_ir(f: Callable[..., Any], *args: Any) -> list[Any]:
         )
 
 
-def assert_same(found: Sequence[Any], wanted: Sequence[Any], what: Any = "") -> None:
+def assert_same(actual: Sequence[Any], wanted: Sequence[Any], what: Any = "") -> None:
     """Equal to rounding, in shapes and dtypes; integers and flags to the bit."""
-    found, wanted = jax.tree.leaves(found), jax.tree.leaves(wanted)
-    assert len(found) == len(wanted)
-    for x, y in zip(found, wanted, strict=True):
+    actual, wanted = jax.tree.leaves(actual), jax.tree.leaves(wanted)
+    assert len(actual) == len(wanted)
+    for x, y in zip(actual, wanted, strict=True):
         x, y = np.asarray(x), np.asarray(y)
         assert (x.dtype, x.shape) == (y.dtype, y.shape), what
         if x.dtype.kind in "fc":
@@ -78,6 +78,6 @@ def assert_native_agrees(f: Callable[..., Any], *args: Any) -> None:
     """``f`` in the step of a native loop computes what XLA computes of it."""
     looped = in_a_loop(f)
     fast = loopax.native(looped, loops="native")
-    found = fast(*args)
+    actual = fast(*args)
     assert all(": native, " in line for line in fast.remarks), fast.remarks
-    assert_same(found, jax.jit(looped)(*args))
+    assert_same(actual, jax.jit(looped)(*args))

@@ -24,11 +24,11 @@ def pairs_of(dtype: str) -> tuple[Any, Any]:
     return x.ravel(), y.ravel()
 
 
-def assert_same_bits(found: Any, expected: Any) -> None:
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    bits = [np.where(np.isnan(x), 0, x).view(f"u{x.itemsize}") for x in (found, expected)]
+def assert_same_bits(actual: Any, expected: Any) -> None:
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    bits = [np.where(np.isnan(x), 0, x).view(f"u{x.itemsize}") for x in (actual, expected)]
     np.testing.assert_array_equal(*bits)
 
 
@@ -67,8 +67,8 @@ def test_the_signs_of_zeros(dtype: str) -> None:
     x = np.array([0.0, -0.0, 0.3, -0.3, 1.0, -1.0, 2.0, -4.0, np.nan], dtype)
     fast = loopax.native(in_a_loop(zeros_of_both_signs), loops="native")
     expected = jax.jit(zeros_of_both_signs)(x)
-    for found, wanted in zip(jax.tree.leaves(fast(x)), jax.tree.leaves(expected), strict=True):
-        assert_same_bits(found, wanted)
+    for actual, wanted in zip(jax.tree.leaves(fast(x)), jax.tree.leaves(expected), strict=True):
+        assert_same_bits(actual, wanted)
     assert all(": native, " in line for line in fast.remarks), fast.remarks
 
 
@@ -87,6 +87,6 @@ def test_a_constant_negative_zero_is_no_zero() -> None:
 
     fast = loopax.native(angles, loops="native")
     xs = np.array([0.0, -0.0, 1.0])
-    for found, wanted in zip(jax.tree.leaves(fast(xs)), jax.tree.leaves(angles(xs)), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(jax.tree.leaves(fast(xs)), jax.tree.leaves(angles(xs)), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
     assert "the constant -0.0" in fast.remarks[0]

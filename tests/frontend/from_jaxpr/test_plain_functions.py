@@ -72,8 +72,8 @@ def test_it_computes_what_jax_computes(name: str, how: str, dtype: str) -> None:
     def of_first(f: Callable[..., Any]) -> Any:
         return jax.jit(TRANSFORMATIONS[how](lambda p: f(p, *data)))(at)
 
-    found, wanted = of_first(fast), of_first(plain.f)
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    actual, wanted = of_first(fast), of_first(plain.f)
+    for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
         assert (x.dtype, x.shape, x.weak_type) == (y.dtype, y.shape, y.weak_type)
         scale = float(jnp.max(jnp.abs(y))) or 1.0
         close = 1e-9 if dtype == "float64" else 2e-4

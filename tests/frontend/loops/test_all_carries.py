@@ -25,7 +25,7 @@ def test_all_carries(n, reverse):
 
     carries, ys = scan(step, {"v": pt.ones(2), "k": 0}, x, reverse=reverse, all_carries=True)
     grad_wrt = [x, a] if n else []
-    found = assert_agrees(
+    actual = assert_agrees(
         [x, a], [carries["v"], carries["k"], ys], [XS[:n], 0.3], grad_wrt=grad_wrt
     )
     v, rows = np.ones(2), [np.ones(2)]
@@ -33,9 +33,9 @@ def test_all_carries(n, reverse):
         v = 0.5 * v + 0.3 * r
         rows.append(v)
     order = slice(None, None, -1) if reverse else slice(None)
-    np.testing.assert_allclose(found[0], rows[order], rtol=1e-12)
-    np.testing.assert_array_equal(found[1], np.arange(n + 1)[order])
-    np.testing.assert_allclose(found[2], np.square(rows[1:])[order].reshape(n, 2), rtol=1e-12)
+    np.testing.assert_allclose(actual[0], rows[order], rtol=1e-12)
+    np.testing.assert_array_equal(actual[1], np.arange(n + 1)[order])
+    np.testing.assert_allclose(actual[2], np.square(rows[1:])[order].reshape(n, 2), rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -57,11 +57,11 @@ def test_in_native_code_and_its_derivatives():
         f = jaxify([x, a], carries, loops=form)
         np.testing.assert_allclose(f(XS, 0.3), in_jax(XS, 0.3), rtol=1e-12)
         for d in (jax.jacrev, jax.jacfwd, jax.hessian):
-            found, expected = d(f, 1)(XS, 0.3), d(in_jax, 1)(XS, 0.3)
-            np.testing.assert_allclose(found, expected, rtol=1e-10)
+            actual, expected = d(f, 1)(XS, 0.3), d(in_jax, 1)(XS, 0.3)
+            np.testing.assert_allclose(actual, expected, rtol=1e-10)
         batch = np.stack([XS, 2 * XS])
-        found = jax.vmap(f, (0, None))(batch, 0.3)
-        np.testing.assert_allclose(found, [in_jax(b, 0.3) for b in batch], rtol=1e-12)
+        actual = jax.vmap(f, (0, None))(batch, 0.3)
+        np.testing.assert_allclose(actual, [in_jax(b, 0.3) for b in batch], rtol=1e-12)
 
 
 def test_it_is_one_loop_and_the_last_row_is_the_final_carry():
@@ -104,11 +104,11 @@ def test_of_a_lag(reverse, far):
         reverse=reverse,
         all_carries=True,
     )
-    found = assert_agrees([x, a], values, [XS, 0.3], grad_wrt=[a])
+    actual = assert_agrees([x, a], values, [XS, 0.3], grad_wrt=[a])
     by_hand = list(start)
     for r in XS[:: -1 if reverse else 1]:
         by_hand.append(0.3 * by_hand[-1] + by_hand[-far] + r)
-    np.testing.assert_allclose(found, by_hand[:: -1 if reverse else 1], rtol=1e-12)
+    np.testing.assert_allclose(actual, by_hand[:: -1 if reverse else 1], rtol=1e-12)
 
 
 def test_of_a_generator():
@@ -120,9 +120,9 @@ def test_of_a_generator():
 
     generators, draws = scan(step, rng, length=3, all_carries=True)
     run = pytensor.function([rng], [generators, draws], mode=FAST_COMPILE)
-    found, drawn = run(np.random.default_rng(1))
-    assert len(found) == 4
-    again = [g.normal() for g in found[:3]]  # each is the generator before its step
+    actual, drawn = run(np.random.default_rng(1))
+    assert len(actual) == 4
+    again = [g.normal() for g in actual[:3]]  # each is the generator before its step
     np.testing.assert_array_equal(again, drawn)
     keys, in_jax = jaxify([rng], [generators, draws])(jax.random.key(1))
     assert len(keys) == 4 and in_jax.shape == (3,)

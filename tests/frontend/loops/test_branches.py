@@ -38,10 +38,10 @@ def test_cond_is_lax_cond(at):
         return {"v": -v, "w": k}
 
     out = cond(a > 0, up, down, x, a)
-    found = assert_agrees([x, a], [out["v"], out["w"]], [XS, at], grad_wrt=[x, a])
+    actual = assert_agrees([x, a], [out["v"], out["w"]], [XS, at], grad_wrt=[x, a])
     expected = jax.lax.cond(at > 0, up, down, jnp.asarray(XS), at)
-    np.testing.assert_allclose(found[0], expected["v"], rtol=1e-12)
-    np.testing.assert_allclose(found[1], expected["w"], rtol=1e-12)
+    np.testing.assert_allclose(actual[0], expected["v"], rtol=1e-12)
+    np.testing.assert_allclose(actual[1], expected["w"], rtol=1e-12)
 
 
 def refuse(v):
@@ -120,18 +120,18 @@ def test_the_type_of_a_result(then, otherwise, dtype, shape):
             )
             expected = run(XS, at, 3)
         run = pytensor.function([x, a, n], out, mode=FAST_COMPILE, on_unused_input="ignore")
-        found = run(XS, at, 3)
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, expected)
+        actual = run(XS, at, 3)
+        assert actual.dtype == dtype
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_branches_of_unequal_shapes():
     out = cond(pt.gt(n, 0), lambda: x[:1], lambda: x)
     run = pytensor.function([x, n], [out, out.shape[0], out.sum()], mode=FAST_COMPILE)
     for k, rows in [(1, 1), (0, 4)]:
-        found = run(XS, k)
-        assert found[0].shape == (rows,) and found[1] == rows
-        assert found[2] == XS[:rows].sum()
+        actual = run(XS, k)
+        assert actual[0].shape == (rows,) and actual[1] == rows
+        assert actual[2] == XS[:rows].sum()
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_nested_in_a_loop_and_in_itself():
         return new, new
 
     final, ys = scan(step, a, x)
-    found = assert_agrees([x, a], [final, ys], [XS, 0.3], grad_wrt=[x, a])
+    actual = assert_agrees([x, a], [final, ys], [XS, 0.3], grad_wrt=[x, a])
     c, expected = 0.3, []
     for r in XS:
         c = (c - r if c > 1 else c + r * 0.3) if r > 0 else c + XS.sum() * r
         expected.append(c)
-    np.testing.assert_allclose(found[1], expected, rtol=1e-12)
-    assert found[0] == found[1][-1]
+    np.testing.assert_allclose(actual[1], expected, rtol=1e-12)
+    assert actual[0] == actual[1][-1]
 
 
 @pytest.mark.parametrize("rows", [0, 2])
@@ -183,8 +183,8 @@ def test_no_steps_emit_nothing_of_the_shape_that_a_branch_tells(branches, rows):
     v, m = pt.dvector("v"), pt.dmatrix("m")
     _, ys = scan(lambda c, r: (c, cond(r.sum() > 0, *branches, c, v)), v, m)
     run = pytensor.function([v, m], [ys, ys.shape], mode=FAST_COMPILE)
-    found, shape = run(np.ones(3), np.ones((rows, 4)))
-    assert found.shape == (*shape,) == (rows, 3)
+    actual, shape = run(np.ones(3), np.ones((rows, 4)))
+    assert actual.shape == (*shape,) == (rows, 3)
 
 
 def test_a_gradient_inside_a_branch():

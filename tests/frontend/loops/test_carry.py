@@ -112,8 +112,8 @@ def test_leaves_that_rise_one_after_the_other():
     (a, b, c), _ = scan(step, (0, np.int8(0), 0.5), x)
     assert [v.type.dtype for v in (a, b, c)] == ["float64"] * 3
     assert len(seen) == 3
-    found = value([a, b, c], [x], [XS])
-    np.testing.assert_allclose(found, [XS.sum(), XS[:-1].sum(), XS[:-2].sum()])
+    actual = value([a, b, c], [x], [XS])
+    np.testing.assert_allclose(actual, [XS.sum(), XS[:-1].sum(), XS[:-2].sum()])
 
 
 def test_what_a_constant_will_be_is_not_held_against_an_inner_loop_or_branch():
@@ -206,8 +206,8 @@ def test_a_length_of_one_in_a_carry():
 
 def test_zero_steps_return_the_promoted_value():
     final = reduce(lambda c, r: c * r, 3, x)
-    found = value(final, [x], [XS[:0]])
-    assert found == 3 and found.dtype == "float64"
+    actual = value(final, [x], [XS[:0]])
+    assert actual == 3 and actual.dtype == "float64"
 
 
 def test_shared_variables_are_carried():

@@ -20,8 +20,8 @@ def holds(outputs, expected):
 
 def test_the_jacobian_over_the_rows_themselves():
     y = x**2 * a + pt.exp(x).sum()
-    found = map(lambda y_i: pytensor.grad(y_i, x), y)
-    holds(found, jax.jacobian(lambda x: x**2 * A + jax.numpy.exp(x).sum())(X))
+    actual = map(lambda y_i: pytensor.grad(y_i, x), y)
+    holds(actual, jax.jacobian(lambda x: x**2 * A + jax.numpy.exp(x).sum())(X))
 
 
 @pytest.mark.parametrize("part", [slice(None, None, -1), slice(1, None, 2)], ids=str)
@@ -33,23 +33,23 @@ def test_rows_of_a_part(part):
 @pytest.mark.slow
 def test_two_rows_of_one_step():
     y, z = x**2 * a, pt.exp(x)
-    found = map(lambda r: pytensor.grad(r[0] * r[1], x), (y, z))
-    holds(found, jax.jacobian(lambda x: x**2 * A * jax.numpy.exp(x))(X))
+    actual = map(lambda r: pytensor.grad(r[0] * r[1], x), (y, z))
+    holds(actual, jax.jacobian(lambda x: x**2 * A * jax.numpy.exp(x))(X))
     ahead = map(lambda r: pytensor.grad(r[1] - r[0], x), lead(y, [0, 1]))
     holds(ahead, jax.jacobian(lambda x: jax.numpy.diff(x**2 * A))(X))
 
 
 def test_a_loop_in_reverse_and_a_gradient_by_what_is_no_vector():
     y = x**2 * a
-    _, found = scan(lambda c, r: (c, pytensor.grad(r**2, a)), 0.0, y, reverse=True)
-    holds(found, 2 * A * X**4)
+    _, actual = scan(lambda c, r: (c, pytensor.grad(r**2, a)), 0.0, y, reverse=True)
+    holds(actual, 2 * A * X**4)
 
 
 @pytest.mark.slow
 def test_a_loop_in_a_loop():
     y = x**2 * a + x[::-1]
-    found = map(lambda y_i: map(lambda g: pytensor.grad(g, x), pytensor.grad(y_i, x)), y)
-    holds(found, jax.hessian(lambda x: x**2 * A + x[::-1])(X))
+    actual = map(lambda y_i: map(lambda g: pytensor.grad(g, x), pytensor.grad(y_i, x)), y)
+    holds(actual, jax.hessian(lambda x: x**2 * A + x[::-1])(X))
 
 
 def test_a_row_has_derivatives_of_its_own():

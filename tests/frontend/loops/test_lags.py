@@ -45,11 +45,11 @@ def test_a_lag_is_past_values(lags, n, reverse):
     size = max(lags)
     start = np.cos(np.arange(size))
     final, ys = scan(step, lag(x0, lags), x, reverse=reverse)
-    found = value([final, ys], [x0, x], [start, XS[:n]])
+    actual = value([final, ys], [x0, x], [start, XS[:n]])
     order = slice(None, None, -1 if reverse else 1)
     expected_final, expected = by_numpy(start, lags, XS[:n][order])
-    np.testing.assert_allclose(found[0], expected_final, rtol=1e-12)
-    np.testing.assert_allclose(found[1], expected[order], rtol=1e-12)
+    np.testing.assert_allclose(actual[0], expected_final, rtol=1e-12)
+    np.testing.assert_allclose(actual[1], expected[order], rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -57,15 +57,15 @@ def test_a_lag_is_past_values(lags, n, reverse):
 def test_everywhere_with_gradients(lags):
     start = np.cos(np.arange(max(lags)))
     final, ys = scan(step, lag(x0, lags), x)
-    found = assert_agrees([x0, x], [final, ys], [start, XS], grad_wrt=[x0, x], vmap=[1])
-    np.testing.assert_allclose(found[0], by_numpy(start, lags, XS)[0], rtol=1e-12)
+    actual = assert_agrees([x0, x], [final, ys], [start, XS], grad_wrt=[x0, x], vmap=[1])
+    np.testing.assert_allclose(actual[0], by_numpy(start, lags, XS)[0], rtol=1e-12)
     taps = pytensor.scan(
         lambda row, *past: combined(past, row),
         sequences=[x],
         outputs_info=[{"initial": x0, "taps": [-k for k in lags]}],
         return_updates=False,
     )
-    np.testing.assert_allclose(found[1], value(taps, [x0, x], [start, XS]), rtol=1e-12)
+    np.testing.assert_allclose(actual[1], value(taps, [x0, x], [start, XS]), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("widest", "states"), [(WIDEST_REGISTERS, WIDEST_REGISTERS), (FAR, 1)])
@@ -82,9 +82,9 @@ def test_a_loop_in_two_parts_is_one_loop():
         whole, ys = scan(step, lag(x0, lags), x)
         half, first = scan(step, lag(x0, lags), x[:2])
         end, second = scan(step, lag(half, lags), x[2:])
-        found = value([whole, ys, end, pt.concatenate([first, second])], [x0, x], [start, XS])
-        np.testing.assert_allclose(found[0], found[2])
-        np.testing.assert_allclose(found[1], found[3])
+        actual = value([whole, ys, end, pt.concatenate([first, second])], [x0, x], [start, XS])
+        np.testing.assert_allclose(actual[0], actual[2])
+        np.testing.assert_allclose(actual[1], actual[3])
 
 
 def test_a_lag_among_other_leaves_and_of_rows_that_are_matrices():
@@ -114,11 +114,11 @@ def test_a_loop_that_stops_returns_the_last_values_it_made(far):
 
     start = np.zeros(far)
     final, ys, stopped = scan(stopping, lag(x0, [1, far]), x)
-    found = value([final, ys, stopped], [x0, x], [start, XS])
+    actual = value([final, ys, stopped], [x0, x], [start, XS])
     expected_final, expected = by_numpy(start, [1, far], XS[:3])
-    assert found[2]
-    np.testing.assert_allclose(found[0], expected_final)
-    np.testing.assert_allclose(found[1], expected)
+    assert actual[2]
+    np.testing.assert_allclose(actual[0], expected_final)
+    np.testing.assert_allclose(actual[1], expected)
 
 
 @pytest.mark.parametrize("far", [2, FAR])
@@ -127,25 +127,25 @@ def test_while_and_reduce_take_lags(far):
     final = while_loop(
         lambda past: past[0] < 200, lambda past: past[0] + past[1], lag(start, [1, far])
     )
-    found = jaxify([x], final + x[0].astype("int64"))(XS)
+    actual = jaxify([x], final + x[0].astype("int64"))(XS)
     known = [*start]
     while known[-1] < 200:
         known.append(known[-1] + known[-far])
-    np.testing.assert_array_equal(found, known[-far:])
+    np.testing.assert_array_equal(actual, known[-far:])
     done = while_loop(
         lambda past: past[0] < 1, lambda past: past[0] + past[1], lag(start, [1, far])
     )
     np.testing.assert_array_equal(value(done), start if start[-1] >= 1 else done)
     total = reduce(combined, lag(x0, [1, far]), x)
-    found = value(total, [x0, x], [np.ones(far), XS])
-    np.testing.assert_allclose(found, by_numpy(np.ones(far), [1, far], XS)[0])
+    actual = value(total, [x0, x], [np.ones(far), XS])
+    np.testing.assert_allclose(actual, by_numpy(np.ones(far), [1, far], XS)[0])
 
 
 def test_the_types_of_a_lag_settle_like_those_of_a_carry():
     final, _ = scan(step, lag(np.array([1, 2]), [1, 2]), x)
     assert final.type.dtype == "float64"
-    found = value(final, [x], [XS[:1]])
-    np.testing.assert_allclose(found, [2.0, 0.5 * 2 - 0.25 + 0.5])
+    actual = value(final, [x], [XS[:1]])
+    np.testing.assert_allclose(actual, [2.0, 0.5 * 2 - 0.25 + 0.5])
     whole = pt.lvector("whole")
     with pytest.raises(LoopTypeError, match=r"carry\['s'\] is Scalar\(int64.*"):
         scan(lambda c, r: ({"s": c["s"][0] * r}, None), {"s": lag(whole, [1, 2])}, x)
@@ -187,22 +187,22 @@ def test_lags_are_positive_integers(lags):
 @pytest.mark.parametrize("offsets", [[0], [0, 1], [1], [2, 0], [3, 3]])
 def test_a_lead_is_rows_ahead(offsets, n, reverse):
     _, ys = scan(lambda c, r: (c, pt.stack(r)), None, lead(x, offsets), reverse=reverse)
-    found = value(ys, [x], [XS[:n]])
+    actual = value(ys, [x], [XS[:n]])
     steps = max(n - max(offsets), 0)
     expected = [[XS[t + k] for k in offsets] for t in range(steps)]
-    np.testing.assert_array_equal(found, np.reshape(expected, (steps, len(offsets))))
+    np.testing.assert_array_equal(actual, np.reshape(expected, (steps, len(offsets))))
 
 
 def test_a_lead_is_the_taps_of_pytensor():
     y = pt.dvector("y")
     out = map(lambda r: r["x"][0] * r["x"][1] + r["y"], {"x": lead(x, [0, 2]), "y": y})
-    found = assert_agrees([x, y], out, [XS, XS[:3]], grad_wrt=[x, y])
+    actual = assert_agrees([x, y], out, [XS, XS[:3]], grad_wrt=[x, y])
     legacy = pytensor.scan(
         lambda now, ahead, y: now * ahead + y,
         sequences=[{"input": x, "taps": [0, 2]}, y],
         return_updates=False,
     )
-    np.testing.assert_allclose(found, value(legacy, [x, y], [XS, XS[:3]]), rtol=1e-12)
+    np.testing.assert_allclose(actual, value(legacy, [x, y], [XS, XS[:3]]), rtol=1e-12)
 
 
 def test_a_lead_counts_its_rows():

@@ -31,8 +31,8 @@ def test_reverse_mode_with_a_bound(form, hi):
     f = jax.jit(jaxify([n, a], out, loops=form))
     expected = [by_hand(2, hi, 0.5, 6)]
     expected += [d(lambda a: by_hand(2, hi, a, 6))(0.5) for d in (jax.grad, jax.hessian)]
-    found = [f(hi, 0.5), jax.jit(jax.grad(f, 1))(hi, 0.5), jax.jit(jax.hessian(f, 1))(hi, 0.5)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    actual = [f(hi, 0.5), jax.jit(jax.grad(f, 1))(hi, 0.5), jax.jit(jax.hessian(f, 1))(hi, 0.5)]
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
     np.testing.assert_allclose(out.eval({n: hi, a: 0.5}), expected[0], rtol=1e-12)
     native = jaxify([n, a], out, backend="numba")
     np.testing.assert_allclose(native(hi, 0.5), expected[0], rtol=1e-12)
@@ -40,9 +40,9 @@ def test_reverse_mode_with_a_bound(form, hi):
 
 def test_a_batch_of_bounds():
     grad = jax.grad(jaxify([n, a], looped(0, n, max_steps=5), loops="xla"), 1)
-    found = jax.vmap(grad, (0, None))(jnp.arange(8), 0.5)
+    actual = jax.vmap(grad, (0, None))(jnp.arange(8), 0.5)
     expected = [jax.grad(lambda a, k=k: by_hand(0, k, a, 5))(0.5) for k in range(8)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_the_graph_of_a_gradient():

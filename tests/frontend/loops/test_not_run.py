@@ -66,8 +66,8 @@ def test_a_loop_whose_flag_is_false_at_once():
             f(NONE, -1.0)
         error, _ = checkify.checkify(jax.jit(f))(NONE, -1.0)
         assert "out of bounds" in error.get()
-        error, found = checkify.checkify(jax.jit(f))(NONE, 1.0)
-        assert error.get() is None and found == 1.0
+        error, actual = checkify.checkify(jax.jit(f))(NONE, 1.0)
+        assert error.get() is None and actual == 1.0
 
 
 def test_a_number_of_steps_that_is_traced():

@@ -54,14 +54,14 @@ def test_scan_is_lax_scan_and_pytensor_scan(n, reverse):
         return c, c**2
 
     final, ys = scan(step, 1.0, x, reverse=reverse)
-    found = assert_agrees([x, a], [final, ys], [XS[:n], 0.3])
+    actual = assert_agrees([x, a], [final, ys], [XS[:n], 0.3])
 
     def lax_step(c, r):
         c = 0.5 * c + 0.3 * r
         return c, c**2
 
     expected = jax.lax.scan(lax_step, 1.0, jnp.asarray(XS[:n]), reverse=reverse)
-    for f, e in zip(found, expected, strict=True):
+    for f, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-12)
     if n:
         states = pytensor.scan(
@@ -72,8 +72,8 @@ def test_scan_is_lax_scan_and_pytensor_scan(n, reverse):
             return_updates=False,
         )
         states = value(states, [x, a], [XS[:n], 0.3])
-        np.testing.assert_allclose(found[0], states[-1], rtol=1e-12)
-        np.testing.assert_allclose(found[1], states[:: -1 if reverse else 1] ** 2, rtol=1e-12)
+        np.testing.assert_allclose(actual[0], states[-1], rtol=1e-12)
+        np.testing.assert_allclose(actual[1], states[:: -1 if reverse else 1] ** 2, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -128,8 +128,8 @@ def test_options_are_checked(options, match):
 def test_length_may_be_symbolic_or_an_array(n):
     steps = pt.iscalar("steps")
     _, ys = scan(lambda c, _: (2 * c, c), 1, length=steps)
-    found = assert_agrees([steps], ys, [np.int32(n)], static=[0])
-    np.testing.assert_array_equal(found, 2 ** np.arange(n))
+    actual = assert_agrees([steps], ys, [np.int32(n)], static=[0])
+    np.testing.assert_array_equal(actual, 2 ** np.arange(n))
     _, ys = scan(lambda c, _: (2 * c, c), 1, length=np.array(n))
     np.testing.assert_array_equal(value(ys), 2 ** np.arange(n))
 
@@ -142,11 +142,11 @@ def test_stops():
         (XS[:2], (-0.5, [0, 0.5], False)),
         (XS[:0], (0.0, [], False)),
     ]:
-        for found, e in zip(run(xs), expected, strict=True):
-            np.testing.assert_array_equal(found, e)
+        for actual, e in zip(run(xs), expected, strict=True):
+            np.testing.assert_array_equal(actual, e)
         graph = FunctionGraph([x], [final, ys["c"], stopped], clone=True)
-        for found, e in zip(evaluate(graph, xs), expected, strict=True):
-            np.testing.assert_array_equal(found, e)
+        for actual, e in zip(evaluate(graph, xs), expected, strict=True):
+            np.testing.assert_array_equal(actual, e)
     f = jaxify([x], [final, stopped])
     assert [np.asarray(v).item() for v in f(XS)] == [1.5, True]
 
@@ -194,10 +194,10 @@ def test_any_tree_is_a_carry_rows_and_output(make):
 
     final, ys = scan(step, make(0.0, np.ones(2)), make(x, pt.outer(x, x)[:, :2]))
     assert type(final) is type(ys) is type(make(0, 0))
-    found = value([*leaves_of(final), *leaves_of(ys)], [x], [XS])
+    actual = value([*leaves_of(final), *leaves_of(ys)], [x], [XS])
     p = np.r_[0, np.cumsum(XS)]
     q = np.cumprod(np.r_[np.ones((1, 2)), np.outer(XS, XS)[:, :2]], axis=0)
-    for f, e in zip(found, [p[-1], q[-1], p[:-1], p[:-1, None] + q[:-1]], strict=True):
+    for f, e in zip(actual, [p[-1], q[-1], p[:-1], p[:-1, None] + q[:-1]], strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-12)
 
 
@@ -228,8 +228,8 @@ def test_captured_is_what_was_there_before_the_step():
     op = the_loop(final)
     assert {*op.split_inputs(final.owner.inputs).consts} == {far, shared}
     assert "exp" not in str(op.fgraph.toposort())
-    found = assert_agrees([x, a], final, [XS, 0.3], grad_wrt=[a])
-    np.testing.assert_allclose(found, XS.sum() * (np.exp(0.3) + 1) * 2 + 4 * 6.0)
+    actual = assert_agrees([x, a], final, [XS, 0.3], grad_wrt=[a])
+    np.testing.assert_allclose(actual, XS.sum() * (np.exp(0.3) + 1) * 2 + 4 * 6.0)
     shared.set_value(np.array(0.0))
     np.testing.assert_allclose(jaxify([x, a], final)(XS, 0.3), 24.0)
 
@@ -244,9 +244,9 @@ def test_an_output_may_be_captured_or_constant_or_a_number():
         "float64",
         "float64",
     ]
-    found = assert_agrees([x, a], list(ys), [XS, 0.3])
-    np.testing.assert_array_equal(found[0], [0.3] * 4)
-    np.testing.assert_array_equal(found[3], [True] * 4)
+    actual = assert_agrees([x, a], list(ys), [XS, 0.3])
+    np.testing.assert_array_equal(actual[0], [0.3] * 4)
+    np.testing.assert_array_equal(actual[3], [True] * 4)
 
 
 def test_a_step_does_not_see_behind_the_initial_state():
@@ -272,29 +272,29 @@ def test_nested_loops_capture_the_outer_step():
         return inner, rows.sum()
 
     final, ys = scan(outer, a, x)
-    found = assert_agrees([x, a], [final, ys], [XS, 0.3], grad_wrt=[x, a])
+    actual = assert_agrees([x, a], [final, ys], [XS, 0.3], grad_wrt=[x, a])
     c, sums = 0.3, []
     for r in XS:
         s = c + np.r_[0, np.cumsum(XS)] * c * r
         c, total = s[-1], (s[:-1] * r).sum()
         sums.append(total)
-    np.testing.assert_allclose(found[0], c)
-    np.testing.assert_allclose(found[1], sums)
+    np.testing.assert_allclose(actual[0], c)
+    np.testing.assert_allclose(actual[1], sums)
 
 
 def test_jacobian_of_the_gradient_tutorial():
     # With pytensor.scan it needs non_sequences=[y, x].
     y = x**2 * x.sum()
     jacobian = loopax.map(lambda i: pytensor.grad(y[i], x), pt.arange(y.shape[0]))
-    found = assert_agrees([x], jacobian, [XS])
-    np.testing.assert_allclose(found, jax.jacobian(lambda x: x**2 * x.sum())(XS), rtol=1e-12)
+    actual = assert_agrees([x], jacobian, [XS])
+    np.testing.assert_allclose(actual, jax.jacobian(lambda x: x**2 * x.sum())(XS), rtol=1e-12)
     legacy = pytensor.scan(
         lambda i, y, x: pytensor.grad(y[i], x),
         sequences=pt.arange(y.shape[0]),
         non_sequences=[y, x],
         return_updates=False,
     )
-    np.testing.assert_allclose(found, value(legacy, [x], [XS]), rtol=1e-12)
+    np.testing.assert_allclose(actual, value(legacy, [x], [XS]), rtol=1e-12)
 
 
 def test_strict_refuses_captures():
@@ -329,8 +329,8 @@ def test_a_hidden_draw_is_refused():
     # A draw from outside is one number, the same at each step, and that is what is written.
     eps = draw()
     _, ys = scan(lambda c, r: (c, r - r + eps), 0.0, x)
-    found = value(ys, [x], [XS])
-    assert len({*found}) == 1
+    actual = value(ys, [x], [XS])
+    assert len({*actual}) == 1
 
 
 def test_a_carried_generator_draws_anew():
@@ -343,23 +343,23 @@ def test_a_carried_generator_draws_anew():
 
     rng_after, (ys, rngs) = scan(step, rng, x)
     assert rngs.type == TraceType(rng.type)
-    after, found, states = value([rng_after, ys, rngs], [x], [XS])
+    after, actual, states = value([rng_after, ys, rngs], [x], [XS])
     reference = np.random.default_rng(1)
-    np.testing.assert_array_equal(found, XS + [reference.normal() for _ in XS])
+    np.testing.assert_array_equal(actual, XS + [reference.normal() for _ in XS])
     assert after.bit_generator.state == states[-1].bit_generator.state
     assert after.bit_generator.state == reference.bit_generator.state
     as_input = random_generator_type("rng")
     _, (ys, _) = scan(step, as_input, x)
-    np.testing.assert_array_equal(value(ys, [as_input, x], [np.random.default_rng(1), XS]), found)
+    np.testing.assert_array_equal(value(ys, [as_input, x], [np.random.default_rng(1), XS]), actual)
 
 
 def test_typed_lists_are_sequences_and_carries():
     rows = TypedListType(pt.dvector().type)("rows")
     seen, sums = scan(lambda c, r: (pytensor.typed_list.append(c, r), r.sum()), rows, rows)
     values = [np.ones(2), np.arange(3.0)]
-    found = value([seen, sums], [rows], [values])
-    assert [len(v) for v in found[0]] == [2, 3, 2, 3]
-    np.testing.assert_array_equal(found[1], [2.0, 3.0])
+    actual = value([seen, sums], [rows], [values])
+    assert [len(v) for v in actual[0]] == [2, 3, 2, 3]
+    np.testing.assert_array_equal(actual[1], [2.0, 3.0])
     made = make_list([x, 2 * x, x])
     _, sums = scan(lambda c, r: (c, r.sum()), None, made, strict=True)
     np.testing.assert_array_equal(value(sums, [x], [XS]), [4.5, 9.0, 4.5])
@@ -474,11 +474,11 @@ def test_lengths_are_checked_at_run_time():
 @pytest.mark.parametrize("n", [0, 4])
 def test_map(n):
     out = loopax.map(lambda r: {"sq": r[0] ** 2, "xy": r[0] * r[1]}, (x, pt.outer(x, x[:2])))
-    found = assert_agrees([x, a], [out["sq"], out["xy"][:, :1]], [XS[:n] if n else XS[:0], 0.3])
-    np.testing.assert_allclose(found[0], XS[:n] ** 2)
+    actual = assert_agrees([x, a], [out["sq"], out["xy"][:, :1]], [XS[:n] if n else XS[:0], 0.3])
+    np.testing.assert_allclose(actual[0], XS[:n] ** 2)
     expected = jax.lax.map(lambda r: r**2, jnp.asarray(XS[:n]))
-    np.testing.assert_allclose(found[0], expected)
-    assert found[1].shape == (n, min(n, 1))
+    np.testing.assert_allclose(actual[0], expected)
+    assert actual[1].shape == (n, min(n, 1))
 
 
 @pytest.mark.sampled(3)
@@ -486,11 +486,11 @@ def test_map(n):
 @pytest.mark.parametrize("n", [0, 4])
 def test_reduce(n, reverse):
     out = loopax.reduce(lambda c, r: c * 0.5 + r, a, x, reverse=reverse)
-    found = assert_agrees([x, a], out, [XS[:n], 0.3], grad_wrt=[x, a])
+    actual = assert_agrees([x, a], out, [XS[:n], 0.3], grad_wrt=[x, a])
     expected = 0.3
     for r in XS[:n][:: -1 if reverse else 1]:
         expected = expected * 0.5 + r
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(actual, expected)
 
 
 def test_filter():
@@ -513,9 +513,9 @@ def test_filter():
 def test_filter_of_a_list():
     rows = make_list([x, 2 * x, -x])
     out = loopax.filter(lambda r: r.sum() > 0, rows)
-    found = value(out, [x], [XS])
-    assert len(found) == 2
-    np.testing.assert_array_equal(found[1], 2 * XS)
+    actual = value(out, [x], [XS])
+    assert len(actual) == 2
+    np.testing.assert_array_equal(actual[1], 2 * XS)
 
 
 @pytest.mark.parametrize(
@@ -537,11 +537,11 @@ def test_fori_loop(lo, hi):
     low, high = pt.iscalar("low"), pt.lscalar("high")
     fixed = fori_loop(lo, hi, lambda i, c: c * a + i, 1.0)
     symbolic = fori_loop(low, high, lambda i, c: c * a + i, 1.0)
-    found = assert_agrees(
+    actual = assert_agrees(
         [low, high, a], [fixed, symbolic], [np.int32(lo), hi, 0.5], grad_wrt=[a], static=[0, 1]
     )
     expected = jax.lax.fori_loop(lo, hi, lambda i, c: c * 0.5 + i, 1.0)
-    np.testing.assert_allclose(found, [expected, expected])
+    np.testing.assert_allclose(actual, [expected, expected])
 
 
 def test_the_index_of_a_fori_loop_is_an_int64():
@@ -558,11 +558,11 @@ def test_while_loop(start):
     out = while_loop(
         lambda c: c["v"] < 50, lambda c: {"n": c["n"] + 1, "v": c["v"] * 2}, {"n": 0, "v": a}
     )
-    found = assert_agrees([a], [out["n"], out["v"]], [start])
+    actual = assert_agrees([a], [out["n"], out["v"]], [start])
     expected = jax.lax.while_loop(
         lambda c: c["v"] < 50, lambda c: {"n": c["n"] + 1, "v": c["v"] * 2}, {"n": 0, "v": start}
     )
-    np.testing.assert_allclose(found, [expected["n"], expected["v"]])
+    np.testing.assert_allclose(actual, [expected["n"], expected["v"]])
 
 
 def test_a_while_loop_may_have_a_bound():
@@ -615,8 +615,8 @@ def test_traces_of_no_steps_have_their_trailing_shapes(n):
         return pt.tanh(c @ w), (c, pt.outer(c, c), c[None, :, None], c.sum())
 
     final, ys = scan(step, pt.zeros(w.shape[0]), length=steps)
-    found = assert_agrees([steps, w], [final, *ys], [n, np.eye(3)], static=[0])
-    assert [f.shape for f in found] == [(3,), (n, 3), (n, 3, 3), (n, 1, 3, 1), (n,)]
+    actual = assert_agrees([steps, w], [final, *ys], [n, np.eye(3)], static=[0])
+    assert [f.shape for f in actual] == [(3,), (n, 3), (n, 3, 3), (n, 1, 3, 1), (n,)]
 
 
 def test_the_message_of_a_shared_trace_of_unknown_type():
@@ -679,8 +679,8 @@ def test_debug_mode():
 
 def test_a_step_that_stops_needs_no_length():
     final, ys, stopped = scan(lambda c, _: (2 * c, c, c > 30), a)
-    found = jaxify([a], [final, stopped, ys[-1]])(3.0)
-    assert [float(v) for v in found] == [96.0, 1.0, 48.0]
+    actual = jaxify([a], [final, stopped, ys[-1]])(3.0)
+    assert [float(v) for v in actual] == [96.0, 1.0, 48.0]
     np.testing.assert_allclose(jaxify([a], ys, backend=NATIVE)(3.0), 3.0 * 2.0 ** np.arange(5))
     with pytest.raises(DynamicShapeError, match="has no bound on its steps, and its trace"):
         jaxify([a], ys)(3.0)

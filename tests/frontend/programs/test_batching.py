@@ -82,8 +82,8 @@ def test_what_reads_a_trace_reads_its_own_rows(name):
     traces = [2 * x + 10 for x in (ROWS[0], ROWS[1, :1], ROWS[2])]
     x = pt.vector()
     one = pytensor.function([x], f(x), mode=FAST_COMPILE)
-    found, padded = batched(ROWS)
-    np.testing.assert_allclose(found, [one(rows) for rows in traces])
+    actual, padded = batched(ROWS)
+    np.testing.assert_allclose(actual, [one(rows) for rows in traces])
     np.testing.assert_allclose(padded[1], [16, 0, 0])
 
 
@@ -146,9 +146,9 @@ def test_rows_of_another_dtype_are_cast_as_the_loop_casts_them(backend, stops):
     # PyTensor refuses fractions where it has a C compiler, and adds them up as they are in Python.
     one = pytensor.function([counts], total[-1], mode=FAST_COMPILE)
     expected = np.stack([one(row.astype("int64")) for row in rows])
-    found = np.asarray(jaxify([m], batched, backend=backend)(rows))
-    assert found.dtype == expected.dtype == "int64"
-    np.testing.assert_array_equal(found, expected)
+    actual = np.asarray(jaxify([m], batched, backend=backend)(rows))
+    assert actual.dtype == expected.dtype == "int64"
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_rows_of_several_lengths_are_no_array():

@@ -55,8 +55,8 @@ def test_values_and_derivatives(form, backend):
 def test_batches_of_some_leaves(backend):
     f = jaxify([{"a": a, "x": x}, y], COST, backend=backend)
     several = np.linspace(0.1, 0.9, 3)
-    found = vmap(f, ({"a": 0, "x": None}, None))({"a": several, "x": X}, Y)
-    np.testing.assert_allclose(found, [PLAIN(v, X, Y) for v in several], rtol=1e-12)
+    actual = vmap(f, ({"a": 0, "x": None}, None))({"a": several, "x": X}, Y)
+    np.testing.assert_allclose(actual, [PLAIN(v, X, Y) for v in several], rtol=1e-12)
 
 
 def test_all_of_jax():
@@ -85,8 +85,8 @@ def test_state(backend):
     f = jaxify({"a": a}, total + a, updates={total: total + a}, backend=backend)
     context = f.init_context({"a": 1.0})
     context, _ = f.apply(context, {"a": 1.0})
-    context, found = f.apply(context, {"a": 2.0})
-    np.testing.assert_allclose([found, context["total"]], [3.0, 3.0])
+    context, actual = f.apply(context, {"a": 2.0})
+    np.testing.assert_allclose([actual, context["total"]], [3.0, 3.0])
     if backend == "numba":
         with pytest.raises(StatefulFunctionError, match="updates shared variables"):
             grad(f)({"a": 1.0})

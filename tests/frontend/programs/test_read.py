@@ -88,10 +88,10 @@ def test_a_compiled_function_is_read_as_its_mode_left_it(program, mode):
     compiled = pytensor.function(inputs, outputs, mode=FAST_RUN if mode == "CVM" else mode)
     expected = reference(program)
     f = jaxify(compiled)
-    found = jax.jit(f)(*values)
-    assert isinstance(found, list) == isinstance(expected, list)
-    chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    actual = jax.jit(f)(*values)
+    assert isinstance(actual, list) == isinstance(expected, list)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
     # In-place ops work on copies: what goes in stays as it was.
     arrays = [np.array(v) for v in values]
@@ -109,8 +109,8 @@ def test_a_compiled_function_keeps_its_structure():
     one = jaxify(pytensor.function([X], X * 2, mode="FAST_COMPILE"))
     assert one(XS).shape == (3,)
     several = jaxify(pytensor.function([X], [X * 2], mode="FAST_COMPILE"))
-    (found,) = several(XS)
-    assert isinstance(several(XS), list) and found.shape == (3,)
+    (actual,) = several(XS)
+    assert isinstance(several(XS), list) and actual.shape == (3,)
     nothing = jaxify(pytensor.function([X], [], mode="FAST_COMPILE", on_unused_input="ignore"))
     assert nothing(XS) == []
 
@@ -187,7 +187,7 @@ class Point:
 )
 def test_outputs_keep_their_structure(build):
     f = jaxify([X, A], build(X * A, X.sum()))
-    found = f(XS, 2.0)
+    actual = f(XS, 2.0)
     values = {"X": XS, "A": np.asarray(2.0)}
     expected = build(XS * 2.0, XS.sum())
     expected = jax.tree.map(
@@ -195,22 +195,22 @@ def test_outputs_keep_their_structure(build):
         expected,
         is_leaf=lambda v: isinstance(v, pt.TensorVariable),
     )
-    chex.assert_trees_all_equal_structs(found, expected)
-    chex.assert_trees_all_close(found, expected)
+    chex.assert_trees_all_equal_structs(actual, expected)
+    chex.assert_trees_all_close(actual, expected)
 
 
 def test_a_constant_output():
     f = jaxify([X], [X, pt.constant(2.5), 3.0, np.arange(2)])
-    found = f(XS)
-    assert [x.dtype for x in found] == ["float64", "float32", "float32", "int64"]
-    assert isinstance(found[1], jax.Array)
+    actual = f(XS)
+    assert [x.dtype for x in actual] == ["float64", "float32", "float32", "int64"]
+    assert isinstance(actual[1], jax.Array)
 
 
 def test_names_by_keyword_and_by_position():
     f = jaxify([X, A], X * A, name="scaled")
     expected = XS * 2.0
-    for found in (f(XS, 2.0), f(XS, a=2.0), f(x=XS, a=2.0), f(a=2.0, x=XS)):
-        chex.assert_trees_all_close(np.asarray(found), expected)
+    for actual in (f(XS, 2.0), f(XS, a=2.0), f(x=XS, a=2.0), f(a=2.0, x=XS)):
+        chex.assert_trees_all_close(np.asarray(actual), expected)
     assert str(f.__signature__) == "(x, a)" and f.__name__ == "scaled"
 
 
@@ -262,9 +262,9 @@ def test_a_function_graph():
     f = jaxify(graph)
     chex.assert_trees_all_close(np.asarray(f(XS, a=2.0)), XS * 2)
     several = jaxify(FunctionGraph([X], [X.sum(), X * 2], clone=True))
-    found = several(XS)
-    assert isinstance(found, list)
-    chex.assert_trees_all_close([np.asarray(v) for v in found], [XS.sum(), XS * 2])
+    actual = several(XS)
+    assert isinstance(actual, list)
+    chex.assert_trees_all_close([np.asarray(v) for v in actual], [XS.sum(), XS * 2])
 
 
 def test_a_function_graph_with_a_shared_variable():
@@ -291,9 +291,9 @@ def test_a_python_function_of_pytrees():
 
     f = jaxify(model)
     params = {"w": MS, "b": (0.5, np.array([1.0, 2.0]))}
-    found = f(params, XS, scale=3.0)
+    actual = f(params, XS, scale=3.0)
     expected = {"mean": MS @ XS + 0.5, "scale": np.array([3.0, 6.0])}
-    chex.assert_trees_all_close(found, expected, rtol=1e-12)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-12)
     assert f.__name__ == "model"
     gradients = jax.grad(lambda p: f(p, XS)["mean"].sum())(jax.tree.map(jnp.asarray, params))
     chex.assert_trees_all_close(gradients["w"], np.tile(XS, (3, 1)), rtol=1e-12)
@@ -337,8 +337,8 @@ def test_a_length_of_one_broadcasts_in_a_python_function():
 
 def test_a_python_function_may_return_none_and_constants():
     assert jaxify(lambda x: None)(XS) is None
-    found = jaxify(lambda x: (x, 1.0))(XS)
-    assert isinstance(found, tuple) and float(found[1]) == 1.0
+    actual = jaxify(lambda x: (x, 1.0))(XS)
+    assert isinstance(actual, tuple) and float(actual[1]) == 1.0
 
 
 def test_a_python_function_with_a_loop():

@@ -46,8 +46,8 @@ def test_under_transformations(backend):
     for kind, slope in (("sum", [1, 1, 1]), ("max", [0, 0, 1])):
         assert loopax.grad(f)(XS, kind).tolist() == loopax.grad(f)(XS, kind=kind).tolist() == slope
         assert loopax.jacobian(f)(XS, kind).tolist() == slope
-        value, found = loopax.value_and_grad(f)(XS, kind=kind, power=1)
-        assert float(value) == float(f(XS, kind)) and found.tolist() == slope
+        value, actual = loopax.value_and_grad(f)(XS, kind=kind, power=1)
+        assert float(value) == float(f(XS, kind)) and actual.tolist() == slope
     with_kind = loopax.vmap(f) if backend == "numba" else jax.vmap(functools.partial(f, kind="max"))
     kind = {"kind": "max"} if backend == "numba" else {}
     assert with_kind(np.stack([XS, XS]), **kind).tolist() == [2, 2]

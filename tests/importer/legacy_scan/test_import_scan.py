@@ -184,8 +184,8 @@ def test_integer_and_bool_states():
         outputs_info=[pt.lscalar("k0"), pt.constant(True, dtype="bool"), pt.zeros(())],
     )
     k0 = [v for v in pytensor.graph.traversal.graph_inputs(out) if v.name == "k0"]
-    found = assert_agrees(k0, out, [np.int64(2)])
-    assert [x.dtype for x in found] == ["int64", "bool", "float64"]
+    actual = assert_agrees(k0, out, [np.int64(2)])
+    assert [x.dtype for x in actual] == ["int64", "bool", "float64"]
 
 
 def test_float32_stays_float32():
@@ -193,8 +193,8 @@ def test_float32_stays_float32():
     out = scan(
         lambda x, s: s * np.float32(0.5) + x, sequences=[x], outputs_info=[pt.zeros((), "float32")]
     )
-    found = assert_agrees([x], out, [XS.astype("float32")], rtol=1e-6, grad_wrt=[x])
-    assert found.dtype == "float32"
+    actual = assert_agrees([x], out, [XS.astype("float32")], rtol=1e-6, grad_wrt=[x])
+    assert actual.dtype == "float32"
 
 
 @pytest.mark.slow
@@ -295,8 +295,8 @@ def test_zero_steps_have_empty_traces_of_the_right_shape(rank):
     assert assert_agrees([X, Y], state, [XS[:0], YS]).shape == (0, *(5,) * rank)
     # PyTensor's own has 0 along every axis: it does not know the shape of what it did not compute.
     assert jaxify([X, Y], mapped)(XS[:0], YS).shape == (0, 2, *(5,) * rank)
-    (found,) = evaluate(imported([X, Y], mapped).graph, XS[:0], YS)
-    assert (found.shape, found.dtype) == ((0, 2, *(5,) * rank), "float64")
+    (actual,) = evaluate(imported([X, Y], mapped).graph, XS[:0], YS)
+    assert (actual.shape, actual.dtype) == ((0, 2, *(5,) * rank), "float64")
 
 
 def test_zero_steps_with_two_taps():
@@ -306,14 +306,14 @@ def test_zero_steps_with_two_taps():
         non_sequences=[A],
         n_steps=N,
     )
-    found = assert_agrees([X, A, N], out, [XS[:2], 0.5, np.int64(0)], static=[2])
-    assert found.shape == (0,)
+    actual = assert_agrees([X, A, N], out, [XS[:2], 0.5, np.int64(0)], static=[2])
+    assert actual.shape == (0,)
 
 
 def test_one_step():
     out = scan(lambda x, s: s + x, sequences=[X], outputs_info=[A])
-    found = assert_agrees([X, A], out, [XS[:1], 0.5], grad_wrt=[X, A], vmap=[0, 1])
-    assert found.shape == (1,)
+    actual = assert_agrees([X, A], out, [XS[:1], 0.5], grad_wrt=[X, A], vmap=[0, 1])
+    assert actual.shape == (1,)
 
 
 # -- what is read of a trace -----------------------------------------------------------------------

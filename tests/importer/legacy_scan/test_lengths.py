@@ -34,8 +34,8 @@ def test_equal_lengths(a, b):
     dims = Dims()
     assert dims.value(a) == dims.value(b)
     graph = pytensor.function([X], [a, b], mode="FAST_COMPILE", on_unused_input="ignore")
-    found = graph(np.arange(5.0))
-    assert found[0] == found[1]
+    actual = graph(np.arange(5.0))
+    assert actual[0] == actual[1]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_reads():
 
 def test_heads():
     def taken(*outputs):
-        found = heads(FunctionGraph([X], list(outputs), clone=False), X)
-        return found and [n for _, n in found]
+        actual = heads(FunctionGraph([X], list(outputs), clone=False), X)
+        return actual and [n for _, n in actual]
 
     assert taken(X[:2], pt.concatenate([X, pt.zeros(3)])[:1]) == [2, 1]
     for other in (X[0], X[1:], X[:-1], X + 1, pt.concatenate([pt.zeros(3), X])[:1]):

@@ -45,10 +45,10 @@ def test_one_op_for_all_rows(name, n_rows):
     of_row = pytensor.function([x, X, K], row, mode=FAST_COMPILE, on_unused_input="ignore")
     of_all = pytensor.function([ROWS, X, K], batched, mode=FAST_COMPILE, on_unused_input="ignore")
     rows = VALUES[ROWS][:n_rows]
-    found = of_all(rows, VALUES[X], VALUES[K])
+    actual = of_all(rows, VALUES[X], VALUES[K])
     shape = of_row(VALUES[ROWS][0], VALUES[X], VALUES[K]).shape
     expected = [of_row(r, VALUES[X], VALUES[K]) for r in rows]
-    np.testing.assert_array_equal(found, np.reshape(expected, (n_rows, *shape)))
+    np.testing.assert_array_equal(actual, np.reshape(expected, (n_rows, *shape)))
 
 
 def test_a_batch_of_two_axes():

@@ -37,12 +37,12 @@ _EXPRESSIONS = st.recursive(
 @given(length=_EXPRESSIONS)
 def test_an_expression_of_lengths_is_one_for_all_rows(length):
     batched = vectorize_graph(length, ROWS)
-    found = row_value(batched, batched.type.ndim)
-    assert found is not None
-    assert (found.type.ndim, found.type.dtype) == (0, length.type.dtype)
+    actual = row_value(batched, batched.type.ndim)
+    assert actual is not None
+    assert (actual.type.ndim, actual.type.dtype) == (0, length.type.dtype)
     arrays = np.ones((2, 4, 3)), np.ones((2, 5))
     kept = {"mode": FAST_COMPILE, "on_unused_input": "ignore"}
-    of_all = pytensor.function([X_ROWS, Y_ROWS], found, **kept)
+    of_all = pytensor.function([X_ROWS, Y_ROWS], actual, **kept)
     of_one = pytensor.function([X, Y], length, **kept)
     for n in (0, 2):  # no rows share what one row would have
         assert of_all(*(a[:n] for a in arrays)) == of_one(*(a[0] for a in arrays))

@@ -33,12 +33,12 @@ def batched(inputs, outs, at, lengths=(None,)):
     new = {
         inputs[k]: TensorType(inputs[k].type.dtype, (*lengths, *inputs[k].type.shape))() for k in at
     }
-    found = vectorize_graph(list(outs), new)
+    actual = vectorize_graph(list(outs), new)
     given = [new.get(v, v) for v in inputs]
-    graph = FunctionGraph(given, found, clone=True)
+    graph = FunctionGraph(given, actual, clone=True)
     check(graph)
     no_loop_over_the_batch(graph)
-    return given, found
+    return given, actual
 
 
 def no_loop_over_the_batch(graph):
@@ -49,11 +49,11 @@ def no_loop_over_the_batch(graph):
             assert not isinstance(node.op.core_op, InnerGraphOp), node
 
 
-def as_rows(f, inputs, outs, values, at, found, shape, last=False):
+def as_rows(f, inputs, outs, values, at, actual, shape, last=False):
     """Each row of the batch is what ``f`` gives for it alone, zeros behind it (before it, if ``last``)."""
     for row in np.ndindex(*shape):
         alone = f(*[v[row] if k in at else v for k, v in enumerate(values)])
-        for out, b, expected in zip(outs, found, alone, strict=True):
+        for out, b, expected in zip(outs, actual, alone, strict=True):
             one = b[row] if b.ndim > out.type.ndim else b
             if out.type.ndim and len(one) > len(expected):
                 n = len(expected)
@@ -66,11 +66,11 @@ def as_rows(f, inputs, outs, values, at, found, shape, last=False):
 def assert_rows(inputs, outs, values, at=None, f=None, last=False):
     """``values`` have the batch's axis where it is in ``at``."""
     at = range(len(inputs)) if at is None else at
-    given, found = batched(inputs, outs, at)
+    given, actual = batched(inputs, outs, at)
     n = len(values[at[0]])
-    found = compile_(given, found)(*values)
-    as_rows(f or compile_(inputs, outs), inputs, outs, values, at, found, (n,), last)
-    return found
+    actual = compile_(given, actual)(*values)
+    as_rows(f or compile_(inputs, outs), inputs, outs, values, at, actual, (n,), last)
+    return actual
 
 
 # -- assorted loops ----------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def test_any_of_the_inputs_may_be_batched(name):
         as_rows(f, case.inputs, case.outs, values, at, g(*values), (3,), "reverse" in name)
         if "lags" in name:
             continue  # PyTensor's Blockwise of an Assert takes no empty batch
-        for out, found in zip(
+        for out, actual in zip(
             case.outs, g(*[r[:0] if k in at else r[0] for k, r in enumerate(rows)]), strict=True
         ):
-            assert found.ndim == out.type.ndim or found.shape[0] == 0
+            assert actual.ndim == out.type.ndim or actual.shape[0] == 0
 
 
 @pytest.mark.parametrize("name", ["recurrent network", "nested", "branching", "stopping"])
@@ -123,8 +123,8 @@ def test_two_axes(name):
         TensorType("float64", (None, 1, *inputs[2].type.shape))(),
         *inputs[3:],
     ]
-    found = vectorize_graph(outs, dict(zip(inputs[:3], new, strict=False)))
-    assert len(loops(FunctionGraph(new, found, clone=True))) == len(
+    actual = vectorize_graph(outs, dict(zip(inputs[:3], new, strict=False)))
+    assert len(loops(FunctionGraph(new, actual, clone=True))) == len(
         loops(FunctionGraph(inputs, outs))
     )
     values = [near(v, n) for v, n in zip(case.values, [(2, 3), (3,), (2, 1), ()], strict=False)]
@@ -132,7 +132,7 @@ def test_two_axes(name):
         np.broadcast_to(v, (2, 3, *np.shape(c)))
         for v, c in zip(values[:3], case.values, strict=False)
     ]
-    as_rows(f, inputs, outs, [*full, *values[3:]], range(3), compile_(new, found)(*values), (2, 3))
+    as_rows(f, inputs, outs, [*full, *values[3:]], range(3), compile_(new, actual)(*values), (2, 3))
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_integers_and_flags():
         return (n + 1, m + (r > 0).astype("int64"), seen, r > 0), (n, m, seen)
 
     (n, m, seen, last), ys = scan(step, (0, 0, False, False), x)
-    found = assert_rows([x], [n, m, seen, last, *ys], [near(X, (3,))])
-    assert found[0].ndim == 0 and found[1].ndim == 1
-    assert [y.ndim for y in found[4:]] == [1, 2, 2]
+    actual = assert_rows([x], [n, m, seen, last, *ys], [near(X, (3,))])
+    assert actual[0].ndim == 0 and actual[1].ndim == 1
+    assert [y.ndim for y in actual[4:]] == [1, 2, 2]
 
 
 def test_a_generator_is_one_for_all_rows():
@@ -188,8 +188,8 @@ def test_a_generator_is_one_for_all_rows():
     starts = pt.dvector("starts")
     (rows,) = vectorize_graph([z], {s: starts})
     f = pytensor.function([rng, starts], rows, mode=PLAIN)
-    found = f(np.random.default_rng(1), np.arange(3.0))
-    np.testing.assert_allclose(np.diff(found), 1.0, rtol=1e-12)  # all have the same noise
+    actual = f(np.random.default_rng(1), np.arange(3.0))
+    np.testing.assert_allclose(np.diff(actual), 1.0, rtol=1e-12)  # all have the same noise
 
 
 def test_lists_of_rows():
@@ -243,8 +243,8 @@ def test_each_row_has_a_number_of_steps(reverse, at):
     outs = counting(n, s, reverse)
     values = [np.array([2, 0, 5]), near(0.6, (3,)) if 1 in at else 0.6]
     assert_rows([n, s], outs, values, at, last=reverse)
-    given, found = batched([n, s], outs, at)
-    for out in compile_(given, found)(values[0][:0], values[1][:0] if 1 in at else 0.6):
+    given, actual = batched([n, s], outs, at)
+    for out in compile_(given, actual)(values[0][:0], values[1][:0] if 1 in at else 0.6):
         assert out.shape[0] == 0
 
 
@@ -253,15 +253,15 @@ def test_each_row_has_a_number_of_steps_and_stops(reverse):
     n, limit = pt.lscalar("n"), pt.dscalar("limit")
     outs = counting(n, s, reverse, limit)
     values = [np.array([4, 0, 5, 3]), near(0.6, (4,)), np.array([1.2, 0.0, 1.2, 99.0])]
-    found = assert_rows([n, s, limit], outs, values, last=reverse)
-    assert found[2].shape == found[3].shape == (4,)
+    actual = assert_rows([n, s, limit], outs, values, last=reverse)
+    assert actual[2].shape == actual[3].shape == (4,)
 
 
 def test_sequences_have_one_length_in_all_rows():
     n = pt.lscalar("n")
     final, _ = scan(lambda c, r: (c * r, None), s, x, length=n)
-    given, found = batched([x, s, n], [final], (1, 2))
-    f = compile_(given, found)
+    given, actual = batched([x, s, n], [final], (1, 2))
+    f = compile_(given, actual)
     np.testing.assert_allclose(f(X, [1.0, 2.0], [4, 4]), [[X.prod(), 2 * X.prod()]])
     with pytest.raises((AssertionError, ValueError), match="as many steps|length"):
         f(X, [1.0, 2.0], [4, 3])
@@ -278,10 +278,10 @@ def test_each_row_stops_on_its_own():
     final, ys, stopped = scan(step, s, x)
     outs = [final, *ys, stopped, final.owner.outputs[-2]]
     values = [np.array([[0.2, 0.3, 0.9, 5.0], [2.0, 1.0, 1.0, 1.0], [0.1] * 4]), np.zeros(3)]
-    found = assert_rows([x, s], outs, values)
-    np.testing.assert_array_equal(found[4], [3, 1, 4])
-    np.testing.assert_array_equal(found[3], [True, True, False])
-    assert found[1].shape == (3, 4)
+    actual = assert_rows([x, s], outs, values)
+    np.testing.assert_array_equal(actual[4], [3, 1, 4])
+    np.testing.assert_array_equal(actual[3], [True, True, False])
+    assert actual[1].shape == (3, 4)
     # In a batch whose rows all stop early a trace is as long as the longest of them.
     assert compile_([x, s], outs)(values[0][0], 0.0)[1].shape == (3,)
     given, batch = batched([x, s], outs, (0, 1))
@@ -293,8 +293,8 @@ def test_a_stop_that_is_one_for_all_rows():
     op = Scan.from_body(BodyArgs(i, [], [c], [k]), BodyOuts([c * 2], [c], i + 1 >= k))
     k = pt.lscalar("k")
     outs = op.bind(ScanArgs(9, [], [s], [k]))
-    found = assert_rows([s, k], outs, [np.arange(3.0), 4], (0,))
-    assert [f.ndim for f in found] == [1, 2, 0, 0]
+    actual = assert_rows([s, k], outs, [np.arange(3.0), 4], (0,))
+    assert [f.ndim for f in actual] == [1, 2, 0, 0]
 
 
 def test_a_state_that_a_finished_row_must_not_reach():
@@ -306,8 +306,8 @@ def test_a_state_that_a_finished_row_must_not_reach():
         return p - 1, inner / p
 
     p, q = while_loop(lambda c: c[0] > 0.5, body, (s, a))
-    found = assert_rows([s, a], [p, q], [np.array([1.0, 3.0, 0.0]), np.array([2.0, 5.0, 7.0])])
-    assert np.isfinite(found[1]).all()
+    actual = assert_rows([s, a], [p, q], [np.array([1.0, 3.0, 0.0]), np.array([2.0, 5.0, 7.0])])
+    assert np.isfinite(actual[1]).all()
 
 
 def test_rows_that_take_no_step():
@@ -341,8 +341,8 @@ def test_branches(at):
         values[0] = -1.0
         assert_rows([flag, y, a], outs, values, at)
         # One condition for all rows: only the branch that it chooses is computed.
-        _, found = batched([flag, y, a], outs, at)
-        (op,) = {out.owner.op for out in found if isinstance(out.owner.op, Cond)}
+        _, actual = batched([flag, y, a], outs, at)
+        (op,) = {out.owner.op for out in actual if isinstance(out.owner.op, Cond)}
         assert op.n_outs == 3
 
 

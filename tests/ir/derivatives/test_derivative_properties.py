@@ -49,12 +49,12 @@ def test_the_pullback_is_the_transpose_of_the_pushforward(number):
         given = inputs(recipe)
         f = pytensor.function(given, products(recipe), mode=PLAIN, on_unused_input="ignore")
         at = values(recipe)
-        _, *found = f(*at)
+        _, *actual = f(*at)
         u = [np.cos(1.0 + k + np.arange(np.size(x)).reshape(np.shape(x))) for k, x in enumerate(at)]
         h = 1e-5
         ahead, behind = (f(*[x + t * d for x, d in zip(at, u, strict=True)])[0] for t in (h, -h))
         slope = (ahead - behind) / (2 * h)
-        np.testing.assert_allclose(found, slope, rtol=1e-6, atol=1e-8, err_msg=str(recipe))
-        np.testing.assert_allclose(found, found[0], rtol=1e-9, atol=1e-12, err_msg=str(recipe))
+        np.testing.assert_allclose(actual, slope, rtol=1e-6, atol=1e-8, err_msg=str(recipe))
+        np.testing.assert_allclose(actual, actual[0], rtol=1e-9, atol=1e-12, err_msg=str(recipe))
 
     holds()

@@ -100,8 +100,8 @@ def leaves(named):
     return jax.tree.leaves(named, is_leaf=lambda v: hasattr(v, "owner"))
 
 
-def agree(found, expected):
-    for f, e in zip(found, jax.tree.leaves(expected), strict=True):
+def agree(actual, expected):
+    for f, e in zip(actual, jax.tree.leaves(expected), strict=True):
         assert (np.shape(f), np.asarray(f).dtype) == (np.shape(e), np.asarray(e).dtype)
         np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-12)
 
@@ -168,16 +168,16 @@ def test_expanded_it_is_the_eager_one():
     expand(lazy)
     check(lazy)
     assert not has_derivatives(lazy)
-    for found, wanted in zip(
+    for actual, wanted in zip(
         evaluate(lazy, X, np.asarray(0.7)), evaluate(eager, X, np.asarray(0.7)), strict=True
     ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-13, atol=1e-15)
 
 
 def test_a_hessian_is_never_built_where_a_product_is_meant():
     slope = grad(lambda v: cost(v, a), lazy=True)(x)
-    found = pytensor.grad((slope * T).sum(), x)
-    ops = [node.op for node in graph_of([found]).apply_nodes if isinstance(node.op, Derivative)]
+    actual = pytensor.grad((slope * T).sum(), x)
+    ops = [node.op for node in graph_of([actual]).apply_nodes if isinstance(node.op, Derivative)]
     assert not any(isinstance(op, Jacobian) for op in ops)
     assert any(isinstance(op, Pushforward) for op in ops)
 
@@ -253,9 +253,9 @@ def test_a_derivative_in_a_graph_is_left_there_by_default(name):
 
     assert op in ops(lazy) and not {o for o in ops(eager) if issubclass(o, Derivative)}
     at = np.linspace(0.1, 1.0, 5)
-    found = [pytensor.function([x], out, mode="FAST_COMPILE")(at) for out in (lazy, eager)]
-    np.testing.assert_allclose(*found, rtol=1e-9)
-    np.testing.assert_allclose(jaxify([x], lazy)(at), found[0], rtol=1e-9)
+    actual = [pytensor.function([x], out, mode="FAST_COMPILE")(at) for out in (lazy, eager)]
+    np.testing.assert_allclose(*actual, rtol=1e-9)
+    np.testing.assert_allclose(jaxify([x], lazy)(at), actual[0], rtol=1e-9)
 
 
 def test_it_prints_the_function():

@@ -34,11 +34,11 @@ def test_elements_of_a_sequence():
     final, ys = scan(along_x, last, pt.concatenate([x[1:] * last, x[:1]]))
     cost = final**2 + ys[1] + x[2]
     f = pytensor.function([x, a], cost, mode=PLAIN)
-    found, by_last = value(pytensor.grad(cost, [x, last]))
-    np.testing.assert_allclose(found, slopes(lambda x: [f(x, 0.7)], [X])[0][0], rtol=1e-8)
+    actual, by_last = value(pytensor.grad(cost, [x, last]))
+    np.testing.assert_allclose(actual, slopes(lambda x: [f(x, 0.7)], [X])[0][0], rtol=1e-8)
     # x[3] is used as `last`, and in x[1:].
     others = pytensor.grad(cost, x, consider_constant=[last])
-    np.testing.assert_allclose(found[3] - value(others)[3], by_last, rtol=1e-12)
+    np.testing.assert_allclose(actual[3] - value(others)[3], by_last, rtol=1e-12)
 
 
 def test_what_a_loop_makes():
@@ -87,10 +87,10 @@ def test_shared_variables_in_closures():
         pytensor.shared(np.asarray(z), name) for name, z in zip("srw", (0.6, X, 0.7), strict=True)
     )
     final, ys = scan(lambda c, r: (pt.sin(weight * c) + r, c * r), start, rows)
-    found = value(pytensor.grad(final**2 + (ys**3).sum(), [start, rows, weight]))
+    actual = value(pytensor.grad(final**2 + (ys**3).sum(), [start, rows, weight]))
     final, ys = scan(along_x, s, x)
     expected = value(pytensor.grad(final**2 + (ys**3).sum(), [s, x, a]))
-    for f, e in zip(found, expected, strict=True):
+    for f, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-14)
 
 
@@ -120,9 +120,9 @@ def test_a_gradient_has_the_type_of_what_it_is_a_gradient_of():
     for g, w in zip([*first, *second], wrt * 2, strict=True):
         assert w.type.is_super(g.type)
     values = [np.full((1, 2), 0.5, "float32"), np.outer(X, V), M, X[:1], 0.6]
-    found = pytensor.function([*wrt, s], [*first, *second], mode=PLAIN)(*values)
+    actual = pytensor.function([*wrt, s], [*first, *second], mode=PLAIN)(*values)
     expected = jaxify([*wrt, s], [*first, *second])(*values)
-    for g, e, w in zip(found, expected, wrt * 2, strict=True):
+    for g, e, w in zip(actual, expected, wrt * 2, strict=True):
         assert (g.dtype, g.ndim) == (w.dtype, w.ndim)
         np.testing.assert_allclose(g, e, rtol=1e-5)
 
@@ -147,8 +147,8 @@ def test_a_generator_is_carried_and_each_step_draws_again_what_it_drew(options):
     def seeded(*args):
         return f(np.random.default_rng(4), *args)
 
-    cost, *found = seeded(X, 0.6, 0.7)
-    close([found], slopes(lambda *args: seeded(*args)[:1], [X, 0.6, 0.7]), rtol=1e-7)
+    cost, *actual = seeded(X, 0.6, 0.7)
+    close([actual], slopes(lambda *args: seeded(*args)[:1], [X, 0.6, 0.7]), rtol=1e-7)
 
 
 # -- by PyTensor's other names -----------------------------------------------------------------------
@@ -165,18 +165,20 @@ def test_jacobian_hessian_and_products_with_them():
     hessian = np.asarray(jax.hessian(c)(*at))
     direction = np.array([1.0, -2.0, 0.5, 0.3])
     for vectorize in (False, True):
-        found = pytensor.gradient.jacobian(ys, [x, s], vectorize=vectorize)
-        np.testing.assert_allclose(value(found[0]), jacobian, rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(value(found[1]), jax.jacobian(f, 1)(*at), rtol=1e-10)
-    found = pytensor.gradient.hessian(cost, x)
-    np.testing.assert_allclose(value(found), hessian, rtol=1e-10, atol=1e-12)
-    found = pytensor.gradient.hessian_vector_product(cost, [x], [pt.constant(direction)])
-    np.testing.assert_allclose(value(found)[0], hessian @ direction, rtol=1e-10)
-    found = pytensor.gradient.pullback(ys, x, pt.constant(direction))
-    np.testing.assert_allclose(value(found), direction @ jacobian, rtol=1e-10)
+        actual = pytensor.gradient.jacobian(ys, [x, s], vectorize=vectorize)
+        np.testing.assert_allclose(value(actual[0]), jacobian, rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(value(actual[1]), jax.jacobian(f, 1)(*at), rtol=1e-10)
+    actual = pytensor.gradient.hessian(cost, x)
+    np.testing.assert_allclose(value(actual), hessian, rtol=1e-10, atol=1e-12)
+    actual = pytensor.gradient.hessian_vector_product(cost, [x], [pt.constant(direction)])
+    np.testing.assert_allclose(value(actual)[0], hessian @ direction, rtol=1e-10)
+    actual = pytensor.gradient.pullback(ys, x, pt.constant(direction))
+    np.testing.assert_allclose(value(actual), direction @ jacobian, rtol=1e-10)
     for own in (False, True):
-        found = pytensor.gradient.pushforward(ys, x, pt.constant(direction), use_op_pushforward=own)
-        np.testing.assert_allclose(value(found), jacobian @ direction, rtol=1e-10, atol=1e-14)
+        actual = pytensor.gradient.pushforward(
+            ys, x, pt.constant(direction), use_op_pushforward=own
+        )
+        np.testing.assert_allclose(value(actual), jacobian @ direction, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ class Tower(NamedTuple):
     f: Callable[..., Any]  # the gradients
     below: Callable[..., Any]  # the scalars
 
-    def unflat(self, found: Any) -> list[list[Any]]:
+    def unflat(self, actual: Any) -> list[list[Any]]:
         n = len(self.case.inputs)
-        return [list(found[k : k + n]) for k in range(0, len(self.flat), n)]
+        return [list(actual[k : k + n]) for k in range(0, len(self.flat), n)]
 
 
 @functools.cache
@@ -68,8 +68,8 @@ def by_jax(case: Case, order: int) -> list[Any]:
         below = jax.value_and_grad(level(k - 1), numbers, has_aux=True)
 
         def scalar(*args: Any) -> Any:
-            (_, found), g = below(*args)
-            return along(case, g), [*found, list(g)]
+            (_, actual), g = below(*args)
+            return along(case, g), [*actual, list(g)]
 
         return scalar
 
@@ -80,13 +80,13 @@ def exact(name: str, order: int) -> None:
     """The gradients are finite differences of what they are the gradients of, and those by JAX."""
     t = tower(name, order)
     case = t.case
-    found = t.unflat(t.f(*case.values))
+    actual = t.unflat(t.f(*case.values))
     assert loops(t.f.maker.fgraph)
-    close(found, slopes(t.below, case.values), rtol=2e-6)
+    close(actual, slopes(t.below, case.values), rtol=2e-6)
     transpiled = jaxify(case.inputs, t.flat, jit=case.jit)
-    close(t.unflat(transpiled(*case.values)), found, rtol=1e-9)
+    close(t.unflat(transpiled(*case.values)), actual, rtol=1e-9)
     if case.in_jax:
-        close(by_jax(case, order), found, rtol=1e-9)
+        close(by_jax(case, order), actual, rtol=1e-9)
 
 
 # Those that compile most; the others have their parts: checkpoints, stops, lags, loops in loops.
@@ -142,7 +142,7 @@ def test_no_steps(name):
         value[:0] if variable is rows else value
         for variable, value in zip(t.case.inputs, t.case.values, strict=True)
     ]
-    found = t.unflat(t.f(*values))
-    close(found, slopes(t.below, values), rtol=2e-6)
+    actual = t.unflat(t.f(*values))
+    close(actual, slopes(t.below, values), rtol=2e-6)
     transpiled = jaxify(t.case.inputs, t.flat, jit=t.case.jit)
-    close(t.unflat(transpiled(*values)), found, rtol=1e-9)
+    close(t.unflat(transpiled(*values)), actual, rtol=1e-9)

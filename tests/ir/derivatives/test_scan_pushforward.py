@@ -22,13 +22,13 @@ def test_as_jvp(name, own):
     case = CASES[name]()
     outs = [out for out in case.outs if out.type.dtype == "float64"]
     tangents = [np.cos(np.arange(np.size(t)).reshape(np.shape(t))) for t in case.values]
-    found = pushforward(
+    actual = pushforward(
         outs, case.inputs, [pt.constant(t) for t in tangents], use_op_pushforward=own
     )
-    found = pytensor.function(case.inputs, found, mode=PLAIN)(*case.values)
+    actual = pytensor.function(case.inputs, actual, mode=PLAIN)(*case.values)
     f = jaxify(case.inputs, outs)
     _, expected = jax.jvp(f, tuple(map(np.asarray, case.values)), tuple(tangents))
-    for t, e in zip(found, expected, strict=True):
+    for t, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(t, e, rtol=1e-11, atol=1e-14)
 
 
@@ -61,13 +61,13 @@ def test_nothing_is_lost_in_a_step(name):
     final, ys = scan(lambda c, r: (STEPS[name](c, r), c**2), v, x)
     outs = [final, ys]
     tangents = [pt.ones(()), pt.constant([1.0, -0.5])]
-    found = [
+    actual = [
         pytensor.function(
             [x, v, a], pushforward(outs, [a, v], tangents, use_op_pushforward=own), mode=PLAIN
         )(X, V, 0.7)
         for own in (True, False)
     ]
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*actual, strict=True):
         assert np.any(one)
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
 
@@ -78,28 +78,28 @@ def test_a_loop_in_a_step_that_the_tangent_does_not_reach_stays_as_it_is():
         return c * a + inner, None
 
     final, _ = scan(step, s, x)
-    found = pushforward(final, a, pt.ones(()), use_op_pushforward=True)
+    actual = pushforward(final, a, pt.ones(()), use_op_pushforward=True)
     (outer,) = final.owner.op.pushforward(
         final.owner.inputs, [final], [disconnected_type()] * 3 + [pt.ones(())]
     )
     nodes = loops(FunctionGraph([x, s, a], [outer], clone=True))
     assert [node.op.n_states for node in nodes] == [2, 1]
-    f = pytensor.function([x, s, a], [found, outer], mode=PLAIN)
+    f = pytensor.function([x, s, a], [actual, outer], mode=PLAIN)
     np.testing.assert_allclose(*f(X, 0.6, 0.7), rtol=1e-14)
 
 
 def test_it_stores_nothing():
     final, _ = scan(lambda c, r: (pt.sin(c * a) + r, None), s, x)
-    found = pushforward(final, [s, a], [pt.ones(()), pt.ones(())], use_op_pushforward=True)
-    nodes = loops(FunctionGraph([x, s, a], [found], clone=True))
+    actual = pushforward(final, [s, a], [pt.ones(()), pt.ones(())], use_op_pushforward=True)
+    nodes = loops(FunctionGraph([x, s, a], [actual], clone=True))
     assert [node.op.n_ys for node in nodes] == [0]
     assert [node.op.n_states for node in nodes] == [2]
 
 
 def test_integers_do_not_move():
     (n, z), ys = scan(lambda c, r: ((c[0] + 1, c[1] * a), c[0] * r), (0, s), x)
-    found = pushforward([z, ys], [s, x], [pt.ones(()), pt.ones_like(x)], use_op_pushforward=True)
-    z, ys = pytensor.function([x, s, a], found, mode=PLAIN)(X, 0.6, 0.5)
+    actual = pushforward([z, ys], [s, x], [pt.ones(()), pt.ones_like(x)], use_op_pushforward=True)
+    z, ys = pytensor.function([x, s, a], actual, mode=PLAIN)(X, 0.6, 0.5)
     np.testing.assert_allclose(z, 0.5**4)
     np.testing.assert_allclose(ys, [0.0, 1.0, 2.0, 3.0])
 
@@ -112,10 +112,10 @@ def test_stopping_loops(own):
 
     final, ys, _ = scan(until, s, x)
     start = while_loop(lambda c: c < 5, lambda c: c * (1 + a), s, max_steps=9)
-    found = pushforward(
+    actual = pushforward(
         [final, ys, start], [s, a], [pt.ones(()), pt.ones(())], use_op_pushforward=own
     )
-    final, ys, start = pytensor.function([x, s, a], found, mode=PLAIN)(X, 0.6, 0.7)
+    final, ys, start = pytensor.function([x, s, a], actual, mode=PLAIN)(X, 0.6, 0.7)
     rows = X[:2]  # two steps are taken
     np.testing.assert_allclose(final, 1 + (rows**2).sum(), rtol=1e-12)
     np.testing.assert_allclose(ys, (1 + np.cumsum(rows**2)) * rows, rtol=1e-12)
@@ -128,11 +128,11 @@ def test_no_steps(name, own):
     case = CASES[name]()
     outs = [out for out in case.outs if out.type.dtype == "float64"]
     tangents = [pt.ones_like(w) for w in case.inputs]
-    found = pushforward(outs, case.inputs, tangents, use_op_pushforward=own)
-    f = pytensor.function(case.inputs, [*outs, *found], mode=PLAIN)
+    actual = pushforward(outs, case.inputs, tangents, use_op_pushforward=own)
+    f = pytensor.function(case.inputs, [*outs, *actual], mode=PLAIN)
     values = [z[:0] if w is x else z for w, z in zip(case.inputs, case.values, strict=True)]
-    found = f(*values)
-    final, ys, *_ = found[: len(outs)]
-    t_final, t_ys, *_ = found[len(outs) :]
+    actual = f(*values)
+    final, ys, *_ = actual[: len(outs)]
+    t_final, t_ys, *_ = actual[len(outs) :]
     np.testing.assert_array_equal(t_final, np.ones(np.shape(final)))
     assert t_ys.shape == ys.shape == (0, *ys.shape[1:])

@@ -63,16 +63,16 @@ CASES = [(k, reverse) for reverse in (False, True) for k in (1, 3, 4, 6)]
 @pytest.mark.parametrize(("k", "reverse"), CASES)
 def test_as_pytensor_scan(k, reverse):
     for n in (1, 3, 4):
-        found = gradients(ours, k, reverse)(X[:n], 0.6, 0.7)
+        actual = gradients(ours, k, reverse)(X[:n], 0.6, 0.7)
         expected = gradients(legacy, k, reverse)(X[:n], 0.6, 0.7)
-        for f, e in zip(found, expected, strict=True):
+        for f, e in zip(actual, expected, strict=True):
             np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(("k", "reverse"), [(1, False), (3, True)])
 def test_no_steps(k, reverse):
-    found = gradients(ours, k, reverse)(X[:0], 0.6, 0.7)
-    for g, e in zip(found, [np.zeros(0), 1.2, *[0.0] * 7], strict=True):
+    actual = gradients(ours, k, reverse)(X[:0], 0.6, 0.7)
+    for g, e in zip(actual, [np.zeros(0), 1.2, *[0.0] * 7], strict=True):
         np.testing.assert_array_equal(g, np.zeros(0) if g.ndim else e)
 
 
@@ -92,8 +92,8 @@ def test_what_is_cut_off(reverse):
 
 @pytest.mark.parametrize("checkpoint", slow_where(lambda k: k == "sqrt", [2, "sqrt"]))
 def test_with_checkpoints(checkpoint):
-    found = gradients(ours, 3, True, checkpoint=checkpoint)(X, 0.6, 0.7)
-    for f, e in zip(found, gradients(ours, 3, True)(X, 0.6, 0.7), strict=True):
+    actual = gradients(ours, 3, True, checkpoint=checkpoint)(X, 0.6, 0.7)
+    for f, e in zip(actual, gradients(ours, 3, True)(X, 0.6, 0.7), strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-15)
 
 
@@ -108,8 +108,8 @@ def test_with_checkpoints_and_rows_of_unknown_length(n):
         return c + rows[-1], rows
 
     _, rows = scan(outer, s, x, truncate_gradient=3, checkpoint="sqrt")
-    found = jaxify([s, x], rows, loops="xla")(0.5, np.full(n, 3.0))
-    np.testing.assert_array_equal(found, [[1.5, 0.75, 0.375]] * n)
+    actual = jaxify([s, x], rows, loops="xla")(0.5, np.full(n, 3.0))
+    np.testing.assert_array_equal(actual, [[1.5, 0.75, 0.375]] * n)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -145,15 +145,15 @@ def test_forward_mode_and_higher_orders_are_those_of_the_same_steps():
     by_jax = jax.grad(lambda *args: sum(g.sum() for g in jax.grad(f, (0, 1, 2))(*args)), (0, 1, 2))(
         *at
     )
-    found = pytensor.function([x, s, a], second, mode=PLAIN, on_unused_input="ignore")(*at)
-    for g, e in zip(found, by_jax, strict=True):
+    actual = pytensor.function([x, s, a], second, mode=PLAIN, on_unused_input="ignore")(*at)
+    for g, e in zip(actual, by_jax, strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-11, atol=1e-14)
     for own in (False, True):
         along = pushforward(outs, [x, a], [pt.ones_like(x), pt.ones(())], use_op_pushforward=own)
-        found = pytensor.function([x, s, a], along, mode=PLAIN)(*at)
+        actual = pytensor.function([x, s, a], along, mode=PLAIN)(*at)
         by_grad = gradients(ours, 2, False)(*at)
         expected = [by_grad[k].sum() + by_grad[k + 2] for k in (0, 3, 6)]
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_the_other_loops_take_it_too():
@@ -225,8 +225,8 @@ def test_initial_rows_that_the_last_steps_read_have_a_gradient(case):
     by_jax = jax.jit(jax.grad(f, argnums=range(4)))(*at)
     graph = transformed(f.program, lambda h: grad(h, argnums=range(4))).graph
     in_the_ir = evaluate(graph, *map(np.asarray, at))
-    for found in (by_jax, in_the_ir):
-        for g, e in zip(found, expected, strict=True):
+    for actual in (by_jax, in_the_ir):
+        for g, e in zip(actual, expected, strict=True):
             np.testing.assert_allclose(g, e, rtol=1e-11, atol=1e-14)
 
 
@@ -234,9 +234,9 @@ def test_initial_rows_that_the_last_steps_read_have_a_gradient(case):
 def test_native_gradients_of_initial_rows():
     inputs, cost = with_taps(*TAPS[0])
     at = [X, np.array([0.1, -0.4, 0.3]), 0.6, 0.7]
-    found = grad(jaxify(inputs, cost, backend="numba"), argnums=range(4))(*at)
+    actual = grad(jaxify(inputs, cost, backend="numba"), argnums=range(4))(*at)
     expected = pytensor.function(inputs, pytensor.grad(cost, inputs), mode=PLAIN)(*at)
-    for g, e in zip(found, expected, strict=True):
+    for g, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-12)
 
 

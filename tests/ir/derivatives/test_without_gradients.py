@@ -84,8 +84,8 @@ def test_disconnected_inputs(of, wrt):
     cost = of(*parted())
     with pytest.raises(DisconnectedInputError):
         pytensor.grad(cost, wrt)
-    found = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
-    np.testing.assert_array_equal(value(found), np.zeros(np.shape(X) if wrt is x else ()))
+    actual = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
+    np.testing.assert_array_equal(value(actual), np.zeros(np.shape(X) if wrt is x else ()))
 
 
 def test_a_number_of_steps_is_disconnected():
@@ -125,8 +125,8 @@ def test_integer_states_pass_nothing_on():
         (n * z, [4.0, np.full(4, 4.0)]),
         (ys.sum(), [0.0, [0.0, 1.0, 2.0, 3.0]]),
     ):
-        for found, e in zip(value(pytensor.grad(cost, [s, x])), expected, strict=True):
-            np.testing.assert_array_equal(found, e)
+        for actual, e in zip(value(pytensor.grad(cost, [s, x])), expected, strict=True):
+            np.testing.assert_array_equal(actual, e)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int8", "bool"])
@@ -136,13 +136,13 @@ def test_integer_sequences_and_constants(dtype):
     by_s, by_a, by_rows, by_k = pytensor.grad(final + ys.sum(), [s, a, rows, k])
     values = np.array([1, 1, 0], dtype), np.array(1, dtype), 0.6, 0.7
     f = pytensor.function([rows, k, s, a], [by_s, by_a, by_rows, by_k], mode=PLAIN)
-    found = f(*values)
-    np.testing.assert_allclose(found[0], 0.7 * 3, rtol=1e-12)
-    np.testing.assert_allclose(found[1], 0.6 + 1.6 + 2.6, rtol=1e-12)
-    np.testing.assert_array_equal(found[2], np.zeros(3))
-    np.testing.assert_array_equal(found[3], 0.0)
+    actual = f(*values)
+    np.testing.assert_allclose(actual[0], 0.7 * 3, rtol=1e-12)
+    np.testing.assert_allclose(actual[1], 0.6 + 1.6 + 2.6, rtol=1e-12)
+    np.testing.assert_array_equal(actual[2], np.zeros(3))
+    np.testing.assert_array_equal(actual[3], 0.0)
     g = jax.grad(jaxify([rows, k, s, a], final + ys.sum()), (2, 3))(*values)
-    np.testing.assert_allclose(found[:2], g, rtol=1e-12)
+    np.testing.assert_allclose(actual[:2], g, rtol=1e-12)
 
 
 # -- what nobody knows -------------------------------------------------------------------------------
@@ -164,14 +164,14 @@ thirds = Thirds()
 def unknown(cost, *wrt):
     """Which of these inputs have a gradient that nobody knows; each alone raises."""
     together = pytensor.grad(cost, list(wrt), null_gradients="return")
-    found = [isinstance(g.type, NullType) for g in together]
-    for w, is_unknown in zip(wrt, found, strict=True):
+    actual = [isinstance(g.type, NullType) for g in together]
+    for w, is_unknown in zip(wrt, actual, strict=True):
         if is_unknown:
             with pytest.raises(NullTypeGradError, match="thirds"):
                 pytensor.grad(cost, w)
         else:
             pytensor.grad(cost, w)
-    return found
+    return actual
 
 
 OPTIONS = [{}, {"reverse": True}, {"checkpoint": 2}]
@@ -181,12 +181,12 @@ OPTIONS = [{}, {"reverse": True}, {"checkpoint": 2}]
 def test_where_it_is_not_read_it_does_not_matter(options):
     final, ys = scan(lambda c, r: (a * c + r, thirds(c)), s, x, **options)
     expected, _ = scan(lambda c, r: (a * c + r, None), s, x, **options)
-    for found, e in zip(
+    for actual, e in zip(
         value(pytensor.grad(final, [s, x, a])),
         value(pytensor.grad(expected, [s, x, a])),
         strict=True,
     ):
-        np.testing.assert_array_equal(found, e)
+        np.testing.assert_array_equal(actual, e)
     assert unknown(final + ys.sum(), s, x, a) == [True, True, True]
 
 
@@ -290,9 +290,9 @@ def test_forward_mode_needs_none():
     final = growing(s)
     one, nothing = pt.ones(()), disconnected_type()
     for tangents, expected in (([one, one * 0], 1.7**6), ([one * 0, one], 0.6 * 6 * 1.7**5)):
-        found = pushforward(final, [s, a], tangents, use_op_pushforward=True)
-        np.testing.assert_allclose(value(found), expected, rtol=1e-12)
-    again = pushforward(found, [s], [one], use_op_pushforward=True)
+        actual = pushforward(final, [s, a], tangents, use_op_pushforward=True)
+        np.testing.assert_allclose(value(actual), expected, rtol=1e-12)
+    again = pushforward(actual, [s], [one], use_op_pushforward=True)
     np.testing.assert_allclose(value(again), 6 * 1.7**5, rtol=1e-12)
     assert isinstance(
         final.owner.op.pushforward(final.owner.inputs, [final], [nothing] * 3)[0].type,
@@ -303,8 +303,8 @@ def test_forward_mode_needs_none():
 def test_a_number_of_steps_that_an_unbounded_loop_found_is_a_bound():
     n = while_loop(lambda k: k * k < 10, lambda k: k + 1, 0)
     final, _, _ = scan(lambda c, _: (c * a, None, c > 100), s, length=n)
-    found = value(pytensor.grad(final, [s, a]))
-    np.testing.assert_allclose(found, [0.7**4, 4 * 0.6 * 0.7**3], rtol=1e-12)
+    actual = value(pytensor.grad(final, [s, a]))
+    np.testing.assert_allclose(actual, [0.7**4, 4 * 0.6 * 0.7**3], rtol=1e-12)
 
 
 def test_a_bound_may_be_a_variable():

@@ -110,10 +110,10 @@ def test_what_wraps_around_is_not_followed(v, value):
     graph = FunctionGraph([*at], [v], clone=True)
     assert evaluate(graph, *map(np.asarray, at.values()))[0] == value
     dims = Dims()
-    found = dims.value(v)
-    assert found.constant in (None, value)
+    actual = dims.value(v)
+    assert actual.constant in (None, value)
     for base in (small, n, natural, other):
-        assert all(atom is not base for atom, _ in found.terms) or v.owner is None
+        assert all(atom is not base for atom, _ in actual.terms) or v.owner is None
 
 
 def test_sizes_as_variables():
@@ -223,8 +223,8 @@ def test_claims_hold(number):
     windows = []
     for v in made.vectors:
         rows = slice(made.bound(), made.bound(), rng.choice([None, 1, -1]))
-        if (found := window_of(dims, v, rows)) is not None:
-            windows.append((v, rows, found))
+        if (actual := window_of(dims, v, rows)) is not None:
+            windows.append((v, rows, actual))
     asked = [*map(dims.value, made.integers), *map(dims.length, made.vectors)]
     truth = [*made.integers, *(v.shape[0] for v in made.vectors)]
     written = [dims.variable(a) for a in asked]

@@ -32,16 +32,16 @@ PROGRAMS = settings(RANDOM, max_examples=10)
 
 def answers(graph: FunctionGraph, dims: Dims) -> dict[Any, Any]:
     """All that can be asked of the variables of ``graph``, in the order of its nodes."""
-    found: dict[Any, Any] = {}
+    actual: dict[Any, Any] = {}
     for v in [*graph.inputs, *(out for node in graph.toposort() for out in node.outputs)]:
         if not isinstance(v.type, DenseTensorType):
             continue
         if not v.type.ndim and v.type.dtype.startswith(("int", "uint")):
-            found[v] = dims.value(v), dims.at_least(dims.value(v))
+            actual[v] = dims.value(v), dims.at_least(dims.value(v))
         for axis in range(v.type.ndim):
             length = dims.length(v, axis)
-            found[v, axis] = length, dims.at_least(length, 1)
-    return found
+            actual[v, axis] = length, dims.at_least(length, 1)
+    return actual
 
 
 def given_loops(graph: FunctionGraph) -> Dims:

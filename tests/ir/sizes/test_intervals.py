@@ -68,10 +68,10 @@ def test_results_lie_in_the_interval(outer):
             values = [rng.integers(*ends[u], 100, endpoint=True) for u in VECTORS]
             with np.errstate(over="ignore"):
                 try:
-                    found = f(*values)
+                    actual = f(*values)
                 except OverflowError:  # PyTensor 3.0 refuses to wrap in a cast
                     continue
-            assert interval[0] <= found.min() and found.max() <= interval[1], (inner, ends, known)
+            assert interval[0] <= actual.min() and actual.max() <= interval[1], (inner, ends, known)
 
 
 @pytest.mark.parametrize(

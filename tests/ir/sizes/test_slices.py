@@ -67,11 +67,11 @@ class At:
         parts = (entry.start, entry.stop, entry.step)
         return slice(*(None if v is None else self.number(DIMS.value(v)) for v in parts))
 
-    def taken(self, found: Any) -> list[int]:
+    def taken(self, actual: Any) -> list[int]:
         """The rows at the positions of a Slice, as far as they are there."""
-        low, high = (0, self.n) if found.step > 0 else (-1, self.n - 1)
-        start, stop = (min(max(self.number(p), low), high) for p in (found.start, found.stop))
-        return list(range(start, stop, found.step))
+        low, high = (0, self.n) if actual.step > 0 else (-1, self.n - 1)
+        start, stop = (min(max(self.number(p), low), high) for p in (actual.start, actual.stop))
+        return list(range(start, stop, actual.step))
 
 
 def runs(numbers: tuple[int, int]) -> list[At]:
@@ -82,18 +82,18 @@ def runs(numbers: tuple[int, int]) -> list[At]:
 @EVERY
 @given(SLICES, NUMBERS)
 def test_positions(entry, numbers):
-    found = slice_of(DIMS, entry, LENGTH)
+    actual = slice_of(DIMS, entry, LENGTH)
     for at in runs(numbers):
         wanted = list(at.rows[at.entry(entry)])
-        assert at.taken(found) == wanted
-        low, high = map(at.number, found.span)
+        assert at.taken(actual) == wanted
+        low, high = map(at.number, actual.span)
         assert all(low <= k < high for k in wanted)
-        assert [at.n - 1 - k for k in at.taken(found.mirrored())] == wanted
-        if found.step in (1, -1):
-            assert at.taken(found.backwards()) == wanted[::-1]
-        if found.takes_all(DIMS):
+        assert [at.n - 1 - k for k in at.taken(actual.mirrored())] == wanted
+        if actual.step in (1, -1):
+            assert at.taken(actual.backwards()) == wanted[::-1]
+        if actual.takes_all(DIMS):
             assert sorted(wanted) == list(range(at.n))
-        first = found.first(DIMS)
+        first = actual.first(DIMS)
         assert first is None or not wanted or at.number(first) == wanted[0]
 
 
@@ -125,11 +125,11 @@ def test_windows_are_exact(entry, numbers):
 @given(SLICES, NUMBERS, st.booleans())
 def test_written_back(entry, numbers, turned):
     """A slice says what it was made of, a mirrored one the same of the rows backwards; in either order."""
-    found = slice_of(DIMS, entry, LENGTH)
-    if not found.is_known:
+    actual = slice_of(DIMS, entry, LENGTH)
+    if not actual.is_known:
         return
-    found = found.mirrored() if turned else found
-    ways = [(found, 1), (found.backwards(), -1)] if found.step in (1, -1) else [(found, 1)]
+    actual = actual.mirrored() if turned else actual
+    ways = [(actual, 1), (actual.backwards(), -1)] if actual.step in (1, -1) else [(actual, 1)]
     for way, order in ways:
         written = way.entry(DIMS, DIMS.variable)
         assert written is not None or way.step < 0
@@ -143,8 +143,8 @@ def test_written_back(entry, numbers, turned):
 @given(SLICES, NUMBERS, st.booleans())
 def test_at_one_end(entry, numbers, back):
     """The rest of the array may be missing."""
-    found = slice_of(DIMS, entry, LENGTH)
-    at_end = found.at_end(back)
+    actual = slice_of(DIMS, entry, LENGTH)
+    at_end = actual.at_end(back)
     if at_end is None:
         return
     index, count = at_end
@@ -160,10 +160,10 @@ def test_at_one_end(entry, numbers, back):
 @given(BOUNDS.filter(lambda v: v is not None), NUMBERS)
 def test_a_row(index, numbers):
     """Outside of the array is outside, on either side."""
-    found = position(DIMS, index, LENGTH)
+    actual = position(DIMS, index, LENGTH)
     for at in runs(numbers):
         k = at.number(DIMS.value(index))
-        assert at.number(found) == (k + at.n if k < 0 else k)
+        assert at.number(actual) == (k + at.n if k < 0 else k)
 
 
 def test_what_takes_all():
@@ -197,15 +197,15 @@ def test_what_takes_all():
     ids=str,
 )
 def test_the_fewest_words(entry, words):
-    found = slice_of(DIMS, entry, LENGTH)
-    assert found.entry(DIMS, lambda expr: expr) == slice(*words)
+    actual = slice_of(DIMS, entry, LENGTH)
+    assert actual.entry(DIMS, lambda expr: expr) == slice(*words)
 
 
 def test_accesses():
     m = pt.dmatrix("m")
     row, rows = read_of(m[2, 1:].owner), read_of(m[1:].owner)
     assert row.is_row and not row.is_whole and row.array is m and len(row.index) == 2
-    assert not rows.is_row and rows.is_whole and rows.rest == ()
+    assert not rows.is_row and rows.is_whole and rows.trailing == ()
     assert read_of(m[1:, :].owner).is_whole
     write = pt.set_subtensor(m[:, 1], 0.0).owner
     assert read_of(write) is None and read_of(m.owner) is None and read_of((m + 1).owner) is None
@@ -217,7 +217,7 @@ def test_the_mirrored_row_of_any_index():
     for k, n in product((pt.constant(2), anything, anything.astype("int8")), (3, 5)):
         graph = FunctionGraph([anything], [pt.as_tensor(mirrored_row(k))], clone=True)
         for value in (-2, 0, 2):
-            found = int(evaluate(graph, np.asarray(value))[0])
+            actual = int(evaluate(graph, np.asarray(value))[0])
             index = value if k.owner is not None or k is anything else 2
             rows = np.arange(n)
-            assert rows[::-1][found] == rows[index]
+            assert rows[::-1][actual] == rows[index]

@@ -44,9 +44,9 @@ def orders(f):
     return of
 
 
-def assert_close(found, expected, rtol=1e-9, atol=1e-11):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+def assert_close(actual, expected, rtol=1e-9, atol=1e-11):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
@@ -84,7 +84,7 @@ def walk_by_hand(bound, x, a):
 def test_every_bound_and_order(bound):
     outs = walk(bound)
     f = jaxify([X, A], outs)
-    found = jax.jit(orders(lambda x, a: f(x, a)[0]))
+    actual = jax.jit(orders(lambda x, a: f(x, a)[0]))
     counts = set()
     # Not one step, one, and as many as the bound allows or the condition.
     for point in ((20.0, 1.0), (9.9, 1.0), (0.3, 0.7), (-30.0, 0.8)):
@@ -94,7 +94,7 @@ def test_every_bound_and_order(bound):
         counts.add(int(n))
         expected = orders(lambda x, a: walk_by_hand(bound, x, a)[0])(*floats(*point))
         assert_close(expected["value"], values[0])
-        assert_close(found(*floats(*point)), expected)
+        assert_close(actual(*floats(*point)), expected)
     assert {0, 1} < counts or bound == 1
     assert (max(counts) == bound) == (bound < 40)  # where nothing stops it
 
@@ -135,8 +135,8 @@ def test_reverse_over_reverse_and_a_third_derivative():
 def test_a_bound_of_zero():
     f = jaxify([X, A], walk(0))
     assert [float(x) for x in f(0.3, 0.7)] == [0.3, 0]
-    found = jax.jit(orders(lambda x, a: f(x, a)[0] ** 2))(*floats(0.3, 0.7))
-    assert_close(found, orders(lambda x, a: x**2)(*floats(0.3, 0.7)))
+    actual = jax.jit(orders(lambda x, a: f(x, a)[0] ** 2))(*floats(0.3, 0.7))
+    assert_close(actual, orders(lambda x, a: x**2)(*floats(0.3, 0.7)))
 
 
 def test_a_bound_that_is_an_input():
@@ -192,7 +192,7 @@ def test_states_of_several_types(reverse):
     (total, vector, count, flag, past), _, stopped = mixed(reverse)
     outs = [total * vector[1] + past[-1], count, flag, stopped]
     f = jaxify([X, A, XS], outs)
-    found = jax.jit(orders(lambda *xs: f(*xs)[0]))
+    actual = jax.jit(orders(lambda *xs: f(*xs)[0]))
     counts = set()
     for x, a in ((9.0, 0.1), (0.2, 9.0), (0.2, 1.0) if reverse else (-1.5, 0.6)):
         values = by_pytensor([X, A, XS], outs, x, a, ROWS)
@@ -201,7 +201,7 @@ def test_states_of_several_types(reverse):
         counts.add(int(values[1]))
         point = floats(x, a, ROWS)
         expected = orders(lambda *xs: mixed_by_hand(*xs, reverse))(*point)
-        assert_close(found(*point), expected)
+        assert_close(actual(*point), expected)
     assert counts >= {1, len(ROWS)} and len(counts) == 3
 
 
@@ -258,10 +258,10 @@ def test_mapped_outputs_count_to_the_stop():
                 break
         return s * sum(y**2 for y in ys) + ys[-1] + ys[0]
 
-    found = jax.jit(orders(f))
+    actual = jax.jit(orders(f))
     for a in (0.2, 9.0, -5.0):
         point = floats(0.5, a, ROWS)
-        assert_close(found(*point), orders(by_hand)(*point))
+        assert_close(actual(*point), orders(by_hand)(*point))
         np.testing.assert_allclose(f(*point), by_pytensor([X, A, XS], out, *point), rtol=1e-12)
 
 
@@ -342,11 +342,11 @@ def test_nested(name):
     build, by_hand = NESTED[name]
     out = build()
     f = jaxify([X, A], out)
-    found = jax.jit(orders(f))
+    actual = jax.jit(orders(f))
     points = [(0.3, 0.7), (1.2, 0.4), (-0.4, 0.9)]
     for x, a in points:
         expected = orders(by_hand)(*floats(x, a))
-        assert_close(found(*floats(x, a)), expected)
+        assert_close(actual(*floats(x, a)), expected)
         np.testing.assert_allclose(f(x, a), by_pytensor([X, A], out, x, a), rtol=1e-12)
         rules = by_pytensor([X, A], pytensor.grad(out, [X, A]), x, a)
         assert_close(list(expected["grad"]), [jnp.asarray(g) for g in rules])
@@ -389,9 +389,9 @@ def test_each_row_of_a_batch_stops_on_its_own(axes):
     ]
     assert len({int(length(*row)) for row in rows}) > 1
     one = alone(axes)
-    found = jax.jit(jax.vmap(one, in_axes=axes))(*args)
+    actual = jax.jit(jax.vmap(one, in_axes=axes))(*args)
     one = jax.jit(one)
-    assert_close(found, jax.tree.map(lambda *xs: jnp.stack(xs), *[one(*row) for row in rows]))
+    assert_close(actual, jax.tree.map(lambda *xs: jnp.stack(xs), *[one(*row) for row in rows]))
 
 
 def alone(axes):
@@ -404,10 +404,10 @@ def test_a_batch_of_batches():
     slope = jax.grad(lambda *xs: f(*xs)[0], (0, 1, 2))
     xs, rates = jnp.array([-0.9, 0.3, 5.0]), jnp.array([0.1, 0.9])
     both = jax.vmap(jax.vmap(slope, in_axes=(0, None, None)), in_axes=(None, 0, None))
-    found, one = jax.jit(both)(xs, rates, ROWS), jax.jit(slope)
+    actual, one = jax.jit(both)(xs, rates, ROWS), jax.jit(slope)
     for j, a in enumerate(rates):
         for k, x in enumerate(xs):
-            assert_close(jax.tree.map(lambda g, j=j, k=k: g[j, k], found), one(x, a, ROWS))
+            assert_close(jax.tree.map(lambda g, j=j, k=k: g[j, k], actual), one(x, a, ROWS))
 
 
 # -- what is not taken does not count ----------------------------------------------------------------
@@ -424,14 +424,14 @@ def test_a_row_that_is_done_does_not_spoil_a_derivative():
     s, total = while_loop(lambda c: c[0] > 0, step, (X, X * 0), max_steps=40)
     f = jaxify([X, A], total)
     starts = jnp.array([1.0, 3.0, 6.0, 0.0])
-    found = jax.jit(jax.vmap(orders(f), in_axes=(0, None)))(starts, 0.7)
+    actual = jax.jit(jax.vmap(orders(f), in_axes=(0, None)))(starts, 0.7)
     for k, x in enumerate(starts):
 
         def by_hand(x, a, n=int(x)):
             return 0 * x + sum(a / (x - k) + jnp.log(x - k) for k in range(n))
 
         expected = orders(by_hand)(x, jnp.asarray(0.7))
-        assert_close(jax.tree.map(lambda y, k=k: y[k], found), expected)
+        assert_close(jax.tree.map(lambda y, k=k: y[k], actual), expected)
         assert_close(jax.jit(orders(f))(x, jnp.asarray(0.7)), expected)
 
 
@@ -440,13 +440,13 @@ def test_rows_behind_the_stop_do_not_spoil_a_derivative():
     final, ys, _ = scan(lambda s, row: (s + row, 1 / row, s + row > 1.0), X, XS)
     f = jaxify([X, XS], final * ys.sum())
     xs = jnp.array([0.5, 0.8, np.nan, 0.0, np.inf])
-    found = jax.jit(orders(f))(jnp.asarray(0.1), xs)
+    actual = jax.jit(orders(f))(jnp.asarray(0.1), xs)
     expected = orders(f)(jnp.asarray(0.1), xs[:2])
-    assert_close(found["value"], expected["value"])
-    np.testing.assert_allclose(found["grad"][1], [*expected["grad"][1], 0, 0, 0], rtol=1e-12)
+    assert_close(actual["value"], expected["value"])
+    np.testing.assert_allclose(actual["grad"][1], [*expected["grad"][1], 0, 0, 0], rtol=1e-12)
     second = np.zeros((5, 5))
     second[:2, :2] = expected["forward over reverse"][1][1]
-    np.testing.assert_allclose(found["forward over reverse"][1][1], second, rtol=1e-10)
+    np.testing.assert_allclose(actual["forward over reverse"][1][1], second, rtol=1e-10)
 
 
 # -- without a bound --------------------------------------------------------------------------------

@@ -183,16 +183,16 @@ def test_missing_misnamed_doubled_and_too_many(args, kwargs, message):
 
 @pytest.mark.parametrize("convert", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "actual"),
     [
         (np.ones((2, 2)), r"float64, shape \(2, 2\) was given"),
         (np.asarray(1.0), r"float64, shape \(\) was given"),
         (np.array([1 + 2j]), r"complex128, shape \(1,\) was given"),
     ],
 )
-def test_a_wrong_rank_or_dtype(convert, value, found):
+def test_a_wrong_rank_or_dtype(convert, value, actual):
     expected = (
-        rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {found}. It "
+        rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {actual}. It "
     )
     with pytest.raises(LoopTypeError, match=expected):
         power()(convert(value), 1.0)
@@ -367,9 +367,9 @@ def test_products_that_fit_are_computed_in_32_bit_mode():
     at = np.array([5, 2]), 2, np.arange(9, dtype="float32"), np.int32(3)
     expected = f(*at)
     with enable_x64(False):
-        found = f(*at)
+        actual = f(*at)
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 def test_indices_lengths_and_loops_work_in_32_bit_mode():
@@ -380,9 +380,9 @@ def test_indices_lengths_and_loops_work_in_32_bit_mode():
     outs = [x[n:].sum(), x[pt.arange(x.shape[0]) % 2], (x > n).sum(), doubled, powers, x[: 2**40]]
     f = jaxify([x, n], outs)
     with enable_x64(False):
-        found = f(at, 2)
+        actual = f(at, 2)
     expected = [12, [1, 2, 1, 2, 1], 3, 128, [1, 5, 15], at]
-    for y, e in zip(found, expected, strict=True):
+    for y, e in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(y, e)
 
 

@@ -83,8 +83,8 @@ def test_gradient_with_respect_to_an_entry():
         after, before = f.apply(context.set(w, value), 2 * XS)
         return before + after["w"].sum()
 
-    found = jax.jit(jax.grad(cost))(jnp.asarray(3 * XS))
-    np.testing.assert_allclose(found, 2 * (3 * XS - 2 * XS) + 0.8)
+    actual = jax.jit(jax.grad(cost))(jnp.asarray(3 * XS))
+    np.testing.assert_allclose(actual, 2 * (3 * XS - 2 * XS) + 0.8)
     of_all = jax.grad(lambda c: f.apply(c, 2 * XS)[1])(context)
     np.testing.assert_allclose(of_all["w"], 2 * (XS - 2 * XS))
 
@@ -255,8 +255,8 @@ def test_a_shape_that_follows_from_a_context():
         DynamicShapeError, match=r"'n' \(a shared variable\).*apply\(context.set\('n', 3\)"
     ):
         jax.jit(f.apply)(context, XS)
-    found = jax.jit(lambda c, x: f.apply(c.set(n, 3), x)[1])(context, XS)
-    assert float(found) == 1.5
+    actual = jax.jit(lambda c, x: f.apply(c.set(n, 3), x)[1])(context, XS)
+    assert float(actual) == 1.5
 
 
 def test_a_traced_function():

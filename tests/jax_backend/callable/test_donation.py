@@ -28,22 +28,22 @@ def given_away(f, *args, **kwargs):
     """Which arrays a call deletes; what it returns is what the function without `donate` does."""
     args = [jnp.asarray(x) + 0 for x in args]
     kwargs = {k: jnp.asarray(x) + 0 for k, x in kwargs.items()}
-    found = f(*args, **kwargs)
-    return found, [x.is_deleted() for x in (*args, *kwargs.values())]
+    actual = f(*args, **kwargs)
+    return actual, [x.is_deleted() for x in (*args, *kwargs.values())]
 
 
 @pytest.mark.parametrize("donate", [X, "x", 0, -2, (X,), ["x"], {0}, ("x", 0)])
 def test_by_variable_name_and_number(donate):
-    found, deleted = given_away(moved(donate=donate), XS, YS)
-    np.testing.assert_array_equal(found, moved()(XS, YS))
+    actual, deleted = given_away(moved(donate=donate), XS, YS)
+    np.testing.assert_array_equal(actual, moved()(XS, YS))
     assert deleted == [True, False]
 
 
 def test_again_and_by_keyword():
     f = moved(donate="x")
     for _ in range(3):
-        found, deleted = given_away(f, y=YS, x=XS)
-        np.testing.assert_allclose(found, np.tanh(XS) + YS, rtol=1e-15)
+        actual, deleted = given_away(f, y=YS, x=XS)
+        np.testing.assert_allclose(actual, np.tanh(XS) + YS, rtol=1e-15)
         assert deleted == [False, True]
 
 
@@ -55,8 +55,8 @@ def test_nothing_is_given_away_unasked():
 @pytest.mark.parametrize("loops", ["native", "xla"])
 def test_a_loop(loops):
     path = loopax.scan(lambda c, r: (0.5 * c + r,) * 2, 0.0, X)[1]
-    found, deleted = given_away(jaxify([X], path, donate=0, loops=loops), XS)
-    np.testing.assert_allclose(found, jaxify([X], path, backend="numba")(XS), rtol=1e-15)
+    actual, deleted = given_away(jaxify([X], path, donate=0, loops=loops), XS)
+    np.testing.assert_allclose(actual, jaxify([X], path, backend="numba")(XS), rtol=1e-15)
     assert deleted == [True]
 
 
@@ -64,8 +64,8 @@ def test_arrays_of_numpy_are_not_touched():
     xs, ys = np.ones(100_000), np.ones(100_000)
     shared = jnp.asarray(ys)  # without a copy, where JAX can
     f = jaxify([X, Y], [X + 1, Y + 2], donate=(0, 1))
-    found = f(xs, shared)
-    np.testing.assert_array_equal(found, [np.full(100_000, 2.0), np.full(100_000, 3.0)])
+    actual = f(xs, shared)
+    np.testing.assert_array_equal(actual, [np.full(100_000, 2.0), np.full(100_000, 3.0)])
     assert shared.is_deleted()
     assert (xs == 1).all() and (ys == 1).all()
 
@@ -92,8 +92,8 @@ def test_under_a_transformation_nothing_is_given_away():
 
 
 def test_a_jaxpr_is_the_same_but_for_what_is_donated():
-    found, wanted = (jax.make_jaxpr(moved(donate=d))(XS, YS) for d in (0, ()))
-    assert str(found) == str(wanted)
+    actual, wanted = (jax.make_jaxpr(moved(donate=d))(XS, YS) for d in (0, ()))
+    assert str(actual) == str(wanted)
 
 
 def test_beside_an_input_that_is_static():
@@ -102,8 +102,8 @@ def test_beside_an_input_that_is_static():
     _, rows = loopax.scan(lambda c, _: (c * 0.5,) * 2, X, length=n)
     f = jaxify([n, X], rows[-1] + 0 * rows.sum(), donate=X)
     for steps in (3, 2):
-        found, deleted = given_away(lambda x, k=steps: f(k, x), XS)
-        np.testing.assert_allclose(found, XS / 2**steps, rtol=1e-15)
+        actual, deleted = given_away(lambda x, k=steps: f(k, x), XS)
+        np.testing.assert_allclose(actual, XS / 2**steps, rtol=1e-15)
         assert deleted == [True]
 
 
@@ -119,8 +119,8 @@ def test_a_check_that_fails_is_found_in_one_run():
 @needs_extension("parallel")
 def test_newtons_method_is_run_once():
     newton = loopax.scan(lambda c, r: (pt.tanh(c) + r,) * 2, 0.3, X, parallel="newton")[1]
-    found, deleted = given_away(jaxify([X], newton, donate=0), XS)
-    np.testing.assert_allclose(found, jaxify([X], newton, backend="numba")(XS), atol=1e-8)
+    actual, deleted = given_away(jaxify([X], newton, donate=0), XS)
+    np.testing.assert_allclose(actual, jaxify([X], newton, backend="numba")(XS), atol=1e-8)
     assert deleted == [True]
 
 
@@ -154,8 +154,8 @@ def step(state, /, data, *more, scale, **rest):
 def test_a_python_function(donate, gone):
     a, b, d = (jnp.asarray(x) + 0 for x in (XS, YS, XS))
     f = jaxify(step, donate=donate)
-    found = f({"a": a, "b": b}, data=d, scale=2.0)
-    np.testing.assert_array_equal(found["b"], 2 * YS + XS)
+    actual = f({"a": a, "b": b}, data=d, scale=2.0)
+    np.testing.assert_array_equal(actual["b"], 2 * YS + XS)
     deleted = [n for n, x in zip("abd", (a, b, d), strict=True) if x.is_deleted()]
     # Two results: of three arrays given away the first two are taken.
     assert deleted == list(gone[:2])
@@ -183,8 +183,8 @@ def test_pytrees_of_inputs():
 
 def test_broadcasting_of_numpy():
     f = jaxify([X, Y], X + Y, donate=Y, broadcasting="numpy")
-    found, deleted = given_away(f, np.ones(1), YS)
-    np.testing.assert_array_equal(found, YS + 1)
+    actual, deleted = given_away(f, np.ones(1), YS)
+    np.testing.assert_array_equal(actual, YS + 1)
     assert deleted == [False, True]
 
 
@@ -199,8 +199,8 @@ def test_it_survives_pickling_and_goes_with_shared_variables():
     level = pytensor.shared(YS.copy(), name="level")
     f = jaxify([X], X + level, donate=0)
     for g in (f, pickle.loads(pickle.dumps(f))):
-        found, deleted = given_away(g, XS)
-        np.testing.assert_array_equal(found, XS + YS)
+        actual, deleted = given_away(g, XS)
+        np.testing.assert_array_equal(actual, XS + YS)
         assert deleted == [True]
     np.testing.assert_array_equal(level.get_value(), YS)
 

@@ -29,10 +29,10 @@ def lengths(names, constraints=()):
 
 def roundtrip(f, *specs):
     """``f`` as an exported program, from bytes again where JAX can write them."""
-    found = export.export(f if hasattr(f, "lower") else jax.jit(f))(*specs)
+    actual = export.export(f if hasattr(f, "lower") else jax.jit(f))(*specs)
     if find_spec("flatbuffers") is None:  # JAX's format needs it; it is in the extra `test`
-        return found.call
-    return export.deserialize(found.serialize()).call
+        return actual.call
+    return export.deserialize(actual.serialize()).call
 
 
 def holds(inputs, outputs, specs, *values, constraints=()):
@@ -124,8 +124,8 @@ def test_derivatives_and_native_programs(loops):
 
 
 def test_the_program_that_is_exported_has_no_number_for_the_length():
-    found = export.export(jaxify([x], [final, trace]))(*lengths(["b"]))
-    assert [str(a.shape) for a in found.out_avals] == ["()", "(b,)"]
+    actual = export.export(jaxify([x], [final, trace]))(*lengths(["b"]))
+    assert [str(a.shape) for a in actual.out_avals] == ["()", "(b,)"]
 
 
 # -- what cannot be ----------------------------------------------------------------------------------

@@ -69,9 +69,9 @@ class Traces:
 
 @pytest.mark.parametrize("jit", [True, False])
 def test_a_direct_call(jit):
-    found = cubes(jit=jit)(2.0, XS)
-    assert isinstance(found, jax.Array) and found.dtype == "float64"
-    assert float(found) == 2 * (XS**3).sum()
+    actual = cubes(jit=jit)(2.0, XS)
+    assert isinstance(actual, jax.Array) and actual.dtype == "float64"
+    assert float(actual) == 2 * (XS**3).sum()
 
 
 def test_jit_grad_and_value_and_grad():
@@ -130,9 +130,9 @@ def test_export():
 def test_natural_structure_survives_transformations():
     x = pt.dvector("x")
     f = jaxify([x], {"sum": x.sum(), "parts": (x * 2, [x[0]])})
-    found = jax.vmap(f)(jnp.stack([XS, XS]))
-    assert set(found) == {"sum", "parts"} and isinstance(found["parts"], tuple)
-    assert found["parts"][1][0].shape == (2,)
+    actual = jax.vmap(f)(jnp.stack([XS, XS]))
+    assert set(actual) == {"sum", "parts"} and isinstance(actual["parts"], tuple)
+    assert actual["parts"][1][0].shape == (2,)
     jacobian = jax.jacobian(f)(jnp.asarray(XS))
     np.testing.assert_array_equal(jacobian["parts"][0], 2 * np.eye(3))
 
@@ -176,8 +176,8 @@ def test_numbers_lists_and_arrays_are_taken():
     f = cubes()
     for a in (2, 2.0, np.float32(2), np.int8(2), jnp.asarray(2.0), True):
         for x in ([1.0, 2.0], [1, 2], np.array([1, 2], dtype="int16"), jnp.array([1.0, 2.0])):
-            found = f(a, x)
-            assert float(found) == 9.0 * float(a) and found.dtype == "float64"
+            actual = f(a, x)
+            assert float(actual) == 9.0 * float(a) and actual.dtype == "float64"
 
 
 @pytest.mark.parametrize("shape", [(None,), (3,)])
@@ -271,10 +271,10 @@ def test_shared_values_are_read_afresh_without_recompiling():
 def test_a_change_in_place_is_seen():
     a, w = pt.dscalar("a"), pytensor.shared(np.array([1.0, 2.0]), name="w", borrow=True)
     f = jaxify([a], a * w)
-    found = f(2.0)
+    actual = f(2.0)
     w.get_value(borrow=True, return_internal_type=True)[:] = 7.0
     assert f(2.0).tolist() == [14, 14]
-    assert found.tolist() == [2, 4]
+    assert actual.tolist() == [2, 4]
 
 
 def test_pytensor_updates_of_a_shared_variable_are_seen():
@@ -448,8 +448,8 @@ def test_threads_that_call_first_at_once(kind):
         return float(f(XS) if k % 2 else jax.jit(f)(jnp.asarray(XS)))
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(call, range(8)))
-    np.testing.assert_allclose(found, [expected] * 8)
+        actual = list(pool.map(call, range(8)))
+    np.testing.assert_allclose(actual, [expected] * 8)
 
 
 def test_options_are_checked():
@@ -468,8 +468,8 @@ def test_threads_that_make_functions_leave_pytensors_configuration_alone():
         return float(jaxify([x], pt.log(pt.exp(x * k).sum()))(XS))
 
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(make, range(1, 13)))
-    np.testing.assert_allclose(found, [np.log(np.exp(XS * k).sum()) for k in range(1, 13)])
+        actual = list(pool.map(make, range(1, 13)))
+    np.testing.assert_allclose(actual, [np.log(np.exp(XS * k).sum()) for k in range(1, 13)])
     assert pytensor.config.traceback__limit == before
 
 

@@ -53,9 +53,9 @@ def test_a_direct_call_gives_arrays_and_is_compiled_once(name, form):
     f = jaxify([x], outs, loops=form)
     run = pytensor.function([x], outs, mode=FAST_COMPILE)
     for rows in ROWS:
-        found = f(rows)
+        actual = f(rows)
         assert tracings(f) == 1
-        for a, b in zip(found, run(rows), strict=True):
+        for a, b in zip(actual, run(rows), strict=True):
             assert isinstance(a, jax.Array) and a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
     again = f(ROWS[0])
@@ -115,9 +115,9 @@ def test_a_check_of_the_program_is_raised_as_it_is():
 def test_where_no_bound_is_known_each_value_is_compiled():
     f = jaxify([x, n], [x[x > 0], pt.arange(n) * 2])
     for k, rows in ((1, ROWS[0]), (2, ROWS[1]), (2, ROWS[2])):
-        found = f(rows, k)
-        np.testing.assert_array_equal(found[0], rows[rows > 0])
-        np.testing.assert_array_equal(found[1], np.arange(k) * 2)
+        actual = f(rows, k)
+        np.testing.assert_array_equal(actual[0], rows[rows > 0])
+        np.testing.assert_array_equal(actual[1], np.arange(k) * 2)
     # With n static, and the lengths of the mask left open; the first trace finds that out.
     assert (
         sum(key[1] for key in f._execution.whole._kept) <= 3 and len(f._execution.whole._kept) <= 4
@@ -126,8 +126,8 @@ def test_where_no_bound_is_known_each_value_is_compiled():
 
 def test_numbers_known_in_a_trace_of_the_callers_make_known_lengths():
     f = jaxify([x], x[x > 0])
-    found = jax.jit(lambda: f(ROWS[0]).sum() + f(ROWS[0]).shape[0])()
-    assert float(found) == 5.0
+    actual = jax.jit(lambda: f(ROWS[0]).sum() + f(ROWS[0]).shape[0])()
+    assert float(actual) == 5.0
 
 
 def test_batches_and_derivatives_are_as_before():

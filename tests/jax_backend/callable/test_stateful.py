@@ -54,9 +54,9 @@ def test_equals_pytensor_call_for_call(mode, compiled, live):
         f = jaxify([X], outputs2, updates=updates2)
     g = f.stateful(live=live)
     for k in range(4):
-        for found, expected in zip(g(XS * k), run(XS * k), strict=True):
-            assert found.dtype == expected.dtype
-            np.testing.assert_allclose(found, expected, rtol=1e-12)
+        for actual, expected in zip(g(XS * k), run(XS * k), strict=True):
+            assert actual.dtype == expected.dtype
+            np.testing.assert_allclose(actual, expected, rtol=1e-12)
         for mine, theirs in ((w2, w), (n2, n), (m2, m)):
             np.testing.assert_allclose(g.context[mine], theirs.get_value(), rtol=1e-6)
             if live:

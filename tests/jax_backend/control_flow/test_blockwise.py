@@ -74,10 +74,10 @@ def test_rows_of_equal_lengths_are_stacked(name, wrap):
         rows.get(v, v) for v in (V, K, MASK) if v in pytensor.graph.traversal.ancestors([out])
     ]
     function = pytensor.function(inputs, vectorize_graph(out, rows), mode=FAST_COMPILE)
-    found = np.asarray(wrap(jaxify(function))(*args))
+    actual = np.asarray(wrap(jaxify(function))(*args))
     expected = function(*args)
-    np.testing.assert_allclose(found, expected)
-    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected)
+    assert actual.dtype == expected.dtype
 
 
 @pytest.mark.parametrize("name", OF_A_COUNT)
@@ -87,8 +87,8 @@ def test_a_count_that_all_rows_share_makes_their_length(name):
     f = jaxify(function)
     for k in (2, 3):
         np.testing.assert_allclose(f(ROWS, k), function(ROWS, k))
-        found = jax.jit(f, static_argnums=1)(ROWS, k)
-        np.testing.assert_allclose(found, function(ROWS, k))
+        actual = jax.jit(f, static_argnums=1)(ROWS, k)
+        np.testing.assert_allclose(actual, function(ROWS, k))
 
 
 @pytest.mark.slow

@@ -68,8 +68,8 @@ def test_values_and_gradients(reverse, unroll, checkpoint):
     args = jnp.asarray(XS), 0.2, 0.7
     hand = functools.partial(by_hand, reverse=reverse)
     expected, expected_slopes = jax.value_and_grad(lambda *a: cost(hand, *a), (0, 1, 2))(*args)
-    found, slopes = jax.value_and_grad(lambda *a: cost(f, *a), (0, 1, 2))(*args)
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    actual, slopes = jax.value_and_grad(lambda *a: cost(f, *a), (0, 1, 2))(*args)
+    np.testing.assert_allclose(actual, expected, rtol=1e-13)
     for g, e in zip(slopes, expected_slopes, strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-11, atol=1e-14)
     jaxpr = str(jax.make_jaxpr(f)(*args))
@@ -101,8 +101,8 @@ def test_truncated_gradients_go_through_the_last_steps_taken(truncate, reverse, 
     args = jnp.asarray(XS), 0.2, 0.7
     for read in (lambda outs: outs[0], lambda outs: outs[1].sum()):
         expected = jax.grad(lambda *a: read(by_hand(*a, reverse, truncate)), (0, 1, 2))(*args)  # noqa: B023
-        found = jax.grad(lambda *a: read(f(*a)), (0, 1, 2))(*args)  # noqa: B023
-        for g, e in zip(found, expected, strict=True):
+        actual = jax.grad(lambda *a: read(f(*a)), (0, 1, 2))(*args)  # noqa: B023
+        for g, e in zip(actual, expected, strict=True):
             np.testing.assert_allclose(g, e, rtol=1e-11, atol=1e-14)
     np.testing.assert_allclose(f(*args)[1], by_hand(*args, reverse)[1], rtol=1e-13)
 
@@ -129,12 +129,12 @@ def test_a_loop_that_stops_is_cut_as_the_ir_says(truncate, limit, reverse):
     graph = FunctionGraph(inputs, outs, clone=True)
     cost, done, flag, *expected = evaluate(graph, *values)
     f = jaxify(inputs, outs[:3])
-    for found, wanted in zip(f(*values), (cost, done, flag), strict=True):
-        np.testing.assert_allclose(found, wanted)
-    for found, wanted in zip(
+    for actual, wanted in zip(f(*values), (cost, done, flag), strict=True):
+        np.testing.assert_allclose(actual, wanted)
+    for actual, wanted in zip(
         jax.grad(lambda *v: f(*v)[0], (0, 1, 2))(*values), expected, strict=True
     ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("checkpoint", [2, "sqrt"])
@@ -159,9 +159,9 @@ def test_over_a_flipped_sequence_it_runs_the_other_way(reverse):
     x, s, a = pt.dvector("x"), pt.dscalar("s"), pt.dscalar("a")
     last, ys = weighted(x[::-1], s, a, reverse=reverse)
     f = jaxify([x, s, a], [last, ys[::-1]])
-    found, trace = f(XS, 0.2, 0.7)
+    actual, trace = f(XS, 0.2, 0.7)
     expected, rows = by_hand(XS[::-1], 0.2, 0.7, reverse)
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    np.testing.assert_allclose(actual, expected, rtol=1e-13)
     np.testing.assert_allclose(trace, rows[::-1], rtol=1e-13)
     assert f"reverse={not reverse}" in str(jax.make_jaxpr(f)(XS, 0.2, 0.7))
 

@@ -42,9 +42,9 @@ def test_truncated_gradients_are_those_of_pytensor(truncate, read):
     values = XS, 0.2, 0.7
     f = jaxify(inputs, cost)
     expected = pytensor.function(inputs, pytensor.grad(cost, inputs), mode="FAST_COMPILE")(*values)
-    found = jax.grad(f, argnums=(0, 1, 2))(*values)
+    actual = jax.grad(f, argnums=(0, 1, 2))(*values)
     transpiled = jaxify(inputs, pytensor.grad(cost, inputs))(*values)
-    for e, g, t in zip(expected, found, transpiled, strict=True):
+    for e, g, t in zip(expected, actual, transpiled, strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(t, e, rtol=1e-10, atol=1e-14)
 

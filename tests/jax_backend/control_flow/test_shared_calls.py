@@ -62,8 +62,8 @@ def equations(jaxpr, name):
 
 def functions(f, *args, name="smoothed"):
     """How many calls there are, and of how many functions."""
-    found = list(equations(jax.make_jaxpr(f)(*args).jaxpr, name))
-    return len(found), len({id(eqn.params["jaxpr"]) for eqn in found})
+    actual = list(equations(jax.make_jaxpr(f)(*args).jaxpr, name))
+    return len(actual), len({id(eqn.params["jaxpr"]) for eqn in actual})
 
 
 def in_jax(outputs, inputs=(x, a), **options):
@@ -92,9 +92,9 @@ ROWS = np.stack([X, 2 * X])
     ids=["value", "jit", "grad", "jacfwd", "hessian", "vmap", "vmap grad"],
 )
 def test_values_and_derivatives(transform, args):
-    found = transform(in_jax(chained(smoothed())))(*args)
+    actual = transform(in_jax(chained(smoothed())))(*args)
     wanted = transform(by_hand)(*args)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), found, wanted)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), actual, wanted)
 
 
 @pytest.mark.slow
@@ -110,8 +110,8 @@ def test_the_gradient_has_one_function_for_each_way():
 def test_native_code_opens_them(loops):
     f = jaxify([x, a], chained(smoothed()), loops=loops)
     np.testing.assert_allclose(f(X, A), by_hand(X, A), rtol=1e-13)
-    found, wanted = jax.grad(f, argnums=(0, 1))(X, A), jax.grad(by_hand, argnums=(0, 1))(X, A)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), found, wanted)
+    actual, wanted = jax.grad(f, argnums=(0, 1))(X, A), jax.grad(by_hand, argnums=(0, 1))(X, A)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), actual, wanted)
 
 
 def test_one_instance_drops_what_it_does_not_read():

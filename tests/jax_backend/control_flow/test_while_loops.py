@@ -44,18 +44,18 @@ def test_over_a_sequence(reverse):
 def test_the_bound_may_be_traced_or_none(bound):
     n, s = pt.lscalar("n"), pt.dscalar("s")
     final, _, n_done, stopped = growing(n, s, 100.0)
-    found = assert_agrees([n, s], [final, n_done, stopped], [bound, 1.0])
-    assert bool(found[2]) == (bound > 3)
+    actual = assert_agrees([n, s], [final, n_done, stopped], [bound, 1.0])
+    assert bool(actual[2]) == (bound > 3)
     fixed = jaxify([s], growing(bound, s, 100.0)[0])
-    np.testing.assert_allclose(fixed(1.0), found[0])
+    np.testing.assert_allclose(fixed(1.0), actual[0])
     assert primitives(jax.make_jaxpr(fixed)(1.0))["while"] == (bound > 0)
 
 
 def test_a_negative_bound_gives_no_number():
     n, s = pt.lscalar("n"), pt.dscalar("s")
     final, _, n_done, _ = growing(n, s, 100.0)
-    found = jax.jit(jaxify([n, s], [final, n_done]))(-1, 1.0)
-    assert np.isnan(found[0]) and found[1] == np.iinfo("int64").min
+    actual = jax.jit(jaxify([n, s], [final, n_done]))(-1, 1.0)
+    assert np.isnan(actual[0]) and actual[1] == np.iinfo("int64").min
     with pytest.raises(ValueError, match="got -1 steps"):
         jaxify([s], growing(-1, s, 100.0)[0])(1.0)
 
@@ -65,11 +65,11 @@ def test_each_row_of_a_batch_stops_on_its_own():
     final, _, n_done, stopped = growing(xs.shape[0], s, limit, xs)
     f = jaxify([s, limit, xs], [final, n_done, stopped])
     starts, limits, rows = np.array([1.0, 0.1, 5.0]), np.array([9.0, 1e9, 0.0]), np.ones((3, 6))
-    found = jax.jit(jax.vmap(f))(starts, limits, rows)
+    actual = jax.jit(jax.vmap(f))(starts, limits, rows)
     alone = [f(*row) for row in zip(starts, limits, rows, strict=True)]
-    for k, x in enumerate(found):
+    for k, x in enumerate(actual):
         np.testing.assert_allclose(x, np.stack([a[k] for a in alone]))
-    assert len(set(found[1].tolist())) == 3
+    assert len(set(actual[1].tolist())) == 3
     only_limit = jax.vmap(f, in_axes=(None, 0, None))(1.0, limits, rows[0])
     np.testing.assert_allclose(
         only_limit[0], [f(1.0, limit, rows[0])[0] for limit in limits], rtol=1e-14
@@ -84,10 +84,10 @@ def test_a_trace_has_as_many_rows_as_steps(reverse):
     graph = imported([s, limit, xs], outs).graph
     for n, top in ((0, 20.0), (6, 20.0), (6, 1e9), (6, 0.0)):
         values = [np.asarray(1.0), np.asarray(top), np.linspace(0.5, 1.0, n)]
-        for found, expected in zip(f(*values), evaluate(graph, *values), strict=True):
-            found = np.asarray(found)
-            np.testing.assert_allclose(found, expected)
-            assert found.dtype == expected.dtype
+        for actual, expected in zip(f(*values), evaluate(graph, *values), strict=True):
+            actual = np.asarray(actual)
+            np.testing.assert_allclose(actual, expected)
+            assert actual.dtype == expected.dtype
 
 
 def test_a_trace_without_a_bound():

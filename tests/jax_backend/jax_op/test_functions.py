@@ -35,10 +35,10 @@ def quiet():
 def test_structure_types_and_names():
     x, rate = pt.dvector("x"), pt.dscalar("rate")
     f = from_jax(energy)
-    found = f(x, {"rate": rate, "power": 2})
-    assert sorted(found) == ["terms", "total"] and f.__doc__ == energy.__doc__
-    assert found["terms"].type == pt.dvector().type and found["total"].type == pt.dscalar().type
-    assert "energy" in str(found["total"].owner.op)
+    actual = f(x, {"rate": rate, "power": 2})
+    assert sorted(actual) == ["terms", "total"] and f.__doc__ == energy.__doc__
+    assert actual["terms"].type == pt.dvector().type and actual["total"].type == pt.dscalar().type
+    assert "energy" in str(actual["total"].owner.op)
     known = f(pt.dvector("x", shape=(3,)), {"rate": rate, "power": 2})
     assert known["terms"].type.shape == (3,)
     assert from_jax(lambda x: x.sum(0, keepdims=True))(pt.dmatrix()).type.shape == (1, None)
@@ -49,14 +49,14 @@ def test_structure_types_and_names():
 @pytest.mark.parametrize("mode", MODES)
 def test_values_and_derivatives_in_every_mode(mode, quiet):
     x, rate = pt.dvector("x"), pt.dscalar("rate")
-    found = from_jax(energy)(x, {"rate": rate, "power": 3})
-    first = pytensor.grad(found["total"] + found["terms"][0], [x, rate])
+    actual = from_jax(energy)(x, {"rate": rate, "power": 3})
+    first = pytensor.grad(actual["total"] + actual["terms"][0], [x, rate])
     second = pytensor.grad((first[0] ** 2).sum(), x)
-    f = pytensor.function([x, rate], [found["terms"], *first, second], mode=mode)
+    f = pytensor.function([x, rate], [actual["terms"], *first, second], mode=mode)
 
     def plain(x, rate):
-        found = energy(x, {"rate": rate, "power": 3})
-        return found["total"] + found["terms"][0]
+        actual = energy(x, {"rate": rate, "power": 3})
+        return actual["total"] + actual["terms"][0]
 
     slopes = jax.grad(plain, (0, 1))
     curved = jax.grad(lambda x: (slopes(x, 2.0)[0] ** 2).sum())

@@ -545,9 +545,9 @@ def function_of(inputs: Any, outputs: Any) -> JaxFunction:
     return JaxFunction(read_variables(list(inputs), outputs))
 
 
-def close(found: Any, expected: Any) -> None:
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
+def close(actual: Any, expected: Any) -> None:
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         narrow = a.dtype == "float32"
@@ -585,8 +585,8 @@ def agrees(outputs: Any, inputs: Any, grad: Any = (), static: Any = ()) -> None:
         return jax.grad(cost, argnums=tuple(range(len(at))), has_aux=True)(*[given[k] for k in at])
 
     rest = [k for k, v in enumerate(inputs) if v not in static]
-    gradients, found = jax.jit(values_and_gradients)(*[values[k] for k in rest])
-    close(found, evaluate(FunctionGraph(list(inputs), outputs, clone=True), *values))
+    gradients, actual = jax.jit(values_and_gradients)(*[values[k] for k in rest])
+    close(actual, evaluate(FunctionGraph(list(inputs), outputs, clone=True), *values))
     if at:
         wanted = pytensor.grad(sum(weighted), [inputs[k] for k in at])
         wanted = evaluate(FunctionGraph(list(inputs), wanted, clone=True), *values)
@@ -676,19 +676,19 @@ def test_integer_division_by_zero_is_zero():
     j = pt.lvector("j")
     values = np.array([7, -7, 0]), np.array([0, 2, 0])
     f = function_of([K, j], [K // j, K % j])
-    found = jax.jit(f)(*values)
+    actual = jax.jit(f)(*values)
     with np.errstate(divide="ignore"):
         expected = evaluate(FunctionGraph([K, j], [K // j, K % j], clone=True), *values)
-    close(found, expected)
-    assert found[0].tolist() == [0, -4, 0]
+    close(actual, expected)
+    assert actual[0].tolist() == [0, -4, 0]
 
 
 def test_bools_are_divided_like_integers():
     c = pt.vector("c", dtype="bool")
     values = np.array([True, True, False, False]), np.array([True, False, True, False])
-    found = jax.jit(function_of([B, c], [B // c, B % c]))(*values)
+    actual = jax.jit(function_of([B, c], [B // c, B % c]))(*values)
     with np.errstate(divide="ignore"):
-        close(found, evaluate(FunctionGraph([B, c], [B // c, B % c], clone=True), *values))
+        close(actual, evaluate(FunctionGraph([B, c], [B // c, B % c], clone=True), *values))
 
 
 @pytest.mark.parametrize(
@@ -713,8 +713,8 @@ def test_large_integer_powers():
     # jnp.power looks at the lowest 6 bits of an integer exponent: more would overflow, but not of 0.
     j = pt.lvector("j")
     values = np.array([0, 1, -1, 0, -1, 2]), np.array([64, 128, 65, 0, 128, 10])
-    found = jax.jit(function_of([K, j], K**j))(*values)
-    assert found.tolist() == [0, 1, -1, 1, 1, 1024]
+    actual = jax.jit(function_of([K, j], K**j))(*values)
+    assert actual.tolist() == [0, 1, -1, 1, 1, 1024]
 
 
 # -- out of range ------------------------------------------------------------------------------------------
@@ -748,10 +748,10 @@ def test_traced_writes_out_of_range_leave_a_nan(i):
         pt.set_subtensor(K[N], 1),
         pt.inc_subtensor(K[N], 1),
     ]
-    found = jax.jit(function_of([V, M, K, N], outputs))(VALUES[V], VALUES[M], VALUES[K], i)
-    for written in found[:-2]:
+    actual = jax.jit(function_of([V, M, K, N], outputs))(VALUES[V], VALUES[M], VALUES[K], i)
+    for written in actual[:-2]:
         assert np.isnan(written).any()
-    for written in found[-2:]:
+    for written in actual[-2:]:
         assert (np.asarray(written) == smallest).any()
 
 
@@ -775,8 +775,8 @@ def test_traced_slices_among_other_indices(name):
     part = TWO_AXES[name](m)
     outputs = [part] if "new axis" in name else [part, pt.set_subtensor(part, -1.0)]
     values = np.arange(9.0).reshape(3, 3), np.asarray(1), VALUES[K]
-    found = jax.jit(function_of([m, N, K], outputs))(*values)
-    close(found, evaluate(FunctionGraph([m, N, K], outputs, clone=True), *values))
+    actual = jax.jit(function_of([m, N, K], outputs))(*values)
+    close(actual, evaluate(FunctionGraph([m, N, K], outputs, clone=True), *values))
 
 
 def test_negative_traced_indices_count_from_the_end():
@@ -902,8 +902,8 @@ def test_an_index_outside_of_what_it_chooses_from():
     chosen, flat = pt.choose(K, [V, U]), pt.ravel_multi_index((K, K), (3, 2))
     with pytest.raises(ValueError, match="outside of the 2 choices"):
         jaxify([V, U], pt.choose(np.array([0, 2, 1]), [V, U]))(VALUES[V], VALUES[U])
-    found = jaxify([K, V, U], chosen)(np.array([0, 2, 1]), VALUES[V], VALUES[U])
-    np.testing.assert_array_equal(found, [0.5, np.nan, -3.0])
+    actual = jaxify([K, V, U], chosen)(np.array([0, 2, 1]), VALUES[V], VALUES[U])
+    np.testing.assert_array_equal(actual, [0.5, np.nan, -3.0])
     least = np.iinfo("int64").min
     np.testing.assert_array_equal(jaxify([K], flat)(np.array([0, 2, 1])), [0, least, 3])
 
@@ -916,8 +916,8 @@ def test_a_length_that_is_the_same_whatever_the_values():
     )
     values = np.array([1, 7, -1]), np.array([True, False, True])
     expected = [np.bincount(values[0] % 5, minlength=5), np.bincount(values[1] * 1, minlength=2)]
-    for found in (jax.jit(bins)(*values), bins(*values)):
-        for x, y in zip(found, expected, strict=True):
+    for actual in (jax.jit(bins)(*values), bins(*values)):
+        for x, y in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(x, y)
     batched = jax.vmap(bins)(*(np.stack([v, v[::-1]]) for v in values))
     np.testing.assert_array_equal(batched[0], [expected[0]] * 2)

@@ -77,8 +77,8 @@ def test_shapes_and_dtypes_are_those_of_pytensor():
     expected = pytensor.function([RNG], list(SHAPES.values()), mode=FAST_COMPILE)(
         np.random.default_rng(1)
     )
-    found = jax.eval_shape(jaxify([RNG], list(SHAPES.values())), KEY)
-    for name, x, y in zip(SHAPES, found, expected, strict=True):
+    actual = jax.eval_shape(jaxify([RNG], list(SHAPES.values())), KEY)
+    for name, x, y in zip(SHAPES, actual, expected, strict=True):
         assert (x.shape, x.dtype) == (y.shape, y.dtype), name
 
 
@@ -291,8 +291,8 @@ def test_counts_have_no_derivative_and_are_no_obstacle_to_one():
     p = pt.dscalar("p")
     counts = draw(R.binomial, 40, p, size=3) + draw(R.categorical, pt.stack([p, 1 - p]), size=3)
     value = jaxify([RNG, p], (counts * p).sum())
-    found, slope = jax.jit(jax.value_and_grad(value, argnums=1))(KEY, 0.5)
-    np.testing.assert_allclose(slope, found / 0.5)
+    actual, slope = jax.jit(jax.value_and_grad(value, argnums=1))(KEY, 0.5)
+    np.testing.assert_allclose(slope, actual / 0.5)
 
 
 # -- invalid parameters ----------------------------------------------------------------------------------
@@ -344,10 +344,10 @@ def test_invalid_parameters_that_are_not_known_give_no_number():
         programs.append(draw(getattr(R, name), *given))
     scale = pt.dvector("scale")
     batch = draw(R.gamma, 2.0, scale=scale)
-    *found, mixed = jaxify([RNG, *inputs, scale], [*programs, batch])(
+    *actual, mixed = jaxify([RNG, *inputs, scale], [*programs, batch])(
         KEY, *values, np.array([1.0, -1.0])
     )
-    for x in found:
+    for x in actual:
         expected = NAN if x.dtype.kind == "f" else NONE
         np.testing.assert_array_equal(x, np.full(x.shape, expected))
     assert mixed[0] > 0 and np.isnan(mixed[1])

@@ -24,8 +24,8 @@ def test_nothing_runs_on_the_host(mode, at):
     cost = (convolve1d(X, K, mode=mode) ** 2).sum()
     outputs = [cost, *pytensor.grad(cost, [X, K])]
     f = jaxify([X, K], outputs, loops="xla", on_missing="raise")
-    for found, expected in zip(f(*at), by_pytensor([X, K], outputs, at), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    for actual, expected in zip(f(*at), by_pytensor([X, K], outputs, at), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_mode_of_a_batch_that_follows_from_an_argument():

@@ -32,16 +32,16 @@ def test_derivatives_on_the_whole_line(graph, slope, curvature):
     f = jaxify([X], graph(X).sum())
     by_pytensor = pytensor.grad(graph(X).sum(), X)
     second = pytensor.grad(by_pytensor.sum(), X)
-    for found in (
+    for actual in (
         jax.jit(jax.grad(f))(LINE),
         jaxify([X], by_pytensor)(LINE),
         jaxify([X], by_pytensor, backend="numba")(LINE),
     ):
-        close(found, slope(LINE))
+        close(actual, slope(LINE))
     slopes = jax.grad(f)
-    found = [jax.grad(lambda x: slopes(x).sum())(LINE), jaxify([X], second)(LINE)]
+    actual = [jax.grad(lambda x: slopes(x).sum())(LINE), jaxify([X], second)(LINE)]
     # In halves of odd integers the terms of the even orders cancel.
-    for x in found:
+    for x in actual:
         close(x, curvature(LINE), rtol=1e-7)
 
 
@@ -53,11 +53,11 @@ def test_an_order_in_a_byte(backend, dtype):
     """The largest order that is told apart does not fit into a byte; in float32 the zeta function is 0."""
     n, x = pt.vector("n", dtype=dtype), pt.vector("x", dtype=dtype)
     orders, points = [2, 20, 63, 100], [3, 100, 7, 20]
-    found = jaxify([n, x], pt.polygamma(n, x), backend=backend)(
+    actual = jaxify([n, x], pt.polygamma(n, x), backend=backend)(
         np.array(orders, dtype), np.array(points, dtype)
     )
     expected = sp.polygamma(np.array(orders), np.array(points, float)).astype("float32")
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_derivatives_of_the_incomplete_beta_function():
@@ -84,10 +84,10 @@ def test_derivatives_of_the_incomplete_beta_function():
 def test_the_ends_of_the_incomplete_beta_function_of_large_parameters():
     """0 and 1, whatever the normalization; no value of parameters that are none."""
     a, b, x = pt.dvectors("a", "b", "x")
-    found = jaxify([a, b, x], pt.betainc(a, b, x), loops="xla")(
+    actual = jaxify([a, b, x], pt.betainc(a, b, x), loops="xla")(
         [0.7, 1e308, 1e308, -1.0], [1e308, 0.7, 1e308, 2.0], [0.0, 1.0, 0.0, 0.0]
     )
-    np.testing.assert_array_equal(found, [0, 1, 0, np.nan])
+    np.testing.assert_array_equal(actual, [0, 1, 0, np.nan])
 
 
 @pytest.mark.slow
@@ -121,10 +121,10 @@ def test_floor_division_and_remainder(backend):
         a, b = (m.ravel() for m in np.meshgrid(some, some))
         quotient, rest = jaxify([x, y], [x // y, x % y], backend=backend)(a, b)
         with np.errstate(all="ignore"):
-            for found, expected in ((quotient, a // b), (rest, a % b)):
-                np.testing.assert_array_equal(found, expected, strict=True)
+            for actual, expected in ((quotient, a // b), (rest, a % b)):
+                np.testing.assert_array_equal(actual, expected, strict=True)
                 numbers = ~np.isnan(expected)
-                assert (np.signbit(found) == np.signbit(expected))[numbers].all()
+                assert (np.signbit(actual) == np.signbit(expected))[numbers].all()
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -160,8 +160,8 @@ def test_integers_at_their_ends(backend):
     a, b = np.array([least, 7, -7, 3]), np.array([-1, 0, 2, 100])
     c = np.array([1, most, 2**63, 2], "uint64")
     outputs = [x // y, x % y, x ** abs(y), pt.lt(x, u), pt.eq(x, u), u**u, pt.gt(u, x)]
-    found = jaxify([x, y, u], outputs, backend=backend)(a, b, c)
+    actual = jaxify([x, y, u], outputs, backend=backend)(a, b, c)
     with np.errstate(all="ignore"):
         expected = [a // b, a % b, a ** abs(b), a < c, a == c, c**c, c > a]
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -41,31 +41,31 @@ def agrees(inputs, outputs, *values):
         *values
     )
     meant = evaluate(imported(inputs, outputs).graph, *values)
-    found = jaxify(inputs, outputs)(*values)
-    for f, e, m in zip(found, expected, meant, strict=True):
+    actual = jaxify(inputs, outputs)(*values)
+    for f, e, m in zip(actual, expected, meant, strict=True):
         if isinstance(e, list):
             assert len(f) == len(e) == len(m)
             for a, b in zip(f, e, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-13)
         else:
             np.testing.assert_allclose(f, e, rtol=1e-13)
-    return found
+    return actual
 
 
 def test_in_and_out():
     xs, x = VECTORS("xs"), pt.dvector("x")
     out = typed_list.append(xs, x * 2)
-    [found] = agrees([xs, x], [out], ROWS, ROWS[0])
-    assert isinstance(found, StackedList) and isinstance(found.data, jax.Array)
-    assert np.asarray(found).shape == (3, 3) and found[2].tolist() == [1.0, -2.0, 4.0]
-    assert [row.tolist() for row in found] == np.asarray(found).tolist()
+    [actual] = agrees([xs, x], [out], ROWS, ROWS[0])
+    assert isinstance(actual, StackedList) and isinstance(actual.data, jax.Array)
+    assert np.asarray(actual).shape == (3, 3) and actual[2].tolist() == [1.0, -2.0, 4.0]
+    assert [row.tolist() for row in actual] == np.asarray(actual).tolist()
     f = jaxify([xs, x], out)
     for given in (
         tuple(ROWS),
         np.stack(ROWS),
         jnp.stack(ROWS),
         StackedList(np.stack(ROWS)),
-        found[:2],
+        actual[:2],
     ):
         assert np.asarray(f(given, ROWS[0])).shape == (3, 3)
     assert len(f([], ROWS[0])) == 1
@@ -93,8 +93,8 @@ def test_what_is_no_such_list_is_refused():
 def test_rows_of_unequal_shapes_are_kept_one_by_one():
     xs, k = VECTORS("xs"), pt.lscalar("k")
     ragged = [np.arange(2.0), np.arange(3.0)]
-    found = agrees([xs, k], [typed_list.reverse(xs), xs[k], typed_list.length(xs)], ragged, 1)
-    assert [x.shape for x in found[0]] == [(3,), (2,)]
+    actual = agrees([xs, k], [typed_list.reverse(xs), xs[k], typed_list.length(xs)], ragged, 1)
+    assert [x.shape for x in actual[0]] == [(3,), (2,)]
     with pytest.raises(
         ValueError, match=r"Row 1 of a list has the shape \(3,\), but all rows must have \(2,\)"
     ):
@@ -113,8 +113,8 @@ def test_lists_of_lists():
     x = pt.dvector("x")
     inner = make_list([x, x + 1])
     outer = make_list([inner, typed_list.reverse(inner)])
-    found = agrees([x], [outer[1][0], outer[0], typed_list.length(outer[1])], ROWS[0])
-    assert isinstance(found[1], StackedList)
+    actual = agrees([x], [outer[1][0], outer[0], typed_list.length(outer[1])], ROWS[0])
+    assert isinstance(actual[1], StackedList)
     nested = TypedListType(VECTORS)("nested")
     [row, whole] = agrees([nested], [nested[1][0] * 2, nested], [ROWS, ROWS[::-1]])
     assert len(whole) == 2 and np.asarray(whole.data).shape == (2, 2, 3)
@@ -124,8 +124,8 @@ def test_an_empty_list_has_the_shape_of_its_type():
     known = empty(pt.TensorType("float32", (2, None)))
     assert (known.data.shape, known.data.dtype, len(known)) == ((0, 2, 0), "float32", 0)
     xs, n = VECTORS("xs"), pt.lscalar("n")
-    found = agrees([xs], [Stack()(xs, 4), typed_list.reverse(xs), typed_list.length(xs)], [])
-    assert found[0].shape == (0, 4) and np.asarray(found[1]).shape == (0, 0)
+    actual = agrees([xs], [Stack()(xs, 4), typed_list.reverse(xs), typed_list.length(xs)], [])
+    assert actual[0].shape == (0, 4) and np.asarray(actual[1]).shape == (0, 0)
     stacked = jaxify([xs, n], Stack()(xs, n))
     assert stacked([], 5).shape == (0, 5)
 
@@ -145,8 +145,8 @@ def test_derivatives_and_batches():
     as_stack = jax.grad(f)(StackedList(jnp.stack(ROWS)), ROWS[1])
     np.testing.assert_allclose(np.asarray(as_stack), np.stack(as_list))
     batch = jnp.stack([jnp.stack(ROWS), 2 * jnp.stack(ROWS)])
-    found = jax.vmap(f, in_axes=(0, None))(batch, ROWS[1])
-    np.testing.assert_allclose(found, [f(rows, ROWS[1]) for rows in batch])
+    actual = jax.vmap(f, in_axes=(0, None))(batch, ROWS[1])
+    np.testing.assert_allclose(actual, [f(rows, ROWS[1]) for rows in batch])
     out = jax.vmap(jaxify([xs], typed_list.reverse(xs)))(batch)
     assert isinstance(out, StackedList) and out.data.shape == (2, 2, 3)
     second = jax.tree.map(lambda x: x[1], out)
@@ -159,8 +159,8 @@ def test_a_list_is_exported():
     xs = VECTORS("xs")
     f = jaxify([xs], [typed_list.reverse(xs), xs[0] * 2])
     given = StackedList(jnp.stack(ROWS))
-    found = jax.export.export(jax.jit(f))(given).call(given)
-    np.testing.assert_array_equal(np.asarray(found[0]), np.stack(ROWS[::-1]))
+    actual = jax.export.export(jax.jit(f))(given).call(given)
+    np.testing.assert_array_equal(np.asarray(actual[0]), np.stack(ROWS[::-1]))
 
 
 def test_an_index_that_is_out_of_range_while_traced_gives_no_number():
@@ -194,8 +194,8 @@ def test_what_makes_the_length_is_static():
     shorter = typed_list.remove(xs, x)
     f = jaxify([xs, x], [typed_list.length(shorter), shorter])
     for row, length in ((ROWS[1], 1), (ROWS[1] * 2, 2)):
-        found = f(ROWS, row)
-        assert int(found[0]) == len(found[1]) == length
+        actual = f(ROWS, row)
+        assert int(actual[0]) == len(actual[1]) == length
     with pytest.raises(DynamicShapeError, match="Remove needs the value of 'xs'"):
         jax.jit(jaxify([xs, x], shorter))(ROWS, ROWS[1])
     part = jaxify([xs, n], typed_list.length(xs[MakeSlice()(n, None, None)]))
@@ -224,8 +224,8 @@ def test_rows_and_traces_that_are_lists(n, reverse):
     rows = TraceType(VECTORS)("rows")
     final, trace = over_rows(rows, reverse)
     given = [[ROWS[0] * k, ROWS[1]] for k in range(1, n + 1)]
-    found = agrees([rows], [final, typed_list.length(trace)], given)
-    assert int(found[1]) == n
+    actual = agrees([rows], [final, typed_list.length(trace)], given)
+    assert int(actual[1]) == n
     f = jaxify([rows], trace)
     assert primitives(jax.make_jaxpr(f)(given))["scan"] == (n > 0)
     expected = evaluate(imported([rows], [trace]).graph, given)[0]
@@ -244,8 +244,8 @@ def test_derivatives_through_rows_and_traces():
         total = sum(row[0] * row[1] for row in rows) + 3.0
         return jnp.sum(total * rows[0][1])
 
-    found, expected = jax.grad(f)(given), jax.grad(by_hand)(given)
-    for a, b in zip(found, expected, strict=True):
+    actual, expected = jax.grad(f)(given), jax.grad(by_hand)(given)
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
     batch = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), given)
     alone = [f(given), f(jax.tree.map(lambda x: 2 * x, given))]
@@ -274,8 +274,8 @@ def test_a_list_as_a_state_keeps_its_length():
     xs, n = VECTORS("xs"), pt.lscalar("n")
     swap = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([typed_list.reverse(s)], [s[0]]))
     final, trace = swap.bind(ScanArgs(3, [], [xs], []))
-    found = agrees([xs], [final, trace], ROWS)
-    assert isinstance(found[0], StackedList)
+    actual = agrees([xs], [final, trace], ROWS)
+    assert isinstance(actual[0], StackedList)
     counted = swap.bind(ScanArgs(n, [], [xs], []))[0]
     agrees([xs, n], [counted], ROWS, 3)
     grow = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([typed_list.append(s, s[0])], []))
@@ -317,8 +317,8 @@ def test_a_list_of_keys_is_a_stacked_key_array():
 def test_unstacked_rows_are_those_of_the_matrix():
     m = pt.dmatrix("m")
     rows = Unstack()(m)
-    found = agrees([m], [rows, Stack()(typed_list.reverse(rows), 3)], np.stack(ROWS))
-    np.testing.assert_array_equal(found[1], np.stack(ROWS)[::-1])
+    actual = agrees([m], [rows, Stack()(typed_list.reverse(rows), 3)], np.stack(ROWS))
+    np.testing.assert_array_equal(actual[1], np.stack(ROWS)[::-1])
     slope = jax.grad(jaxify([m], (rows[1] ** 2).sum()))(np.stack(ROWS))
     np.testing.assert_allclose(slope, [np.zeros(3), 2 * ROWS[1]])
 

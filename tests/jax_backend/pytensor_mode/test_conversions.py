@@ -26,8 +26,8 @@ def agrees(inputs, outputs, *values):
     expected = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")(
         *values
     )
-    found = compiled(inputs, outputs)(*values)
-    for f, e in zip(found, expected, strict=True):
+    actual = compiled(inputs, outputs)(*values)
+    for f, e in zip(actual, expected, strict=True):
         f = np.asarray(f)
         assert (f.dtype, f.shape) == (e.dtype, e.shape)
         np.testing.assert_allclose(f, e, rtol=1e-12)
@@ -53,10 +53,10 @@ def test_a_loop_over_a_sequence(n, options):
 
 def test_the_number_of_steps_may_be_traced_where_it_counts_rows():
     f = compiled([N, X, S, A], loop(N, [X]))
-    for found, expected in zip(
+    for actual, expected in zip(
         f(5, XS, 0.3, 0.7), compiled([X, S, A], loop(X.shape[0], [X]))(XS, 0.3, 0.7), strict=True
     ):
-        np.testing.assert_allclose(found, expected)
+        np.testing.assert_allclose(actual, expected)
     assert all(np.isnan(out).all() for out in f(4, XS, 0.3, 0.7))
     with pytest.raises(ValueError, match="takes 6 steps, but its sequence 0 has 5 rows"):
         compiled([X, S, A], loop(X.shape[0] + 1, [X]))(XS, 0.3, 0.7)

@@ -194,10 +194,10 @@ def test_a_trace_of_sparse_matrices():
     a = pytensor.sparse.csr_matrix("a", dtype="float64")
     matrix = scipy.sparse.csr_matrix([[0.0, 2.0], [1.0, 0.0]])
     _, rows = scan(lambda state, x: (state * x, state), a, X)
-    found = jaxify([a, X], rows)(matrix, XS)
+    actual = jaxify([a, X], rows)(matrix, XS)
     expected = pytensor.function([a, X], rows, mode=FAST_COMPILE)(matrix, XS)
-    assert len(found) == len(expected) == 3
-    for mine, theirs in zip(found, expected, strict=True):
+    assert len(actual) == len(expected) == 3
+    for mine, theirs in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine.todense(), theirs.toarray())
 
 
@@ -223,8 +223,8 @@ def test_slices():
         f(given, 3)
     with pytest.raises(LoopTypeError, match="parts of a slice must be integers that are known"):
         jax.jit(lambda rows, n: f(rows, slice(0, n)))(given, 2)
-    found = jax.jit(lambda rows: f(rows, slice(0, 2)))(given)
-    np.testing.assert_allclose(np.asarray(found), given[:2])
+    actual = jax.jit(lambda rows: f(rows, slice(0, 2)))(given)
+    np.testing.assert_allclose(np.asarray(actual), given[:2])
 
 
 def test_none():
@@ -268,8 +268,8 @@ def test_a_python_number_under_jit_is_taken_as_by_a_direct_call(dtype):
     for number in (3, True) if dtype[0] in "iu" else (3, 0.5):
         wanted = f(number)
         for call in (jax.jit(f), lambda n: jax.jit(f)(jnp.asarray(n)), lambda n: f(jnp.asarray(n))):
-            found = call(number)
-            assert (found.dtype, found.item()) == (dtype, wanted.item())
+            actual = call(number)
+            assert (actual.dtype, actual.item()) == (dtype, wanted.item())
 
 
 def test_a_python_number_under_jit_that_does_not_fit():

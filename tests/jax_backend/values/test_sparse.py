@@ -79,22 +79,22 @@ def in_jax(inputs: Any, outputs: Any, values: Any, compiled: bool = True) -> lis
     return list(jax.jit(f)(*given)) if compiled else jax.eval_shape(f, *given)
 
 
-def same(found: Any, expected: Any, v: Any) -> None:
+def same(actual: Any, expected: Any, v: Any) -> None:
     """The same values; for a sparse matrix the same entries, where duplicates have been added up."""
     if isinstance(v.type, SparseTensorType):
-        assert isinstance(found, OrderedBCOO) and found.format == v.type.format
-        found = bcoo_to_scipy(found, v.type.format)
+        assert isinstance(actual, OrderedBCOO) and actual.format == v.type.format
+        actual = bcoo_to_scipy(actual, v.type.format)
         expected = expected.copy().asformat(v.type.format)
-        for x in (found, expected):
+        for x in (actual, expected):
             x.sum_duplicates()
-        assert found.shape == expected.shape
-        np.testing.assert_array_equal(found.indptr, expected.indptr)
-        np.testing.assert_array_equal(found.indices, expected.indices)
-        found, expected = found.data, expected.data
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    assert found.dtype == v.type.dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+        assert actual.shape == expected.shape
+        np.testing.assert_array_equal(actual.indptr, expected.indptr)
+        np.testing.assert_array_equal(actual.indices, expected.indices)
+        actual, expected = actual.data, expected.data
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    assert actual.dtype == v.type.dtype
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-12)
 
 
 def agrees(inputs: Any, outputs: Any, values: Any) -> None:
@@ -113,9 +113,9 @@ def both(inputs: Any, cases: Any, values: Any, compared: Any = None) -> dict[str
         in_jax(inputs, others, values, compiled=False)
         lists = {k: o for k, o in lists.items() if k in compared}
     outputs = [v for o in lists.values() for v in o]
-    found = in_jax(inputs, outputs, values)
+    actual = in_jax(inputs, outputs, values)
     triples = iter(
-        [(x, in_pytensor(inputs, v, values), v) for x, v in zip(found, outputs, strict=True)]
+        [(x, in_pytensor(inputs, v, values), v) for x, v in zip(actual, outputs, strict=True)]
     )
     return {k: [next(triples) for _ in o] for k, o in lists.items()}
 
@@ -324,13 +324,13 @@ def differentiated(format: str, compared: frozenset[str]) -> Any:
     costs = {case: f(x, y, d) for case, f in COSTS.items()}
     cases: dict[str, Any] = {}
     for case, cost in costs.items():
-        found = pytensor.grad(
+        actual = pytensor.grad(
             cost, [x, y, d], disconnected_inputs="ignore", return_disconnected="none"
         )
-        cases[case] = [cost, *[g for g in found if g is not None]]
-    found = both([x, y, d], cases, values, compared)
+        cases[case] = [cost, *[g for g in actual if g is not None]]
+    actual = both([x, y, d], cases, values, compared)
 
-    return found, list(costs.values()), [x, y, d], values
+    return actual, list(costs.values()), [x, y, d], values
 
 
 # SciPy's, about what PyTensor's GetItemListGrad does.
@@ -348,10 +348,10 @@ def test_gradients_of_pytensor(case: str, format: str, drawn: Any) -> None:
 @pytest.mark.parametrize("format", ["csr", "csc"])
 def test_gradients_of_jax(format: str) -> None:
     """With respect to the dense matrix, of all costs at once, each with a weight of its own."""
-    found, costs, inputs, values = differentiated(format, frozenset(COSTS))
+    actual, costs, inputs, values = differentiated(format, frozenset(COSTS))
     weights = np.sqrt(np.arange(2.0, 2.0 + len(costs)))
     expected = np.zeros_like(DENSE)
-    for w, triples in zip(weights, found.values(), strict=True):
+    for w, triples in zip(weights, actual.values(), strict=True):
         dense = [b for _, b, v in triples[1:] if not isinstance(v.type, SparseTensorType)]
         expected += w * dense[-1] if dense else 0.0
 
@@ -410,21 +410,21 @@ def test_derivatives_with_respect_to_the_data_of_an_input() -> None:
 
     data = jnp.asarray(a.data[order])
     # Inside of jax.jit the indices would be traced, and the entries of the BCOO not be known.
-    found = hessian_and_gradient(loss)(data)
-    for one, other in zip(found, jax.jit(hessian_and_gradient(dense))(data), strict=True):
+    actual = hessian_and_gradient(loss)(data)
+    for one, other in zip(actual, jax.jit(hessian_and_gradient(dense))(data), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
 def test_vmap_over_a_dense_input_and_over_data() -> None:
     a, x = clean("csr"), np.stack([DENSE.T, DENSE.T + 1, DENSE.T * 2])
-    found = jax.vmap(lambda d: exp_of_data()(a, d)[0])(x)
+    actual = jax.vmap(lambda d: exp_of_data()(a, d)[0])(x)
     expected = np.stack([exp_of_data()(a, d)[0] for d in x])
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(actual, expected)
     indices = np.stack(a.tocoo().coords, axis=-1)
     rows = np.stack([a.data, a.data * 2])
-    found = jax.vmap(lambda v: exp_of_data()(BCOO((v, indices), shape=a.shape), x[0])[0])(rows)
-    np.testing.assert_allclose(found[0], expected[0])
-    assert not np.allclose(found[1], expected[0])
+    actual = jax.vmap(lambda v: exp_of_data()(BCOO((v, indices), shape=a.shape), x[0])[0])(rows)
+    np.testing.assert_allclose(actual[0], expected[0])
+    assert not np.allclose(actual[1], expected[0])
 
 
 def test_indices_that_are_traced_are_sorted_in_the_program() -> None:
@@ -467,10 +467,10 @@ def test_loops_with_a_matrix_as_a_constant_and_as_a_state() -> None:
     v = w = start
     for _ in range(3):
         v, w = np.tanh(m @ v), np.tanh(m @ w) + np.tanh(c @ w)
-    found = f(value, start)
-    np.testing.assert_allclose(found[0], v)
-    np.testing.assert_allclose(found[1], w)
-    np.testing.assert_allclose(found[2], m / 8)
+    actual = f(value, start)
+    np.testing.assert_allclose(actual[0], v)
+    np.testing.assert_allclose(actual[1], w)
+    np.testing.assert_allclose(actual[2], m / 8)
     jax.grad(lambda s: f(value, s)[1].sum())(start)
 
 
@@ -551,17 +551,19 @@ def test_indices_out_of_range() -> None:
     with pytest.raises(IndexError, match="Index 9 is out of range for an axis of length 4"):
         in_jax([x], [ps.basic.get_item_list(x, [0, 9])], [clean("csr")])
     rows, elements = ps.basic.get_item_list(x, k), ps.basic.get_item_2lists(x, k, k * 0)
-    found = in_jax([x, k], [ps.dense_from_sparse(rows), elements], [clean("csr"), np.array([0, 9])])
+    actual = in_jax(
+        [x, k], [ps.dense_from_sparse(rows), elements], [clean("csr"), np.array([0, 9])]
+    )
     expected = clean("csr").toarray()[0]
-    np.testing.assert_array_equal(found[0][0], expected)
-    assert np.isnan(found[0][1]).any()
-    np.testing.assert_array_equal(found[1], [expected[0], np.nan])
+    np.testing.assert_array_equal(actual[0][0], expected)
+    assert np.isnan(actual[0][1]).any()
+    np.testing.assert_array_equal(actual[1], [expected[0], np.nan])
 
 
 def test_every_op_of_pytensor_has_a_rule() -> None:
     modules = (ps.basic, ps.math, ps.linalg, rewriting)
-    found = {c for m in modules for c in vars(m).values() if isinstance(c, type)}
-    ops = {c for c in found if issubclass(c, Op) and c.__module__.startswith("pytensor.sparse")}
+    actual = {c for m in modules for c in vars(m).values() if isinstance(c, type)}
+    ops = {c for c in actual if issubclass(c, Op) and c.__module__.startswith("pytensor.sparse")}
     abstract = {c for c in ops if any(issubclass(other, c) for other in ops - {c})}
     assert [c.__name__ for c in ops - abstract if c not in converted_ops()] == []
 
@@ -596,9 +598,9 @@ def test_ops_of_the_c_mode_that_take_arrays() -> None:
         rewriting.SamplingDotCSR()(d, pt.eye(3), *csr[:3], csr[3][1])[0],
     ]
     a, b = clean("csr"), clean("csc")
-    found = in_jax([*x.values(), d], outputs, [a, b, DENSE])
+    actual = in_jax([*x.values(), d], outputs, [a, b, DENSE])
     entries = a.tocoo()
     expected = [a @ DENSE.T, b @ DENSE.T, 2 * (b @ DENSE.T) + DENSE @ DENSE.T]
     expected.append(entries.data * DENSE[entries.row, entries.col])
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other)

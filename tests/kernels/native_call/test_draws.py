@@ -93,15 +93,15 @@ def walk(name, params, size=None):
 def test_draws_are_those_of_jax(name):
     params = (EXACT | ROUNDED)[name]
     native, xla = in_both([rng], walk(name, params))
-    (found, after), (wanted, after_xla) = (jax.jit(f)(KEY) for f in (native, xla))
+    (actual, after), (wanted, after_xla) = (jax.jit(f)(KEY) for f in (native, xla))
     assert is_native(native), native.remarks
-    assert found.dtype == wanted.dtype
+    assert actual.dtype == wanted.dtype
     np.testing.assert_array_equal(numbers(after), numbers(after_xla))
     if name in EXACT:
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(actual, wanted)
     else:
-        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-13)
-    assert len(np.unique(np.asarray(found).reshape(40, -1), axis=0)) > 1
+        np.testing.assert_allclose(actual, wanted, rtol=1e-11, atol=1e-13)
+    assert len(np.unique(np.asarray(actual).reshape(40, -1), axis=0)) > 1
 
 
 def test_a_uniform_draw_that_is_scaled_is_rounded_once_or_twice():
@@ -114,17 +114,17 @@ def test_a_uniform_draw_that_is_scaled_is_rounded_once_or_twice():
 @pytest.mark.parametrize("name", ["uniform", "normal"])
 def test_arrays_of_draws(name, size):
     native, xla = in_both([rng], walk(name, (0.0, 1.0), size))
-    (found, _), (wanted, _) = (jax.jit(f)(KEY) for f in (native, xla))
-    assert is_native(native) and found.shape == (40, *size)
-    np.testing.assert_allclose(found, wanted, rtol=0 if name == "uniform" else 1e-12)
+    (actual, _), (wanted, _) = (jax.jit(f)(KEY) for f in (native, xla))
+    assert is_native(native) and actual.shape == (40, *size)
+    np.testing.assert_allclose(actual, wanted, rtol=0 if name == "uniform" else 1e-12)
 
 
 def test_in_single_precision():
     with pytensor.config.change_flags(floatX="float32"):
         native, xla = in_both([rng], walk("normal", (np.float32(0), np.float32(1))))
-    (found, _), (wanted, _) = (jax.jit(f)(KEY) for f in (native, xla))
-    assert is_native(native) and found.dtype == "float32"
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    (actual, _), (wanted, _) = (jax.jit(f)(KEY) for f in (native, xla))
+    assert is_native(native) and actual.dtype == "float32"
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -139,10 +139,10 @@ def test_the_bits_of_a_function_of_jax():
 
         return jax.lax.scan(step, key, None, length=20)
 
-    found = loopax.native(bits, loops="native")
-    for a, b in zip(jax.tree.leaves(found(KEY)), jax.tree.leaves(bits(KEY)), strict=True):
+    actual = loopax.native(bits, loops="native")
+    for a, b in zip(jax.tree.leaves(actual(KEY)), jax.tree.leaves(bits(KEY)), strict=True):
         np.testing.assert_array_equal(numbers(a), numbers(b))
-    assert all("native" in line for line in found.remarks)
+    assert all("native" in line for line in actual.remarks)
 
 
 def test_the_cipher():
@@ -201,18 +201,18 @@ def particle_filter(n=16):
 @pytest.mark.parametrize("transformed", [jax.jit, lambda f: f], ids=["jit", "direct"])
 def test_a_gibbs_sampler(transformed):
     native, xla = in_both([rng, s], gibbs())
-    found, wanted = (transformed(f)(KEY, 0.7) for f in (native, xla))
+    actual, wanted = (transformed(f)(KEY, 0.7) for f in (native, xla))
     assert is_native(native)
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(actual, wanted, strict=True):
         np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
 def test_a_particle_filter_with_its_derivatives_and_batches():
     native, xla = in_both([rng, y, s], particle_filter())
-    found, wanted = (jax.jit(f)(KEY, Y, 0.7) for f in (native, xla))
+    actual, wanted = (jax.jit(f)(KEY, Y, 0.7) for f in (native, xla))
     assert is_native(native)
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(actual, wanted, strict=True):
         np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-10, atol=1e-12)
     of_s = [jax.jit(jax.grad(lambda v, f=f: f(KEY, Y, v)[0])) for f in (native, xla)]
     np.testing.assert_allclose(*(g(0.7) for g in of_s), rtol=1e-8)

@@ -44,8 +44,8 @@ def raised(call: Callable[[], Any]) -> NonFiniteError:
 def test_finite_values_are_those_of_the_function(loops: Any) -> None:
     f = loopax.native(garch, loops=loops, checks="nan")
     for transform in (lambda f: f, jax.grad, jax.hessian, jax.jit):
-        found, wanted = (transform(g)(P, RETURNS) for g in (f, garch))
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), found, wanted)
+        actual, wanted = (transform(g)(P, RETURNS) for g in (f, garch))
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), actual, wanted)
 
 
 @in_both_forms

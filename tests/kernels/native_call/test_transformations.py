@@ -77,11 +77,11 @@ TRANSFORMED = {
 @pytest.mark.parametrize("compiled", [False, True])
 def test_it_is_transformed_as_the_function_is(how: str, compiled: bool) -> None:
     wrap = jax.jit if compiled else lambda f: f
-    found, wanted = (
+    actual, wanted = (
         wrap(TRANSFORMED[how](f))(P, RETURNS)
         for f in (loopax.native(likelihood, loops="xla"), likelihood)
     )
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), found, wanted)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), actual, wanted)
 
 
 def test_what_does_not_vary_in_a_batch_has_no_axis() -> None:
@@ -126,9 +126,9 @@ def test_pytrees_keywords_words_and_numbers() -> None:
     def f(a: Any, *, kind: str, scale: float = 2.0) -> Any:
         return {kind: a["x"] * scale, "n": len(a["y"])}
 
-    found = f({"x": jnp.ones(2, jnp.float32), "y": [1.0, 2.0]}, kind="twice")
-    assert found["n"] == 2
-    assert found["twice"].dtype == jnp.float32
+    actual = f({"x": jnp.ones(2, jnp.float32), "y": [1.0, 2.0]}, kind="twice")
+    assert actual["n"] == 2
+    assert actual["twice"].dtype == jnp.float32
     np.testing.assert_array_equal(f({"x": 3.0, "y": []}, kind="k", scale=4.0)["k"], 12.0)
 
 
@@ -168,8 +168,8 @@ def test_a_call_of_arrays_looks_its_function_up_once(monkeypatch: pytest.MonkeyP
 
 def test_weak_types_stay() -> None:
     f = loopax.native(lambda x: (x, 2 * x, jnp.asarray(x)), loops="xla")
-    found, wanted = f(1.0), jax.jit(f.__wrapped__)(1.0)
-    assert [x.weak_type for x in found] == [x.weak_type for x in wanted]
+    actual, wanted = f(1.0), jax.jit(f.__wrapped__)(1.0)
+    assert [x.weak_type for x in actual] == [x.weak_type for x in wanted]
 
 
 def test_the_weak_types_of_a_gradient_are_jaxs() -> None:
@@ -181,9 +181,9 @@ def test_the_weak_types_of_a_gradient_are_jaxs() -> None:
         return lax.scan(step, start, RETURNS)[1].sum()
 
     native = loopax.native(f, loops="xla")
-    found, wanted = (jax.grad(g, (0, 1))(0.1, 0.3) for g in (native, jax.jit(f)))
+    actual, wanted = (jax.grad(g, (0, 1))(0.1, 0.3) for g in (native, jax.jit(f)))
     assert [x.weak_type for x in wanted] == [False, True]
-    assert [x.weak_type for x in found] == [x.weak_type for x in wanted]
+    assert [x.weak_type for x in actual] == [x.weak_type for x in wanted]
 
 
 def test_the_weak_type_of_a_tangent_is_jaxs() -> None:
@@ -200,8 +200,8 @@ def test_a_loop_that_has_no_reverse_mode_is_linearized() -> None:
         return lax.while_loop(lambda c: c < 2, lambda c: (c + 1) * (x + 1), x)
 
     native = loopax.native(f, loops="xla")
-    found, wanted = (jax.linearize(g, 0.3)[1](2.0) for g in (native, f))
-    np.testing.assert_allclose(found, wanted)
+    actual, wanted = (jax.linearize(g, 0.3)[1](2.0) for g in (native, f))
+    np.testing.assert_allclose(actual, wanted)
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
         jax.grad(native)(0.3)
 
@@ -225,8 +225,8 @@ def test_a_linearized_function_has_derivatives() -> None:
 
     native = slope(loopax.native(likelihood, loops="xla"))
     for transform, at in ((jax.grad, P), (jax.jacfwd, P), (jax.vmap, ROWS)):
-        found, wanted = (transform(f)(at) for f in (native, slope(likelihood)))
-        np.testing.assert_allclose(found, wanted)
+        actual, wanted = (transform(f)(at) for f in (native, slope(likelihood)))
+        np.testing.assert_allclose(actual, wanted)
 
 
 def test_a_method() -> None:

@@ -70,10 +70,10 @@ def test_written_back(number):
                 wanted = evaluate(FunctionGraph([x, y], [group[0]], clone=True), *given_values)[0]
             except (ValueError, IndexError):
                 continue  # of so few rows there is no such row
-            for found, value in zip(
+            for actual, value in zip(
                 evaluate(graph, *given_values), (wanted, wanted, wanted[::-1]), strict=True
             ):
-                np.testing.assert_array_equal(found, value)
+                np.testing.assert_array_equal(actual, value)
 
 
 def test_what_is_joined():

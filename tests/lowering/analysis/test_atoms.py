@@ -136,9 +136,9 @@ def test_other_steps_and_other_directions_are_other_clusters():
 def test_a_variable_depends_on_the_clusters_it_follows_from():
     f, ys = first()
     graph = graph_of(f, pt.sin(ys), y * 2)
-    found = Plan(graph, atoms)
-    (cluster,) = found.clusters
-    assert [found.depends(v, cluster) for v in graph.outputs] == [True, True, False]
+    actual = Plan(graph, atoms)
+    (cluster,) = actual.clusters
+    assert [actual.depends(v, cluster) for v in graph.outputs] == [True, True, False]
 
 
 def test_loops_that_cannot_be_fused():

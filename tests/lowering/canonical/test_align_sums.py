@@ -139,8 +139,8 @@ def test_a_sum_of_sums_inside_and_of_whole_numbers():
 def test_lengths_that_are_known():
     rows = pt.specify_shape(w, 3)
     y = late(rows)
-    found = scan(lambda c, r: (a * c + r, c), rows[2], y[:3], reverse=True)
-    aligned(found, lengths=(3,))
+    actual = scan(lambda c, r: (a * c + r, c), rows[2], y[:3], reverse=True)
+    aligned(actual, lengths=(3,))
     y = pt.join(0, pt.zeros(1), rows[:2])
     graph = aligned(scan(lambda c, r: (a * c + r, c), rows[2], y, reverse=True), lengths=(3,))
     assert read(graph) != [Join]

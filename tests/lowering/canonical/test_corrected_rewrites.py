@@ -82,8 +82,8 @@ def test_each_system_reads_its_triangle(kind, options):
     outputs += [pt.linalg.solve(pt.linalg.cholesky(a), b, assume_a=kind, lower=True)]
     factor = np.linalg.cholesky(at)
     low, up, known = (x + np.tril(x, -1).T for x in (np.tril(at), np.triu(at).T, factor))
-    found = jaxify([a, b], outputs, **options)(at, right)
-    for x, matrix in zip(found, [low, up, low, known], strict=True):
+    actual = jaxify([a, b], outputs, **options)(at, right)
+    for x, matrix in zip(actual, [low, up, low, known], strict=True):
         np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-12)
 
 
@@ -109,8 +109,8 @@ def test_a_quotient_by_one_is_rounded_down(options):
     x, i = pt.dvector("x"), pt.lvector("i")
     outputs = [x // 1.0, pt.divmod(x, np.ones(3))[0], x / 1.0, i // 1]
     values = np.array([-0.9, 0.4, 2.5]), np.array([-2, 0, 3])
-    found = jaxify([x, i], outputs, **options)(*values)
-    for value, expected in zip(found, ([-1, 0, 2], [-1, 0, 2], *values), strict=True):
+    actual = jaxify([x, i], outputs, **options)(*values)
+    for value, expected in zip(actual, ([-1, 0, 2], [-1, 0, 2], *values), strict=True):
         np.testing.assert_array_equal(value, expected)
 
 

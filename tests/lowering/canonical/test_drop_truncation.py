@@ -75,10 +75,10 @@ def test_the_gradient_of_a_truncated_loop(k):
     for rows in (XS, XS[:2], XS[:1]):
         assert_agrees([x, s], slopes, [rows, 0.6])
         expected = pytensor.function([x, s], slopes, mode=FAST_COMPILE)(rows, 0.6)
-        found = [*f(rows, 0.6), *jaxify([x, s], slopes, backend="numba")(rows, 0.6)]
-        np.testing.assert_allclose(found[0], expected[0], rtol=1e-12, atol=1e-15)
-        np.testing.assert_allclose(found[2], expected[0], rtol=1e-12, atol=1e-15)
-        np.testing.assert_allclose([found[1], found[3]], expected[1], rtol=1e-12)
+        actual = [*f(rows, 0.6), *jaxify([x, s], slopes, backend="numba")(rows, 0.6)]
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(actual[2], expected[0], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose([actual[1], actual[3]], expected[1], rtol=1e-12)
     lowered = explain([x, s], slopes).lowered
     inside = [str(step.op) for node in loops(lowered) for step in node.op.fgraph.apply_nodes]
     assert len(loops(lowered)) == 2

@@ -174,9 +174,9 @@ def test_an_index_that_is_too_large(offset, down):
     before, after = [FunctionGraph([c, s, n], outs, clone=True) for _ in "12"]
     promote_sequences(after)
     assert (ports(after), checks(after)) == ([(1, 1)], 1)
-    found = [outcome(before, C[:rows], 0.6, k) for rows in range(5) for k in range(-2, 6)]
-    assert found == [outcome(after, C[:rows], 0.6, k) for rows in range(5) for k in range(-2, 6)]
-    assert {IndexError, ValueError} <= {error for error in found if not isinstance(error, list)}
+    actual = [outcome(before, C[:rows], 0.6, k) for rows in range(5) for k in range(-2, 6)]
+    assert actual == [outcome(after, C[:rows], 0.6, k) for rows in range(5) for k in range(-2, 6)]
+    assert {IndexError, ValueError} <= {error for error in actual if not isinstance(error, list)}
 
 
 def test_other_errors_come_first():

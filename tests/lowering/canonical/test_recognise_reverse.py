@@ -27,14 +27,14 @@ VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
 def flips(graph: Any) -> int:
     """The slices of a graph that turn rows around, those in bodies too."""
-    found = 0
+    actual = 0
     for node in graph.toposort():
         if isinstance(node.op, InnerGraphOp):
-            found += flips(node.op.fgraph)
+            actual += flips(node.op.fgraph)
         if isinstance(node.op, Subtensor):
             first, *_ = indices_from_subtensor(node.inputs[1:], node.op.idx_list) or [None]
-            found += isinstance(first, slice) and first.step is not None and first.step.data == -1
-    return found
+            actual += isinstance(first, slice) and first.step is not None and first.step.data == -1
+    return actual
 
 
 def turned(graph: Any) -> list[bool]:
@@ -164,8 +164,8 @@ def test_the_index_counts_as_before():
     op = Scan.from_body(BodyArgs(i, [r], [c], [k]), BodyOuts([c * i + r], [i - k, c]))
 
     def outs(n_steps, rows, k=n):
-        found, ks, cs = op.bind(ScanArgs(n_steps, [rows[::-1]], [s], [k]))
-        return [found, ks[::-1], cs[::-1]]
+        actual, ks, cs = op.bind(ScanArgs(n_steps, [rows[::-1]], [s], [k]))
+        return [actual, ks[::-1], cs[::-1]]
 
     for n_steps, rows in ((LENGTH, x), (n, x[:n]), (3, x[:3])):
         graph = left(outs(n_steps, rows), [x, s, n], [X, 0.6, 4])
@@ -240,8 +240,8 @@ def test_gradients_of_pytensor(order):
         run_pass(program.graph)
     assert flips(program.graph)
     graph = run(program.graph, [1.1])
-    found = turned(graph)
-    assert flips(graph) == 0 and found[:2] == [False, True]
+    actual = turned(graph)
+    assert flips(graph) == 0 and actual[:2] == [False, True]
 
 
 def test_the_gradient_of_a_loop_over_rows():
@@ -253,8 +253,8 @@ def test_the_gradient_of_a_loop_over_rows():
             [{"initial": pt.stack([s, s]), "taps": [-1, -2]}],
             return_updates=False,
         )
-    found = pytensor.grad((trace**2).sum(), [x, a])
-    program = imported([x, s, a], found)
+    actual = pytensor.grad((trace**2).sum(), [x, a])
+    program = imported([x, s, a], actual)
     lower(program.graph)
     graph = run(program.graph, VALUES)
     assert turned(graph) == [False, True]

@@ -235,8 +235,8 @@ def test_slices_of_a_symbolic_length():
         at = np.arange(1.0 + length)[1:], np.asarray(0.5)
         whole = np.append(at[0], 0.5)
         expected = [whole[:-1], whole[::-1][1:], whole[1:][::-1][:1], 0.5, 0.5]
-        for found, e in zip(evaluate(graph, *at), expected, strict=True):
-            np.testing.assert_array_equal(found, e)
+        for actual, e in zip(evaluate(graph, *at), expected, strict=True):
+            np.testing.assert_array_equal(actual, e)
 
 
 def test_joined_again():
@@ -453,12 +453,12 @@ def test_random_chains(start, matrix, static):
             at = [values.normal(size=(rows, *[2] * matrix)) for rows in lengths]
             at += [values.normal(size=(2,) * matrix), values.integers(0, 4), values.integers(-3, 5)]
             at = [np.asarray(a) for a in at]
-            expected, found = outcome(before, at), outcome(after, at)
+            expected, actual = outcome(before, at), outcome(after, at)
             if isinstance(expected, type):
                 # Of several errors another may come first; what is in no row need not be computed.
                 continue
-            assert not isinstance(found, type), found
-            for e, f in zip(expected, found, strict=True):
+            assert not isinstance(actual, type), actual
+            for e, f in zip(expected, actual, strict=True):
                 np.testing.assert_allclose(f, e, rtol=1e-13, strict=True)
 
 
@@ -490,6 +490,6 @@ def test_a_product_with_a_fill_that_is_needed():
 def test_a_window_of_what_nobody_can_follow_is_one_of_the_whole():
     y = pt.concatenate([[v], x])
     graph = plain([x, v], [y[-1:][-1], y[:-1][::-1]], FOUR, 0.5)
-    found = [o.owner.inputs[0] for o in graph.outputs]
-    assert [type(f.owner.op) for f in found] == [Join, Join] and found[0] is found[1]
+    actual = [o.owner.inputs[0] for o in graph.outputs]
+    assert [type(f.owner.op) for f in actual] == [Join, Join] and actual[0] is actual[1]
     assert ops(graph).count("Subtensor") == 2

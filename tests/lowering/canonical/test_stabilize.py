@@ -52,8 +52,8 @@ UNSTABLE_GRADIENT = pytest.param(
 def test_values_and_gradients(name):
     function, at, value, slope = STABLE[name]
     x = pt.dvector("x")
-    found, by_jax = jax.value_and_grad(jaxify([x], function(x)))(jnp.asarray(at))
-    np.testing.assert_allclose(found, value, rtol=1e-14)
+    actual, by_jax = jax.value_and_grad(jaxify([x], function(x)))(jnp.asarray(at))
+    np.testing.assert_allclose(actual, value, rtol=1e-14)
     np.testing.assert_allclose(by_jax, slope, rtol=1e-12, atol=1e-300)
 
 
@@ -61,8 +61,8 @@ def test_values_and_gradients(name):
 def test_the_transpiled_gradient(name):
     function, at, _, slope = STABLE[name]
     x = pt.dvector("x")
-    found = jaxify([x], pytensor.grad(function(x), x))(at)
-    np.testing.assert_allclose(found, slope, rtol=1e-12, atol=1e-300)
+    actual = jaxify([x], pytensor.grad(function(x), x))(at)
+    np.testing.assert_allclose(actual, slope, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.sampled(3)
@@ -74,8 +74,8 @@ def test_values_and_gradients_inside_a_loop(name):
     out = scan(lambda x, s: s + function(x), sequences=xs, outputs_info=pt.zeros(()))[-1]
     f = jaxify([xs], out)
     assert primitives(jax.make_jaxpr(f)(np.ones((2, 2))))["scan"] == 1
-    found, by_jax = jax.value_and_grad(f)(jnp.asarray([at, at]))
-    np.testing.assert_allclose(found, 2 * value, rtol=1e-14)
+    actual, by_jax = jax.value_and_grad(f)(jnp.asarray([at, at]))
+    np.testing.assert_allclose(actual, 2 * value, rtol=1e-14)
     np.testing.assert_allclose(by_jax, [slope, slope], rtol=1e-12, atol=1e-300)
 
 
@@ -112,8 +112,8 @@ def test_a_sum_with_a_written_slice_is_broadcast():
     program = imported([a, v, x], y)
     values = [np.asarray(2.0), np.ones(2), np.zeros(5)]
     lower(program.graph)
-    for found in (evaluate(program.graph, *values)[0], jaxify([a, v, x], y)(*values)):
-        assert found.tolist() == [2, 3, 3, 2, 2]
+    for actual in (evaluate(program.graph, *values)[0], jaxify([a, v, x], y)(*values)):
+        assert actual.tolist() == [2, 3, 3, 2, 2]
 
 
 def test_a_sum_with_a_slice_that_is_written_twice_takes_the_last():
@@ -122,8 +122,8 @@ def test_a_sum_with_a_slice_that_is_written_twice_takes_the_last():
     program = imported([x, v, idx], y)
     values = [np.zeros(5), np.array([1.0, 2.0]), np.array([1, 1])]
     lower(program.graph)
-    for found in (evaluate(program.graph, *values)[0], jaxify([x, v, idx], y)(*values)):
-        assert found.tolist() == [0, 2, 0, 0, 0]
+    for actual in (evaluate(program.graph, *values)[0], jaxify([x, v, idx], y)(*values)):
+        assert actual.tolist() == [0, 2, 0, 0, 0]
 
 
 @pytest.mark.parametrize("n", [1, 4])
@@ -197,8 +197,8 @@ def test_a_second_run_of_the_passes_changes_no_value():
 def test_the_values_are_those_of_pytensor():
     x = pt.dvector("x")
     for function, at, value, _ in STABLE.values():
-        found = pytensor.function([x], function(x), mode=Mode("py", "fast_run"))(at)
-        np.testing.assert_allclose(found, value, rtol=1e-14)
+        actual = pytensor.function([x], function(x), mode=Mode("py", "fast_run"))(at)
+        np.testing.assert_allclose(actual, value, rtol=1e-14)
 
 
 # -- integers: what the graph declares counts --------------------------------------------------------
@@ -353,6 +353,6 @@ def test_terms_behind_new_axes_are_gathered_once(name, dtype):
     graph = FunctionGraph([a, b], [program], clone=True)
     graph.attach_feature(_Changes(200))
     stabilize(graph)
-    (found,) = evaluate(graph, *values)
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=2e-3 if dtype == "float16" else 1e-6)
+    (actual,) = evaluate(graph, *values)
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=2e-3 if dtype == "float16" else 1e-6)

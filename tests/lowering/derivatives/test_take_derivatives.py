@@ -48,22 +48,25 @@ def test_gradients_of_one_function_are_one():
     both = FunctionGraph([x, y], [f], clone=True).freeze()
     first, second = Grad(both, [0]).make_node(x, y), Grad(both, [1]).make_node(x, y)
     graph = graph_of(first.outputs[1], second.outputs[1], first.outputs[0], by_x)
-    found = rewritten(graph, simplify_derivatives, CASE, rtol=1e-12)
-    assert len(derivatives(found)) == 1 or sorted(op.wrt for op in derivatives(found))[-1] == (0, 1)
+    actual = rewritten(graph, simplify_derivatives, CASE, rtol=1e-12)
+    assert len(derivatives(actual)) == 1 or sorted(op.wrt for op in derivatives(actual))[-1] == (
+        0,
+        1,
+    )
     rewritten(graph, take_derivatives, CASE, rtol=1e-12)
 
 
 def test_what_does_not_depend_has_none():
     f = pt.exp(y).sum()
     graph = graph_of(*Grad.of([x], [x], [x], [f]), *Jacobian.of([x], [x], [x], [y * 2, f]))
-    found = rewritten(graph, simplify_derivatives, CASE)
-    assert not derivatives(found)
+    actual = rewritten(graph, simplify_derivatives, CASE)
+    assert not derivatives(actual)
 
 
 def test_the_hessian_of_what_is_affine_is_zero():
     graph = graph_of(hessian(lambda v: (y * v).sum() * a, lazy=True)(x))
-    found = rewritten(graph, simplify_derivatives, CASE)
-    assert not derivatives(found)
+    actual = rewritten(graph, simplify_derivatives, CASE)
+    assert not derivatives(actual)
 
 
 def test_terms_and_factors_that_do_not_depend():
@@ -71,10 +74,10 @@ def test_terms_and_factors_that_do_not_depend():
     slope = grad(lambda v: pt.exp(v).sum() + pt.exp(y).sum(), lazy=True)(x)
     multiple = grad(lambda v: a * pt.exp(v).sum(), lazy=True)(x)
     graph = graph_of(slope, multiple)
-    found = rewritten(graph, simplify_derivatives, CASE, rtol=1e-12, idempotent=False)
-    simplify_derivatives(found)
-    assert len(set(derivatives(found))) == 1
-    assert all(len(op.fgraph.toposort()) == 2 for op in derivatives(found))
+    actual = rewritten(graph, simplify_derivatives, CASE, rtol=1e-12, idempotent=False)
+    simplify_derivatives(actual)
+    assert len(set(derivatives(actual))) == 1
+    assert all(len(op.fgraph.toposort()) == 2 for op in derivatives(actual))
 
 
 def test_what_nobody_reads_is_not_asked_for():
@@ -88,16 +91,16 @@ def test_a_batch_of_gradients_is_the_gradient_of_a_sum():
     graph = graph_of(rows)
     (op,) = derivatives(graph)
     assert isinstance(op, Grad) and op.fgraph.inputs[0].type.ndim == 2
-    found = rewritten(graph, take_derivatives, CASE, rtol=1e-12)
-    np.testing.assert_allclose(evaluate(found, *CASE)[0], 0.7 * np.exp(np.stack([X, Y])))
+    actual = rewritten(graph, take_derivatives, CASE, rtol=1e-12)
+    np.testing.assert_allclose(evaluate(actual, *CASE)[0], 0.7 * np.exp(np.stack([X, Y])))
 
 
 @pytest.mark.parametrize("f", [jacobian(band, lazy=True), hessian(energy, lazy=True)])
 def test_a_jacobian_that_is_multiplied_is_not_built(f):
     matrix = f(x)
     graph = graph_of(matrix @ y, y @ matrix, matrix.T @ y, pt.dot(matrix, x))
-    found = rewritten(graph, read_jacobians, CASE, rtol=1e-11, atol=1e-13)
-    kinds = {type(op) for op in derivatives(found)}
+    actual = rewritten(graph, read_jacobians, CASE, rtol=1e-11, atol=1e-13)
+    kinds = {type(op) for op in derivatives(actual)}
     assert Jacobian not in kinds and {Pushforward, Pullback} <= kinds
     rewritten(graph_of(matrix @ y, y @ matrix), take_derivatives, CASE, rtol=1e-11, atol=1e-13)
 
@@ -107,14 +110,14 @@ def test_a_jacobian_that_is_multiplied_is_not_built(f):
 def test_a_jacobian_that_is_read_by_its_diagonal_is_not_built(at, f):
     """By few products where the lengths are known, else one at a time."""
     graph = graph_of(pt.diagonal(f(at)))
-    found = rewritten(graph, take_derivatives, CASE, rtol=1e-11, atol=1e-13)
+    actual = rewritten(graph, take_derivatives, CASE, rtol=1e-11, atol=1e-13)
     square = [
         v
-        for node in found.toposort()
+        for node in actual.toposort()
         for v in node.outputs
         if getattr(v.type, "ndim", 0) == 2 and v.type.shape in ((N, N), (None, None))
     ]
-    assert not square or at is x and loops(found)
+    assert not square or at is x and loops(actual)
 
 
 def test_functions_are_rewritten_before_they_are_differentiated():
@@ -128,19 +131,19 @@ def test_functions_are_rewritten_before_they_are_differentiated():
     lazy = graph_of(grad(f, lazy=True)(x))
     lower(lazy)
     with np.errstate(all="ignore"):
-        (found,) = evaluate(lazy, *case)
+        (actual,) = evaluate(lazy, *case)
         (plain,) = evaluate(graph_of(grad(f)(x)), *case)
     wanted = -np.exp(small) / -np.expm1(small) + np.asarray(jax.nn.softmax(jnp.asarray(small)))
     assert not np.isfinite(plain).all()
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-12)
 
 
 def test_what_rewrites_have_written_has_a_derivative():
     """PyTensor writes the logarithm of a determinant as an op without one."""
     slope = grad(lambda v: pt.log(pt.abs(pt.linalg.det(pt.diag(v) + 0.1))), lazy=True)(x)
-    found = rewritten(graph_of(slope), take_derivatives, CASE, rtol=1e-10)
+    actual = rewritten(graph_of(slope), take_derivatives, CASE, rtol=1e-10)
     wanted = np.diag(np.linalg.inv(np.diag(X) + 0.1))
-    np.testing.assert_allclose(evaluate(found, *CASE)[0], wanted, rtol=1e-10)
+    np.testing.assert_allclose(evaluate(actual, *CASE)[0], wanted, rtol=1e-10)
 
 
 def test_in_a_step_and_in_a_function_of_it():
@@ -151,15 +154,15 @@ def test_in_a_step_and_in_a_function_of_it():
     slope = grad(lambda v: scan(step, v, x)[0] ** 2, lazy=True)(a)
     graph = graph_of(final, slope)
     assert has_derivatives(graph)
-    found = rewritten(graph, take_derivatives, CASE, rtol=1e-12)
-    assert not has_derivatives(found)
-    lower(found)
+    actual = rewritten(graph, take_derivatives, CASE, rtol=1e-12)
+    assert not has_derivatives(actual)
+    lower(actual)
 
     def hand(v):
         return jax.lax.scan(lambda c, r: (c - 0.1 * r * jnp.exp(c * r), None), v, X)[0]
 
     np.testing.assert_allclose(
-        evaluate(found, *CASE), [hand(0.7), jax.grad(lambda v: hand(v) ** 2)(0.7)], rtol=1e-12
+        evaluate(actual, *CASE), [hand(0.7), jax.grad(lambda v: hand(v) ** 2)(0.7)], rtol=1e-12
     )
 
 
@@ -176,6 +179,6 @@ def test_orders_of_a_loop_stay_two_loops():
 
 
 def test_in_pytensors_modes():
-    found = pytensor.function([x, y, a], grad(energy, lazy=True)(x), mode="FAST_COMPILE")
-    assert not has_derivatives(found.maker.fgraph)
-    np.testing.assert_allclose(found(X, Y, 0.7), Y * np.exp(X * Y) + 2.1 * X**2)
+    actual = pytensor.function([x, y, a], grad(energy, lazy=True)(x), mode="FAST_COMPILE")
+    assert not has_derivatives(actual.maker.fgraph)
+    np.testing.assert_allclose(actual(X, Y, 0.7), Y * np.exp(X * Y) + 2.1 * X**2)

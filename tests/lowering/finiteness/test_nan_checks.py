@@ -326,8 +326,8 @@ def test_under_transformations_of_jax(form):
         lambda f: jax.jit(jax.hessian(f)),
         lambda f: jax.jit(lambda a, r: jax.jvp(f, (a, r), (a, r))),
     ):
-        expected, found = transform(plain)(0.1, RETURNS), transform(f)(0.1, RETURNS)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), found, expected)
+        expected, actual = transform(plain)(0.1, RETURNS), transform(f)(0.1, RETURNS)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), actual, expected)
         with pytest.raises(Exception, match="state variance is nan at step 137 of"):
             jax.block_until_ready(transform(f)(0.1, WITH_NAN))
     transform(f)(0.1, RETURNS)

@@ -63,8 +63,8 @@ def test_passed_on(name):
     others = np.array([-np.inf, np.inf, np.nan, 0.0, -1.0, 1.0, 1e300, 1e-300])
     with np.errstate(all="ignore"):
         for bad in (np.inf, -np.inf, np.nan):
-            found = f(np.full(8, bad), others)
-            assert not np.isfinite(found).any(), (bad, found)
+            actual = f(np.full(8, bad), others)
+            assert not np.isfinite(actual).any(), (bad, actual)
 
 
 @pytest.mark.parametrize("name", DOES_NOT)

@@ -383,11 +383,11 @@ def test_in_jax(in_the_passes):
 
     assert not {"scan", "while"} & {*primitives(jax.make_jaxpr(f)(*at))}
     np.testing.assert_allclose(f(*at), same(*at), rtol=1e-10)
-    for found, expected in zip(
+    for actual, expected in zip(
         *(jax.grad(lambda *z, g=g: (g(*z) ** 2).sum(), (0, 1, 2))(*at) for g in (f, same)),
         strict=True,
     ):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        np.testing.assert_allclose(actual, expected, rtol=1e-10)
     batch = np.stack([at[0], 2 * at[0]])
     np.testing.assert_allclose(
         jax.vmap(f, (0, None, None))(batch, *at[1:]),
@@ -410,11 +410,11 @@ def test_before_the_states_in_jax(in_the_passes):
     def same(v, X, W):
         return jax.lax.scan(lambda h, r: (jnp.tanh(h + r @ W), None), v, X)[0]
 
-    for found, expected in zip(
+    for actual, expected in zip(
         *(jax.grad(lambda *z, g=g: (g(*z) ** 2).sum(), (0, 1, 2))(*at) for g in (f, same)),
         strict=True,
     ):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
 def _equations(jaxpr: Any) -> Any:

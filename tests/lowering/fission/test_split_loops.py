@@ -79,8 +79,8 @@ def test_more_states_than_traces_must_pay():
 
 
 def test_a_loop_that_stops_is_left_alone():
-    found = scan(lambda c, r: (c + pt.tanh(r), pt.exp(c), c > 1), s, x)
-    graph = FunctionGraph([x, s], [found[0], found[1]], clone=True)
+    actual = scan(lambda c, r: (c + pt.tanh(r), pt.exp(c), c > 1), s, x)
+    graph = FunctionGraph([x, s], [actual[0], actual[1]], clone=True)
     before = graph.toposort()
     split_loops(graph)
     assert graph.toposort() == before

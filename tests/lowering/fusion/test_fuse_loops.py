@@ -361,8 +361,8 @@ def in_loopax(step: Any, traced: bool = False, **steps: Any) -> Any:
 
 
 def in_pytensor(step: Any, **given: Any) -> Any:
-    found = pytensor.scan(step, outputs_info=[s], return_updates=False, **given)
-    return found[-1]
+    actual = pytensor.scan(step, outputs_info=[s], return_updates=False, **given)
+    return actual[-1]
 
 
 DERIVATIVES = {

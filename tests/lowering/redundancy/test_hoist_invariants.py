@@ -304,7 +304,7 @@ def test_a_whole_loop():
 
 def in_jax(outputs: Any, given: Any, at: Any, wrt: int) -> list[Any]:
     """Values and gradient, of the graph as it is and behind the pass."""
-    found = []
+    actual = []
     for run in (lambda graph: None, hoist_invariants):
         graph = FunctionGraph(list(given), list(outputs), clone=True)
         run(graph)
@@ -314,8 +314,8 @@ def in_jax(outputs: Any, given: Any, at: Any, wrt: int) -> list[Any]:
             outs = f(*xs)
             return sum((out**2).sum() for out in outs), outs
 
-        found.append(jax.jit(jax.grad(cost, argnums=wrt, has_aux=True))(*at))
-    return found
+        actual.append(jax.jit(jax.grad(cost, argnums=wrt, has_aux=True))(*at))
+    return actual
 
 
 def test_in_jax_with_steps_that_are_known():
@@ -334,13 +334,13 @@ def test_in_jax_with_steps_that_are_given(static, steps):
     outs = op.bind(ScanArgs(n, [], [v], [m]))
     hoisted(outs, [n, v, m], [steps, V, M])
     given = [n, v, m]
-    found = []
+    actual = []
     for run in (lambda graph: None, hoist_invariants):
         graph = FunctionGraph(given, outs, clone=True)
         run(graph)
         f = jaxify(graph)
-        found.append(jax.jit(lambda *xs, f=f: f(*xs), **static)(steps, V, M))
-    jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-12), *found)
+        actual.append(jax.jit(lambda *xs, f=f: f(*xs), **static)(steps, V, M))
+    jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-12), *actual)
     assert not static or "cond" not in str(jax.make_jaxpr(f, static_argnums=0)(steps, V, M))
 
 
@@ -356,5 +356,5 @@ def test_gradients_of_pytensor():
 
 
 def test_a_while_loop_keeps_its_condition():
-    found = while_loop(lambda c: c < 100 * pt.exp(a), lambda c: c * 2 + pt.sin(a), s, max_steps=20)
-    hoisted([found], [s, a], [0.6, 0.7])
+    actual = while_loop(lambda c: c < 100 * pt.exp(a), lambda c: c * 2 + pt.sin(a), s, max_steps=20)
+    hoisted([actual], [s, a], [0.6, 0.7])

@@ -108,11 +108,11 @@ def test_in_bodies_too():
 )
 def test_derivatives_have_fewer_loops(name, counts):
     case = CASES[name]()
-    derivative, found = case.cost, []
+    derivative, actual = case.cost, []
     for _ in counts:
         derivative = pytensor.grad(derivative.sum(), case.inputs[-1])
-        found.append(len(merged([derivative], case.inputs, case.values)))
-    assert found == counts
+        actual.append(len(merged([derivative], case.inputs, case.values)))
+    assert actual == counts
 
 
 # -- what is left alone ------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ def product(*terms):
 
 def operations(graph, scalar_op=ps.Mul):
     """How many scalar operations the sums or products of a graph and its bodies are."""
-    found = 0
+    actual = 0
     for node in graph.apply_nodes:
         if isinstance(node.op, Elemwise) and type(node.op.scalar_op) is scalar_op:
-            found += len(node.inputs) - 1
+            actual += len(node.inputs) - 1
         if isinstance(node.op, InnerGraphOp):
-            found += operations(node.op.fgraph, scalar_op)
-    return found
+            actual += operations(node.op.fgraph, scalar_op)
+    return actual
 
 
 def after(inputs, outputs, values, rtol=1e-13):

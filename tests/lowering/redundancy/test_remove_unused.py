@@ -148,9 +148,9 @@ def test_branches():
     )
 
     def op(*outs):
-        (found,) = {v.owner.op for v in kept(outs).outputs}
-        assert isinstance(found, Cond)
-        return found.n_outs, len(found.fgraph.inputs)
+        (actual,) = {v.owner.op for v in kept(outs).outputs}
+        assert isinstance(actual, Cond)
+        return actual.n_outs, len(actual.fgraph.inputs)
 
     assert op(q) == (1, 2)
     assert op(p) == (1, 2)
@@ -174,8 +174,8 @@ def test_bare_loops():
     outs = op.bind(s < 5, [s, s, s], [a, s])
 
     def left(*outs):
-        found = kept(outs).outputs[0].owner.op
-        return found.n_states, found.n_consts
+        actual = kept(outs).outputs[0].owner.op
+        return actual.n_states, actual.n_consts
 
     assert left(outs[0]) == (1, 1)
     assert left(outs[1]) == (2, 2)
@@ -290,14 +290,14 @@ def test_a_bare_loop_inside_of_what_a_pullback_left():
 
     first, _ = cond(s > 0, branch, lambda: (s, a))
     graph = kept([pytensor.grad(first, s)])
-    found = [
+    actual = [
         inner.op
         for node in graph.toposort()
         if isinstance(node.op, Cond)
         for inner in node.op.fgraph.toposort()
         if isinstance(inner.op, Scan)
     ]
-    assert found and {(op.n_states, op.n_consts) for op in found} == {(1, 0)}
+    assert actual and {(op.n_states, op.n_consts) for op in actual} == {(1, 0)}
 
 
 def test_many_lags():

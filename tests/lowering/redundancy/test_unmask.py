@@ -102,9 +102,9 @@ def test_second_derivatives_keep_their_values():
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda found: found.traces[0],  # all its rows
-        lambda found: found.traces[0][3],  # one behind the end
-        lambda found: pt.cumsum(found.traces[0]),
+        lambda actual: actual.traces[0],  # all its rows
+        lambda actual: actual.traces[0][3],  # one behind the end
+        lambda actual: pt.cumsum(actual.traces[0]),
     ],
 )
 def test_what_reads_the_rows_behind_the_end_keeps_them(spoil):
@@ -117,8 +117,8 @@ def test_what_reads_the_rows_behind_the_end_keeps_them(spoil):
         loopax.ir.BodyOuts([done, next_s], [s]),
     )
     start = [pt.constant(np.False_), x0]
-    found = masked.split_outputs(
+    actual = masked.split_outputs(
         masked.bind(loopax.ir.ScanArgs(pt.constant(6, dtype="int64"), [], start, [c]))
     )
-    before = imported([c, x0], [spoil(found)]).graph
-    assert steps(after([spoil(found)], inputs=(c, x0))) == steps(before)
+    before = imported([c, x0], [spoil(actual)]).graph
+    assert steps(after([spoil(actual)], inputs=(c, x0))) == steps(before)

@@ -235,7 +235,7 @@ def test_in_jax_a_number_of_steps_stays_static():
         for run in (read_last, read_rows):
             run(graph)
         f = jaxify(graph)
-        found = f(start, 12)
-        assert isinstance(found, jax.Array)
-        np.testing.assert_allclose(found, expected)
+        actual = f(start, 12)
+        assert isinstance(actual, jax.Array)
+        np.testing.assert_allclose(actual, expected)
         jax.grad(lambda v, f=f: f(v, 12).sum())(start)

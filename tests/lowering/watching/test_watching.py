@@ -25,11 +25,11 @@ def garch(a, returns, see=watch):
 
 
 def variances(a, returns):
-    found, last = [], 1.0
+    actual, last = [], 1.0
     for r in returns:
         last = 0.1 + a * r**2 + 0.8 * last
-        found.append(last)
-    return np.array(found)
+        actual.append(last)
+    return np.array(actual)
 
 
 RETURNS = np.random.default_rng(0).normal(size=20)

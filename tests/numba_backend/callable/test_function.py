@@ -156,12 +156,12 @@ def read_only(a):
 )
 def test_what_fits_is_taken(mirror, name, value, expected):
     before = np.array(value)
-    found = mirror(**{**GIVEN, name: value})[name]
-    assert type(found) is np.ndarray and found.dtype == KINDS[name].dtype
-    np.testing.assert_array_equal(found, expected)
+    actual = mirror(**{**GIVEN, name: value})[name]
+    assert type(actual) is np.ndarray and actual.dtype == KINDS[name].dtype
+    np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(np.array(value), before)
     if isinstance(value, np.ndarray):
-        assert not np.shares_memory(found, value)
+        assert not np.shares_memory(actual, value)
     assert compilations(mirror) == 1  # layout, flags and kind of number do not matter
 
 
@@ -245,11 +245,11 @@ def test_generators_are_not_moved_on():
     mine = np.random.default_rng(3)
     expected = np.random.default_rng(3)
     for _ in range(2):
-        after, found = f(mine)
-        np.testing.assert_array_equal(found, np.random.default_rng(3).normal(size=3))
+        after, actual = f(mine)
+        np.testing.assert_array_equal(actual, np.random.default_rng(3).normal(size=3))
     expected.normal(size=3)
     assert after is not mine and after.normal() == expected.normal()
-    assert f(after)[1][0] != found[0]
+    assert f(after)[1][0] != actual[0]
     with pytest.raises(LoopTypeError, match="must be a NumPy Generator.*default_rng"):
         f(jax.random.key(3))
     with pytest.raises(LoopTypeError, match="must be a NumPy Generator, got a value of type int"):
@@ -271,14 +271,14 @@ def test_lists_matrices_slices_and_none():
     f = jaxify([rows, matrix, part, nothing, x], outputs, backend="numba")
     mine, given = [XS, XS[:1]], scipy.sparse.csr_matrix(np.eye(3))
     for one in (mine, [], tuple(mine), [[1, 2], [3.0]], XS[:, None]):
-        found = f(one, given, slice(1, None), None, XS)
-        assert int(found["n"]) == len(one) and found["x"] is None
-        for a, b in zip(found["rows"], [*one, XS], strict=True):
+        actual = f(one, given, slice(1, None), None, XS)
+        assert int(actual["n"]) == len(one) and actual["x"] is None
+        for a, b in zip(actual["rows"], [*one, XS], strict=True):
             np.testing.assert_array_equal(a, b)
-        for a, b in zip(found["part"], one[1:], strict=True):
+        for a, b in zip(actual["part"], one[1:], strict=True):
             np.testing.assert_array_equal(a, b)
-        assert (found["matrix"] != given).nnz == 0
-        assert not np.shares_memory(found["matrix"].data, given.data)
+        assert (actual["matrix"] != given).nnz == 0
+        assert not np.shares_memory(actual["matrix"].data, given.data)
     assert len(mine) == 2
     other = scipy.sparse.coo_array(
         np.eye(3, dtype="int8")
@@ -347,9 +347,9 @@ def test_plain_structures_and_results_that_are_one_variable():
 def test_dtypes_of_numbers():
     dtypes = ["bool", "int8", "uint8", "int32", "int64", "uint64", "float32", "float64"]
     f = jaxify([s], [s.astype(dtype) for dtype in dtypes], backend="numba")
-    found = f(1.0)
-    assert [str(a.dtype) for a in found] == dtypes
-    assert all(type(a) is np.ndarray and a.shape == () and a == 1 for a in found)
+    actual = f(1.0)
+    assert [str(a.dtype) for a in actual] == dtypes
+    assert all(type(a) is np.ndarray and a.shape == () and a == 1 for a in actual)
 
 
 # -- what it is made from ----------------------------------------------------------------------------------
@@ -440,8 +440,8 @@ def test_threads_that_call_first_at_once():
         return float(f(XS * k))
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(call, range(4)))
-    np.testing.assert_allclose(found, [np.exp(XS * k).sum() for k in range(4)], rtol=1e-15)
+        actual = list(pool.map(call, range(4)))
+    np.testing.assert_allclose(actual, [np.exp(XS * k).sum() for k in range(4)], rtol=1e-15)
     assert compilations(f) == 1
 
 
@@ -493,8 +493,8 @@ def test_updates_call_for_call():
     start = ctx
     for k in range(3):
         ctx, by_apply = f.apply(ctx, XS * k)
-        for found in (by_apply, own(XS * k)):
-            for a, b in zip(found, expected[k], strict=True):
+        for actual in (by_apply, own(XS * k)):
+            for a, b in zip(actual, expected[k], strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-13, strict=True)
     for context in (ctx, own.context):
         np.testing.assert_allclose(context[w2], w.get_value(), rtol=1e-13)

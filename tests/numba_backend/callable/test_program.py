@@ -33,11 +33,11 @@ i = pt.lscalar("i")
 def assert_one_loop_each(run: Any, loops: int) -> None:
     """Each loop of the graph is one in the source, in which nothing is allocated and nothing called."""
     blocks = re.split(r"\n    (?=\S)", run.source)  # the statements of the function itself
-    found = [
+    actual = [
         b for b in blocks if b.startswith(("for ", "while ")) and re.search(r"\n        s\d+ = ", b)
     ]
-    assert len(found) == loops
-    assert not [b for b in found if "empty(" in b or "np.array" in b or ".shape" in b]
+    assert len(actual) == loops
+    assert not [b for b in actual if "empty(" in b or "np.array" in b or ".shape" in b]
 
 
 @pytest.mark.sampled(1)
@@ -164,8 +164,8 @@ def test_a_state_that_takes_over_one_that_changes_its_length():
         backend="numba",
     )
     for lengths in ((3, 2, 2), (2, 2, 2), (1, 2, 3), (0, 2, 2)):
-        found = run(*map(np.ones, lengths))
-        for scale, value in zip((8, 4, 2), found, strict=True):
+        actual = run(*map(np.ones, lengths))
+        for scale, value in zip((8, 4, 2), actual, strict=True):
             np.testing.assert_array_equal(value, np.full(lengths[0], scale), strict=False)
 
 

@@ -58,8 +58,8 @@ def test_a_live_function_takes_one_call_at_a_time():
     n = pytensor.shared(np.int64(0), name="n")
     count = loopax.jaxify([], n, updates={n: n + 1}, backend="numba").stateful(live=True)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: int(count()), range(1000)))
-    assert sorted(found) == list(range(1000)) and n.get_value() == 1000
+        actual = list(pool.map(lambda _: int(count()), range(1000)))
+    assert sorted(actual) == list(range(1000)) and n.get_value() == 1000
 
 
 @pytest.mark.filterwarnings("ignore:These ops have no conversion")

@@ -26,13 +26,13 @@ def source(inputs, outputs, sizes=None):
 
 def steps(text):
     """The lines inside of the outermost loops over steps: those that begin at the function's own level."""
-    inside, found = False, []
+    inside, actual = False, []
     for line in text.splitlines()[1:]:
         if line.startswith("     "):
-            found += [line] if inside else []
+            actual += [line] if inside else []
         else:
             inside = bool(re.match(r"    (while |for i\d+ in range\(\w+\):)", line))
-    return found
+    return actual
 
 
 def hmm():

@@ -16,8 +16,8 @@ def agrees(outputs, *values):
     graph = imported([n], outputs).graph
     check(graph)
     wanted = evaluate(graph, *map(np.asarray, values))
-    for found, expected in zip(interpreted(graph)(*values), wanted, strict=True):
-        np.testing.assert_allclose(found, expected, strict=True)
+    for actual, expected in zip(interpreted(graph)(*values), wanted, strict=True):
+        np.testing.assert_allclose(actual, expected, strict=True)
 
 
 def test_a_write_that_is_in_place_in_one_loop_only():
@@ -41,10 +41,10 @@ def test_a_count_of_one_loop_is_no_count_of_the_next():
     loop = While.from_body(*body)
     rows = pt.arange(1.0, n + 1.0)
     zero = pt.constant(0.0, dtype="float64")
-    found = [
+    actual = [
         loop.bind(pt.gt(n, 0), [pt.constant(first, dtype="int64"), zero], [rows, n])[1]
         for first in (0, -2)
     ]
-    agrees(found, 5)
-    graph = lowered([n], found)
+    agrees(actual, 5)
+    graph = lowered([n], actual)
     assert "index(" in interpreted(graph).source

@@ -85,9 +85,9 @@ def test_a_product_with_zero_is_zero():
     ],
 )
 def test_literals(x, text):
-    found = literal(x)
-    assert str(found) == text and not found.names
-    np.testing.assert_equal(eval(text, {"np": np}), found.value)
+    actual = literal(x)
+    assert str(actual) == text and not actual.names
+    np.testing.assert_equal(eval(text, {"np": np}), actual.value)
     assert str(eval(text, {"np": np})) == str(x)
 
 

@@ -58,10 +58,10 @@ def test_the_estimate_is_near(gradient_of, name, declared, largest, monkeypatch)
 @pytest.mark.parametrize(("n_products", "largest"), [(1, 64), (8, 25)], ids=["short", "long"])
 def test_a_program_is_as_long_as_it_may_be(n_products, largest):
     x, y = (pt.matrix(name, shape=(8, 8), dtype="float64") for name in "xy")
-    found = x
+    actual = x
     for k in range(n_products):
-        found = pt.tanh(found * y + k)
-    graph = lowered([x, y], [found])
+        actual = pt.tanh(actual * y + k)
+    graph = lowered([x, y], [actual])
     emit = emitted(graph, {}, True)
     assert emit.largest == largest == largest_to_try(graph, {})[-1]
     assert str(emit.source).count("\n") < 1000

@@ -99,8 +99,8 @@ def test_every_op(dtype, others):
     assert len(kept) > 30
     # Many small programs: compile time grows faster than a program.
     for k in range(0, len(kept), 20):
-        found = compile_program(FunctionGraph(inputs, kept[k : k + 20], clone=True))(*given)
-        for a, b, out in zip(found, expected[k:], kept[k:], strict=False):
+        actual = compile_program(FunctionGraph(inputs, kept[k : k + 20], clone=True))(*given)
+        for a, b, out in zip(actual, expected[k:], kept[k:], strict=False):
             rtol = 3e-6 if b.dtype == "float32" else 1e-13
             if dtype == "bool":  # NumPy computes some of them in float16
                 rtol = 1e-3
@@ -121,8 +121,8 @@ def test_powers_and_float32_that_stays():
     outputs = [x**2, x**3.0, x**-2, pt.sqrt(x) + 1, pt.maximum(x, 2), pt.arctan(-abs(x))]
     run = compile_program(FunctionGraph([x], outputs))
     given = np.array([0.5, -2.0, 3.0], "float32")
-    found = run(given)
-    for a, b in zip(found[:3], (given**2, given**3, 1 / given**2), strict=True):
+    actual = run(given)
+    for a, b in zip(actual[:3], (given**2, given**3, 1 / given**2), strict=True):
         assert a.dtype == "float32"
         np.testing.assert_allclose(a, b, rtol=1e-6)
     assert "**" not in run.source and "np.float64" not in run.source
@@ -170,9 +170,9 @@ def test_rewrites_to_functions_that_compare(dtype):
     """PyTensor makes softplus and log1mexp of complex numbers too, which have no order in Numba."""
     z = pt.vector("z", dtype=dtype)
     values = np.array([0.5 + 1j, -2 - 0.3j, -5 + 0.1j, 0.01 + 0.5j], dtype)
-    found = jaxify([z], [pt.log1p(pt.exp(z)), pt.log(1 - pt.exp(z))], backend="numba")(values)
+    actual = jaxify([z], [pt.log1p(pt.exp(z)), pt.log(1 - pt.exp(z))], backend="numba")(values)
     exact = values.astype("complex128")
-    for x, right in zip(found, [np.log1p(np.exp(exact)), np.log1p(-np.exp(exact))], strict=True):
+    for x, right in zip(actual, [np.log1p(np.exp(exact)), np.log1p(-np.exp(exact))], strict=True):
         assert x.dtype == dtype
         np.testing.assert_allclose(x, right, rtol=1e-5 if dtype == "complex64" else 1e-12)
 
@@ -193,5 +193,5 @@ def test_series_that_call_functions_of_equal_names():
     run = jaxify([v], outs, backend="numba")
     assert run.source.count("def series") == 2
     values = np.linspace(0, 2, 5)
-    for found, f in zip(run(values), (scipy.special.j1, scipy.special.j0), strict=False):
-        np.testing.assert_allclose(found, f(f(f(values))), rtol=1e-13)
+    for actual, f in zip(run(values), (scipy.special.j1, scipy.special.j0), strict=False):
+        np.testing.assert_allclose(actual, f(f(f(values))), rtol=1e-13)

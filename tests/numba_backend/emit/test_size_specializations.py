@@ -29,34 +29,34 @@ def turned():
     return lowered([A, s0, rows], [states[-1]])
 
 
-def lengths(found, n, k=1):
+def lengths(actual, n, k=1):
     """What `find` takes for a state of ``n`` elements and rows of ``k``."""
     of = {(0, 0): n, (0, 1): n, (1, 0): n, (2, 1): k}
-    return tuple(of[axis] for axis in found.axes)
+    return tuple(of[axis] for axis in actual.axes)
 
 
 def test_lengths_of_sequences_make_no_function(turned):
-    found = as_python(turned)
-    assert {(0, 0), (0, 1), (1, 0)} <= {*found.axes} and (2, 0) not in found.axes
+    actual = as_python(turned)
+    assert {(0, 0), (0, 1), (1, 0)} <= {*actual.axes} and (2, 0) not in actual.axes
 
 
 def test_one_function_for_each_set_of_small_lengths(turned):
-    found = as_python(turned)
-    general = found.source
-    two, three = (found.find(lengths(found, n)) for n in (2, 3))
-    assert two is not three and "matvec(" in general and "matvec(" not in found.source
-    assert found.find(lengths(found, 2)) is two is found.by_lengths[lengths(found, 2)]
-    long = found.find(lengths(found, module.LONGEST + 1, 20))
-    assert long is found.find(lengths(found, 1000, 20)) and long not in (two, three)
-    assert len(found.by_lengths) == 4
+    actual = as_python(turned)
+    general = actual.source
+    two, three = (actual.find(lengths(actual, n)) for n in (2, 3))
+    assert two is not three and "matvec(" in general and "matvec(" not in actual.source
+    assert actual.find(lengths(actual, 2)) is two is actual.by_lengths[lengths(actual, 2)]
+    long = actual.find(lengths(actual, module.LONGEST + 1, 20))
+    assert long is actual.find(lengths(actual, 1000, 20)) and long not in (two, three)
+    assert len(actual.by_lengths) == 4
 
 
 def test_after_four_sets_one_function_serves_all_others(turned):
-    found = as_python(turned)
-    made = [found.find(lengths(found, n)) for n in range(1, 8)]
+    actual = as_python(turned)
+    made = [actual.find(lengths(actual, n)) for n in range(1, 8)]
     assert len({*made[:4]}) == 4
     assert made[4] is made[5] is made[6] and made[4] not in made[:4]
-    assert [found.find(lengths(found, n)) for n in range(1, 8)] == made
+    assert [actual.find(lengths(actual, n)) for n in range(1, 8)] == made
 
 
 def test_values_for_every_length(turned):
@@ -77,9 +77,9 @@ def test_lengths_that_do_not_fit_are_an_error_of_the_call(turned):
 
 def test_what_is_remembered_of_lengths_is_limited(turned, monkeypatch):
     monkeypatch.setattr(module, "_REMEMBERED", 3)
-    found = as_python(turned)
-    functions = [found.find(lengths(found, 2, k)) for k in range(20, 30)]
-    assert len({*functions}) == 1 and len(found.by_lengths) <= 3
+    actual = as_python(turned)
+    functions = [actual.find(lengths(actual, 2, k)) for k in range(20, 30)]
+    assert len({*functions}) == 1 and len(actual.by_lengths) <= 3
 
 
 def growing():
@@ -128,18 +128,18 @@ def test_a_state_that_gets_longer_has_no_room_for_all_steps():
 
 
 def test_functions_for_states_that_keep_their_shapes_are_not_used_again():
-    found = as_python(growing())
-    sizes = (2,) * len(found.axes)
-    before = found.find(sizes)
+    actual = as_python(growing())
+    sizes = (2,) * len(actual.axes)
+    before = actual.find(sizes)
     given = 3, np.array([1.0, -1.0]), np.ones(3), 2
     with pytest.raises(StateChangesShape):
         before.py_func(*given)
-    found.changing()
-    assert not found.by_lengths
-    after = found.find(sizes)
+    actual.changing()
+    assert not actual.by_lengths
+    after = actual.find(sizes)
     assert after is not before and after.py_func(*given)[0].shape == (16,)
-    found.changing()  # of another thread, later
-    assert found.find(sizes) is after
+    actual.changing()  # of another thread, later
+    assert actual.find(sizes) is after
 
 
 def test_it_does_not_pickle(turned):

@@ -40,12 +40,12 @@ def test_a_function():
 
 
 def test_each_statement():
-    found = printed(
+    actual = printed(
         Assign((x, y), tuple_of([y, x])),
         Do(call("size", n)),
         For(i, 3, Block([If(x, Block([Break()]), Block([Raise("ValueError", "it's x")]))])),
     )
-    assert found == text("""
+    assert actual == text("""
         x, y = (y, x)
         size(n)
         for i in range(3):

@@ -55,8 +55,8 @@ def assert_agrees(inputs: list[Any], outputs: list[Any], *cases: list[Any]) -> N
         ]
         kept = [np.array(x) for x in values if isinstance(x, np.ndarray)]
         expected = evaluate(graph, *values)
-        found = run(*values)
-        for a, b in zip(found, expected, strict=True):
+        actual = run(*values)
+        for a, b in zip(actual, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-13, strict=True)
         arrays = [x for x in values if isinstance(x, np.ndarray)]
         for a, b in zip(arrays, kept, strict=True):
@@ -181,8 +181,8 @@ def test_a_trace_of_generators():
     (draws,) = use.bind(ScanArgs(n, [rngs], [], []))
     run = pytensor.function([start, n], [draws, length(rngs)], mode="NUMBA")
     for steps in (0, 3):
-        found, count = run(np.random.default_rng(1), steps)
-        np.testing.assert_array_equal(found, np.random.default_rng(1).normal(size=steps))
+        actual, count = run(np.random.default_rng(1), steps)
+        np.testing.assert_array_equal(actual, np.random.default_rng(1).normal(size=steps))
         assert count == steps
 
 

@@ -37,10 +37,10 @@ def test_values(make, name):
     f = jaxify([X, N], [out, out * 2], backend="numba")
     want = pytensor.function([X, N], out, mode=FAST_COMPILE, on_unused_input="ignore")(ARRAY, 4)
     given = ARRAY.copy()
-    found, doubled = f(given, 4)
-    np.testing.assert_array_equal(found, want)
+    actual, doubled = f(given, 4)
+    np.testing.assert_array_equal(actual, want)
     np.testing.assert_array_equal(doubled, 2 * want)
-    found[...] = -1.0  # what is returned is no view of an argument
+    actual[...] = -1.0  # what is returned is no view of an argument
     np.testing.assert_array_equal(given, ARRAY)
 
 

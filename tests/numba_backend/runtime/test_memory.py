@@ -17,11 +17,11 @@ def test_shapes_and_dtypes(shape, dtype):
     def made(shape):
         return empty(shape, dtype)
 
-    found = made(shape)
-    assert found.shape == shape and found.dtype == dtype
-    assert found.flags.c_contiguous and found.flags.writeable and found.flags.aligned
-    found[...] = 1
-    assert found.sum() == np.prod(shape)
+    actual = made(shape)
+    assert actual.shape == shape and actual.dtype == dtype
+    assert actual.flags.c_contiguous and actual.flags.writeable and actual.flags.aligned
+    actual[...] = 1
+    assert actual.sum() == np.prod(shape)
 
 
 @njit

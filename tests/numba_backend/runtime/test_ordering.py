@@ -13,20 +13,20 @@ NUMBERS = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 0.5, 1.0, 2.0, np.inf, np.n
 
 
 @njit
-def at_once(xs, values, right, found):
-    places_of(xs, values, right, found)
+def at_once(xs, values, right, actual):
+    places_of(xs, values, right, actual)
 
 
 @njit
-def one_by_one(xs, values, right, found):
+def one_by_one(xs, values, right, actual):
     for k in range(len(xs)):
-        found[k] = place_of(xs[k], values, right)
+        actual[k] = place_of(xs[k], values, right)
 
 
 def places(xs, values, right, function=at_once):
-    found = np.full(len(xs), -1)
-    function(np.array(xs, "float64"), np.array(values, "float64"), right, found)
-    return found
+    actual = np.full(len(xs), -1)
+    function(np.array(xs, "float64"), np.array(values, "float64"), right, actual)
+    return actual
 
 
 @given(st.lists(NUMBERS, max_size=12), st.lists(NUMBERS, max_size=12), st.booleans(), st.booleans())

@@ -77,15 +77,15 @@ def run(program):
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_an_interrupt_ends_a_loop(program):
-    found = run(program)
-    assert found.stdout == "KeyboardInterrupt -0.5\n", found.stderr
+    actual = run(program)
+    assert actual.stdout == "KeyboardInterrupt -0.5\n", actual.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_what_a_handler_raises_is_raised():
-    found = run(OWN_HANDLER)
-    assert found.stdout == "TimeoutError by the user -0.5\n", found.stderr
+    actual = run(OWN_HANDLER)
+    assert actual.stdout == "TimeoutError by the user -0.5\n", actual.stderr
 
 
 # Without safepoints: the signal is handled when the function returns.
@@ -131,8 +131,8 @@ print(kinds)
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_a_signal_is_no_system_error():
-    found = run(BETWEEN)
-    assert found.stdout == "{'Signal'}\n", found.stderr
+    actual = run(BETWEEN)
+    assert actual.stdout == "{'Signal'}\n", actual.stderr
 
 
 @pytest.fixture(scope="module")
@@ -172,15 +172,15 @@ def test_an_error_of_the_block_is_its_own():
 
 def test_a_limit_is_of_its_thread(endless):
     """Another thread goes on with its loop until it is told to end: here by a limit of its own."""
-    begun, ended, found = threading.Event(), threading.Event(), []
+    begun, ended, actual = threading.Event(), threading.Event(), []
 
     def other():
         begun.set()
         try:
             with loopax.time_limit(1e6):
-                found.append(steps(10**7))
+                actual.append(steps(10**7))
         except loopax.TimeLimitExceeded:
-            found.append("stopped")
+            actual.append("stopped")
         ended.set()
 
     n = pt.lscalar("n")
@@ -195,7 +195,7 @@ def test_a_limit_is_of_its_thread(endless):
         with loopax.time_limit(0.01):
             endless(0.5)
     thread.join()
-    assert ended.is_set() and found == [pytest.approx(0.7390851332)]
+    assert ended.is_set() and actual == [pytest.approx(0.7390851332)]
 
 
 def test_loops_that_look():

@@ -96,17 +96,17 @@ def assert_has_law(xs, law):
     with np.errstate(all="ignore"):
         edges = np.unique(law.ppf(np.linspace(0, 1, 31)[1:-1]))
         expected = len(xs) * np.diff([0.0, *law.cdf(edges), 1.0])
-    found = np.bincount(np.searchsorted(edges, xs), minlength=len(expected))
-    assert_expected(found, expected)
+    actual = np.bincount(np.searchsorted(edges, xs), minlength=len(expected))
+    assert_expected(actual, expected)
 
 
-def assert_expected(found, expected):
+def assert_expected(actual, expected):
     """Chi-square. Cells where little is expected are taken together; where nothing is, there is nothing."""
-    found, expected = np.ravel(found), np.ravel(expected)
-    assert not found[expected == 0].any()
+    actual, expected = np.ravel(actual), np.ravel(expected)
+    assert not actual[expected == 0].any()
     few = expected < 5
-    found = np.array([*found[~few], found[few].sum()])
+    actual = np.array([*actual[~few], actual[few].sum()])
     expected = np.array([*expected[~few], expected[few].sum()])
-    found, expected = found[expected > 0], expected[expected > 0]
-    if len(found) > 1:
-        assert stats.chisquare(found, expected * (found.sum() / expected.sum())).pvalue > LIMIT
+    actual, expected = actual[expected > 0], expected[expected > 0]
+    if len(actual) > 1:
+        assert stats.chisquare(actual, expected * (actual.sum() / expected.sum())).pvalue > LIMIT

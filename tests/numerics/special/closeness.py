@@ -3,8 +3,8 @@
 import numpy as np
 
 
-def close(found, expected, rtol=1e-9, atol=0.0):
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=rtol, atol=atol)
+def close(actual, expected, rtol=1e-9, atol=0.0):
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=rtol, atol=atol)
 
 
 # PyTensor has no native trigamma and polygamma: they run as Python, and it is said.

@@ -17,14 +17,14 @@ def test_hyp2f1():
     """Against SciPy: on the series' own ground, and on the host elsewhere; nan stays nan."""
     p = [-3.0, -1.5, -0.3, 0, 0.5, 1, 2.25, 7]
     grid = [m.ravel() for m in np.meshgrid(p, p, p, [-1e6, -5, -0.5, 0, 0.3, 0.89])]
-    found = within(120, lambda: np.asarray(jax.jit(hyp2f1)(*grid)))
-    close(found, sp.hyp2f1(*grid), rtol=1e-7)
+    actual = within(120, lambda: np.asarray(jax.jit(hyp2f1)(*grid)))
+    close(actual, sp.hyp2f1(*grid), rtol=1e-7)
     hard = [(1.0, 2, 3, 0.99), (1e300, 1, 1, 0.5), (np.inf, 1, 2, 0.5), (1.0, 2, 3, 1.0)]
     hard += [tuple(np.nan if j == k else 0.5 for j in range(4)) for k in range(4)]
     columns = [np.array(c) for c in zip(*hard, strict=True)]
-    found = within(120, lambda: np.asarray(jax.jit(hyp2f1)(*columns)))
-    close(found, sp.hyp2f1(*columns))
-    assert np.isnan(found[-4:]).all()
+    actual = within(120, lambda: np.asarray(jax.jit(hyp2f1)(*columns)))
+    close(actual, sp.hyp2f1(*columns))
+    assert np.isnan(actual[-4:]).all()
     # Summed element by element under vmap: rows that are hard do not change the others.
     rows = jax.vmap(hyp2f1, (0, None, None, 0))(
         jnp.arange(3.0), 1.0, 2.0, jnp.array([0.5, -3, 0.99])
@@ -35,10 +35,10 @@ def test_hyp2f1():
 @pytest.mark.slow
 def test_derivatives_of_hyp2f1():
     at, h = (0.5, 1.2, 2.3, 0.4), 1e-6
-    found = jax.jit(jax.grad(hyp2f1, (0, 1, 2, 3)))(*at)
+    actual = jax.jit(jax.grad(hyp2f1, (0, 1, 2, 3)))(*at)
     step = h * np.eye(4)
     expected = [(sp.hyp2f1(*(at + s)) - sp.hyp2f1(*(at - s))) / (2 * h) for s in step]
-    close(found, expected, rtol=1e-7)
+    close(actual, expected, rtol=1e-7)
     assert np.isnan(jax.grad(hyp2f1)(0.5, 1.2, 2.3, 0.999))  # not known there, and it says so
 
 

@@ -82,8 +82,8 @@ def hmm_forward(
     >>> import numpy as np
     >>> from loopax import hmm_forward
     >>> stay = np.log([[0.9, 0.1], [0.2, 0.8]])
-    >>> found = hmm_forward(np.log([0.5, 0.5]), stay, np.log([[0.7, 0.1], [0.6, 0.3]]))
-    >>> np.exp(found.log_filtered.eval()).round(3), round(float(found.log_likelihood.eval()), 3)
+    >>> result = hmm_forward(np.log([0.5, 0.5]), stay, np.log([[0.7, 0.1], [0.6, 0.3]]))
+    >>> np.exp(result.log_filtered.eval()).round(3), round(float(result.log_likelihood.eval()), 3)
     (array([[0.875, 0.125],
            [0.897, 0.103]]), -1.526)
     """
@@ -121,8 +121,8 @@ def hmm_smoother(
     >>> import numpy as np
     >>> from loopax import hmm_smoother
     >>> stay = np.log([[0.9, 0.1], [0.2, 0.8]])
-    >>> found = hmm_smoother(np.log([0.5, 0.5]), stay, np.log([[0.7, 0.1], [0.6, 0.3]]))
-    >>> np.exp(found.log_smoothed.eval()).round(3)
+    >>> result = hmm_smoother(np.log([0.5, 0.5]), stay, np.log([[0.7, 0.1], [0.6, 0.3]]))
+    >>> np.exp(result.log_smoothed.eval()).round(3)
     array([[0.917, 0.083],
            [0.897, 0.103]])
     """

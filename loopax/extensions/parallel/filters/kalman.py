@@ -118,8 +118,8 @@ def kalman_filter(
     >>> import numpy as np
     >>> from loopax import kalman_filter
     >>> one = np.ones((1, 1))
-    >>> found = kalman_filter(np.array([[1.0], [2.0]]), one, one, one, one, np.zeros(1), one)
-    >>> found.means.eval().round(3), round(float(found.log_likelihood.eval()), 3)
+    >>> result = kalman_filter(np.array([[1.0], [2.0]]), one, one, one, one, np.zeros(1), one)
+    >>> result.means.eval().round(3), round(float(result.log_likelihood.eval()), 3)
     (array([[0.5],
            [1.4]]), -3.343)
     >>> level = kalman_filter(np.array([[1.0], [2.0]]), one, one, one, one, diffuse=True)

@@ -89,8 +89,8 @@ def kalman_smoother(
     >>> import numpy as np
     >>> from loopax import kalman_smoother
     >>> one = np.ones((1, 1))
-    >>> found = kalman_smoother(np.array([[1.0], [2.0]]), one, one, one, one, np.zeros(1), one)
-    >>> found.means.eval().round(3), found.covariances.eval().ravel().round(3)
+    >>> result = kalman_smoother(np.array([[1.0], [2.0]]), one, one, one, one, np.zeros(1), one)
+    >>> result.means.eval().round(3), result.covariances.eval().ravel().round(3)
     (array([[0.8],
            [1.4]]), array([0.4, 0.6]))
     """

@@ -133,9 +133,9 @@ class _Loop:
         own = [p for p in self.parts if not p.is_sum] or self.parts
         others = [p for p in own if p.method is Method.ONE_BY_ONE]
         if len(others) == len(own) or (asked == "auto" and others):
-            said = ", ".join(f"{self._names(p)} {p.obstacle}" for p in others)
+            obstacles = ", ".join(f"{self._names(p)} {p.obstacle}" for p in others)
             smooth = all(p.is_smooth and p.fits for p in others)
-            return Why(said, TRY_NEWTON) if smooth else Why(said)
+            return Why(obstacles, TRY_NEWTON) if smooth else Why(obstacles)
         if asked == "auto" and not all(is_worth(self.n, p.coordinates.size) for p in own):
             return Why("it is too short, or its states are too many numbers")
         return None

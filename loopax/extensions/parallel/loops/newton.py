@@ -132,9 +132,9 @@ def _iterated(equation: Equation, method: Newton, parameters: Any, start: Any) -
         converged = finite & whole & (moved <= tol * scale)
         better = finite & ((error < best_error) | (error <= tol * scale) | (damping == 1))
         trial = finite & whole & ~better & (tries < _TRIALS)
-        new, taken = (new_states, after), better | trial | converged
+        new, is_accepted = (new_states, after), better | trial | converged
         best = _chosen(better, new, best)
-        states = _chosen(taken, new, best)
+        states = _chosen(is_accepted, new, best)
         less = jnp.where(damping < _LEAST_DAMPING, 0.0, damping / 2)
         more = jnp.where(damping > 1 - _LEAST_DAMPING, 1.0, (1 + damping) / 2)
         damping = jnp.where(better, less, jnp.where(trial, 0.0, more)).astype(damping.dtype)

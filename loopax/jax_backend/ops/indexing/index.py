@@ -69,22 +69,22 @@ def index_of(site: Site, x: Array, first: int, values: Sequence[Any]) -> Index:
     axis = 0
     for entry in indices_from_subtensor(range(len(values)), idx_list(site)):
         if isinstance(entry, slice):
-            entry_index, taken = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
+            entry_index, n_axes = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
             if not isinstance(entry_index, slice):
                 slices[axis] = len(entries)
         elif entry is None or values[entry] is None:  # np.newaxis
-            entry_index, taken = None, 0
+            entry_index, n_axes = None, 0
         else:
-            entry_index, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
+            entry_index, n_axes = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
             if is_traced(entry_index):
                 length = jnp.shape(x)[axis]
                 if not _is_proven(site, first + entry, length):
                     unproven[axis] = len(entries)
                 entry_index = _narrowed(site, entry_index, first + entry, length)
-        if taken == 1:
+        if n_axes == 1:
             axes[axis] = len(entries)
         entries.append(entry_index)
-        axis += taken
+        axis += n_axes
     return Index(tuple(entries), axes, slices, unproven)
 
 
@@ -125,8 +125,8 @@ def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
     for axis, k in index.open.items():
         n, at = jnp.shape(x)[axis], index.entries[k].astype(int)
         inside = inside & jnp.all((at >= -n) & (at < n))
-    said = f"An index is out of bounds, in {site.op} for {describe(site.out)}."
-    return check_when_run(context, result, inside, Failure(IndexError, said))
+    message = f"An index is out of bounds, in {site.op} for {describe(site.out)}."
+    return check_when_run(context, result, inside, Failure(IndexError, message))
 
 
 def _is_proven(site: Site, k: int, length: int) -> bool:

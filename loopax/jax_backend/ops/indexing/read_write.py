@@ -64,8 +64,8 @@ def read(site: Site, x: Array, *values: ArrayLike) -> Any:
         x = jnp.asarray(x)
         if all(isinstance(e, slice | int | None) for e in index.entries):
             return x[index.entries]
-        if (taken := read_at(x, index.entries)) is not None:
-            return taken
+        if (result := read_at(x, index.entries)) is not None:
+            return result
         at, facts = in_range(index.entries, x.shape)
         return x.at[at].get(**facts)
     x = jnp.asarray(x)

@@ -73,11 +73,11 @@ def _place_and_take(
     at: np.ndarray,
     shape: tuple[int, ...],
     zero: np.ndarray,
-    taken: Callable[..., Any] | None = None,
+    read_all: Callable[..., Any] | None = None,
 ) -> tuple[Linear, Linear]:
     """Functions that place an array at the elements ``at`` of zeros of ``shape``, and take it from there.
 
-    The last is placed where there are several. Each is the transpose of the other. ``taken`` reads the
+    The last is placed where there are several. Each is the transpose of the other. ``read_all`` reads the
     elements, where they are all taken.
     """
     size = int(np.prod(shape))
@@ -91,7 +91,7 @@ def _place_and_take(
         return [_where(there, _elements(ys[0], source), zero)]
 
     def taken_last(residuals: Sequence[jax.Array], xs: Sequence[jax.Array]) -> list[Any]:
-        return [taken(xs[0]) if taken else _where(last, _elements(xs[0], at), zero)]
+        return [read_all(xs[0]) if read_all else _where(last, _elements(xs[0], at), zero)]
 
     place = Linear(placed, lambda residuals, xs: take([], xs), placed)
     take = Linear(taken_last, lambda residuals, ys: place([], ys), taken_last)

@@ -49,10 +49,12 @@ def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> AnyArray:
         start, step, length = _slice(at.first, x.length)
         rows = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
         return PaddedArray(
-            jnp.moveaxis(rows.data[(slice(None), *at.rest)], 0, at.found), length, at.found
+            jnp.moveaxis(rows.data[(slice(None), *at.others)], 0, at.result_axis),
+            length,
+            at.result_axis,
         )
     k = jnp.where(at.first < 0, at.first + x.length, at.first)
-    row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
+    row = x.data[jnp.clip(k, 0, x.bound - 1)][at.others]
     return or_refused(site.context, (k >= 0) & (k < x.length), row)
 
 
@@ -68,8 +70,8 @@ def write_part(site: Site, x: AnyArray, y: AnyArray, entries: Sequence[Any], set
         start, step, length = _slice(at.first, x.length)
         bound = _most_rows(at.first, x.bound)
         rows = jnp.where(jnp.arange(bound) < length, start + step * jnp.arange(bound), x.bound)
-        ndim = x.ndim - sum(isinstance(k, int) for k in at.rest)
-        y, legal = _written(site, y, ndim, at.found, length, bound)
+        ndim = x.ndim - sum(isinstance(k, int) for k in at.others)
+        y, legal = _written(site, y, ndim, at.result_axis, length, bound)
         y = or_refused(site.context, legal, jnp.asarray(y, x.dtype))
     else:
         if isinstance(y, PaddedArray):
@@ -78,7 +80,7 @@ def write_part(site: Site, x: AnyArray, y: AnyArray, entries: Sequence[Any], set
         legal = (k >= 0) & (k < x.length)
         rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
         x = PaddedArray(or_refused(site.context, legal, x.data), x.length)
-    place = x.data.at[(rows, *at.rest)]
+    place = x.data.at[(rows, *at.others)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
     written = PaddedArray(data, x.length).repeated()
@@ -102,14 +104,14 @@ def _is_known(x: AnyArray, entries: Sequence[Any]) -> bool:
 class _Place:
     """An index: ``axis`` of the array, along which the rows lie, is indexed by ``first``.
 
-    The other axes, in their order, are indexed by ``rest``, whose numbers are known. The rows that a
-    slice takes lie along the axis ``found`` of the result.
+    The other axes, in their order, are indexed by ``others``, whose numbers are known. The rows that a
+    slice takes lie along the axis ``result_axis`` of the result.
     """
 
     axis: int
     first: Any
-    rest: tuple[Any, ...]
-    found: int
+    others: tuple[Any, ...]
+    result_axis: int
 
 
 def _place(site: Site, x: AnyArray, index: Sequence[Any]) -> _Place:
@@ -121,8 +123,8 @@ def _place(site: Site, x: AnyArray, index: Sequence[Any]) -> _Place:
     if any(k != axis for k in open_axes):
         refuse_trace(site)
     first = entries.pop(axis)
-    rest = [e if isinstance(e, slice) else int(e) for e in entries]
-    return _Place(axis, first, tuple(rest), sum(isinstance(e, slice) for e in rest[:axis]))
+    others = [e if isinstance(e, slice) else int(e) for e in entries]
+    return _Place(axis, first, tuple(others), sum(isinstance(e, slice) for e in others[:axis]))
 
 
 def _leading(x: AnyArray, axis: int) -> PaddedArray:

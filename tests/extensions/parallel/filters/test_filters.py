@@ -37,16 +37,16 @@ def test_a_kalman_filter(parallel, make):
 def test_gradients_of_a_kalman_filter():
     inputs = variables(MODEL)
     args = Y, *MODEL.values()
-    found = []
+    actual = []
     for parallel in (False, True):
         density = kalman_filter(*inputs.values(), parallel=parallel).log_likelihood
         f = jaxify([*inputs.values()], density)
-        found.append(jax.jit(jax.grad(f, tuple(range(len(args)))))(*args))
-    for one, two in zip(*found, strict=True):
+        actual.append(jax.jit(jax.grad(f, tuple(range(len(args)))))(*args))
+    for one, two in zip(*actual, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
     step = 1e-6 * np.ones_like(args[1])
     difference = f(Y, args[1] + step, *args[2:]) - f(Y, args[1] - step, *args[2:])
-    np.testing.assert_allclose((found[1][1] * step).sum() * 2, difference, rtol=1e-6)
+    np.testing.assert_allclose((actual[1][1] * step).sum() * 2, difference, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -80,12 +80,12 @@ def test_an_hmm(parallel, changes):
 def test_gradients_of_an_hmm_of_many_steps():
     seen = RNG.normal(size=(500, K)) * 20  # its density is far below what a float64 holds
     inputs = [pt.dvector("a"), pt.dmatrix("b"), pt.dmatrix("c")]
-    found = []
+    actual = []
     for parallel in (False, True):
         f = jaxify(inputs, hmm_forward(*inputs, parallel=parallel).log_likelihood)
         both = jax.jit(jax.value_and_grad(f, (0, 1, 2)))(INITIAL, STAY, seen)
-        found.append(jax.tree.leaves(both))
-    for one, two in zip(*found, strict=True):
+        actual.append(jax.tree.leaves(both))
+    for one, two in zip(*actual, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
 
 
@@ -128,10 +128,10 @@ def test_what_is_impossible_has_log_probability_minus_infinity(parallel, name):
     with np.errstate(divide="ignore"):
         args = np.log(initial), np.log(stay), seen
     inputs = [pt.dvector("a"), pt.dmatrix("b"), pt.dmatrix("c")]
-    found = hmm_forward(*inputs, parallel=parallel)
+    actual = hmm_forward(*inputs, parallel=parallel)
     with np.errstate(invalid="ignore"):
         want, density = all_paths(args[0], np.broadcast_to(args[1], (T, K, K)), seen)
-    f = jaxify(inputs, [found.log_filtered[-1], found.log_likelihood])
+    f = jaxify(inputs, [actual.log_filtered[-1], actual.log_likelihood])
     np.testing.assert_allclose(f(*args)[0], want, rtol=1e-9)
     np.testing.assert_allclose(f(*args)[1], density, rtol=1e-12)
     slopes = jax.grad(lambda *args: f(*args)[1], (0, 1, 2))(*args)

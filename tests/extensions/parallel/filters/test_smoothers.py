@@ -39,19 +39,19 @@ def test_gradients_of_a_kalman_smoother():
     """Of all that it gives, in both forms, and by differences."""
     inputs = variables(MODEL)
     args = Y, *MODEL.values()
-    found = []
+    actual = []
     for parallel in (False, True):
         smoothed = kalman_smoother(*inputs.values(), parallel=parallel)
         total = sum(pt.sin(x).sum() for x in smoothed[:3])
         f = jaxify([*inputs.values()], total)
-        found.append(jax.jit(jax.grad(f, tuple(range(len(args)))))(*args))
-    for one, two in zip(*found, strict=True):
+        actual.append(jax.jit(jax.grad(f, tuple(range(len(args)))))(*args))
+    for one, two in zip(*actual, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
     rng = np.random.default_rng(1)
     ways = [1e-5 * rng.normal(size=x.shape) for x in args]
     ways[2], ways[4], ways[6] = (w + w.T for w in (ways[2], ways[4], ways[6]))  # covariances
     moved = [[x + s * w for x, w in zip(args, ways, strict=True)] for s in (1, -1)]
-    slope = sum((g * w).sum() for g, w in zip(found[1], ways, strict=True))
+    slope = sum((g * w).sum() for g, w in zip(actual[1], ways, strict=True))
     np.testing.assert_allclose(f(*moved[0]) - f(*moved[1]), 2 * slope, rtol=1e-6)
 
 
@@ -67,12 +67,12 @@ def test_a_smoother_of_many_steps():
         jaxify(inputs, list(kalman_smoother(*model, parallel=p)[:3])) for p in (False, True)
     )
     for count in (1, 2, 2000):
-        found, wanted = at_once(y[:count], 0.3), loop(y[:count], 0.3)
-        for a, b in zip(found, wanted, strict=True):
+        actual, wanted = at_once(y[:count], 0.3), loop(y[:count], 0.3)
+        for a, b in zip(actual, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
         filtered = forward(y[:count], 0.3)
-        np.testing.assert_allclose(found[0][-1], filtered[0][-1], rtol=1e-10)
-        assert (np.asarray(found[1]) <= np.asarray(filtered[1]) * (1 + 1e-12)).all()
+        np.testing.assert_allclose(actual[0][-1], filtered[0][-1], rtol=1e-10)
+        assert (np.asarray(actual[1]) <= np.asarray(filtered[1]) * (1 + 1e-12)).all()
 
 
 @pytest.mark.slow
@@ -107,16 +107,16 @@ def test_posterior_marginals_are_the_gradient_by_the_log_likelihoods(parallel):
 
 @pytest.mark.slow
 def test_gradients_of_an_hmm_smoother():
-    found = []
+    actual = []
     for parallel in (False, True):
         smoothed = hmm_smoother(*HMM, parallel=parallel).log_smoothed
         f = jaxify(HMM, pt.sin(pt.exp(smoothed)).sum())
-        found.append(jax.jit(jax.grad(f, (0, 1, 2)))(INITIAL, STAY, SEEN))
-    for one, two in zip(*found, strict=True):
+        actual.append(jax.jit(jax.grad(f, (0, 1, 2)))(INITIAL, STAY, SEEN))
+    for one, two in zip(*actual, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
     way = 1e-5 * RNG.normal(size=STAY.shape)
     difference = f(INITIAL, STAY + way, SEEN) - f(INITIAL, STAY - way, SEEN)
-    np.testing.assert_allclose(difference, 2 * (found[1][1] * way).sum(), rtol=1e-6)
+    np.testing.assert_allclose(difference, 2 * (actual[1][1] * way).sum(), rtol=1e-6)
 
 
 def same_as_native(inputs, outs, args):

@@ -149,9 +149,9 @@ def test_the_numbers_of_statsmodels(name, missing):
     model = build(y)
     want = model.ssm.smooth()
     args = {**arguments(model), **start(model)}
-    found = kalman_filter(y, **args)._asdict()
+    actual = kalman_filter(y, **args)._asdict()
     smooth = kalman_smoother(y, **args)._asdict()
-    outs = {**found, **{"smoothed " + k: v for k, v in smooth.items()}}
+    outs = {**actual, **{"smoothed " + k: v for k, v in smooth.items()}}
     f = pytensor.function([], list(outs.values()), mode=Mode("py", None))
     got = dict(zip(outs, f(), strict=True))
     same = {

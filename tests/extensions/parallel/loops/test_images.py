@@ -63,20 +63,20 @@ STEPS = {
 def image_of(step):
     like = jax.ShapeDtypeStruct((3,), float)
     closed = jax.make_jaxpr(step)(like, like)
-    (found,) = images(closed.jaxpr, [state_image(1), Known(varying=True)])
-    return found
+    (actual,) = images(closed.jaxpr, [state_image(1), Known(varying=True)])
+    return actual
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_what_a_step_is(name):
     step, affine, varying, unmixed = STEPS[name]
-    found = image_of(step)
-    assert isinstance(found, Image)
-    assert found.affine == affine
+    actual = image_of(step)
+    assert isinstance(actual, Image)
+    assert actual.affine == affine
     if affine:
-        assert found.varying == varying
+        assert actual.varying == varying
     if unmixed is not None:
-        assert (found.axes == (0,)) == unmixed
+        assert (actual.axes == (0,)) == unmixed
 
 
 @pytest.mark.sampled(6)
@@ -96,8 +96,8 @@ def test_an_affine_step_is_its_matrix_and_its_offset(name):
 def test_a_step_that_reads_no_state_is_known():
     like = jax.ShapeDtypeStruct((3,), float)
     closed = jax.make_jaxpr(lambda s, x: (x + 1, jnp.ones(2)))(like, like)
-    found = images(closed.jaxpr, [state_image(1), Known(varying=True)])
-    assert found == [Known(varying=True), Known(varying=False)]
+    actual = images(closed.jaxpr, [state_image(1), Known(varying=True)])
+    assert actual == [Known(varying=True), Known(varying=False)]
 
 
 def test_integers_keep_to_what_is_exact():

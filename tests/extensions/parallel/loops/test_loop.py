@@ -271,9 +271,9 @@ def test_random_affine_steps(seed):
     init = tuple(pt.constant(rng.normal(size=shape)) for _ in range(count))
     reverse = bool(rng.integers(2))
     outputs = scan(step, init, r, reverse=reverse)
-    found = values(jaxify([r], outputs, parallel=True), (X,))
+    actual = values(jaxify([r], outputs, parallel=True), (X,))
     expected = values(jaxify([r], outputs, parallel=False), (X,))
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11, err_msg=f"seed {seed}")
 
 
@@ -283,9 +283,9 @@ def test_batches_and_options():
     plain = jaxify(inputs, outputs, parallel=False)
     rows = np.stack([X, 2 * X, -X])
     axes = (0, None, None, None)
-    found = jax.vmap(f, in_axes=axes)(rows, *args[1:])
+    actual = jax.vmap(f, in_axes=axes)(rows, *args[1:])
     expected = jax.vmap(plain, in_axes=axes)(rows, *args[1:])
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10)
     with pytest.raises(
         ValueError, match=r"parallel must be one of \('auto', True, False\), got 'yes'"
@@ -302,8 +302,8 @@ def test_loops_too_short_or_that_stop_stay_loops():
     g = jaxify([r, be], [final, stopped], parallel=True)
     h = jaxify([r, be], [final, stopped], parallel=False)
     with pytest.warns(UserWarning, match="it stops where its step says so. .* pt.switch"):
-        found = g(X, 0.9)
-    for x, y in zip(found, h(X, 0.9), strict=True):
+        actual = g(X, 0.9)
+    for x, y in zip(actual, h(X, 0.9), strict=True):
         np.testing.assert_array_equal(x, y)
     (said,) = g.remarks
     assert said.endswith("one by one: it stops where its step says so")
@@ -342,7 +342,7 @@ def test_inside_of_shard_map():
         )
         return jax.jit(jax.value_and_grad(lambda w: divided(rows, w).sum()))(args[-1])
 
-    found, expected = [
+    actual, expected = [
         loss(jaxify(inputs, outputs, loops="xla", parallel=form)) for form in (True, False)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)

@@ -67,8 +67,8 @@ def test_a_residual_that_grows_before_it_vanishes():
     paths = [
         scan(pendulum, (2.0, 0.0), x, **options)[1] for options in ({"parallel": "newton"}, {})
     ]
-    found, wanted = (jaxify([x], path)(forces) for path in paths)
-    np.testing.assert_allclose(found, wanted, atol=1e-8)
+    actual, wanted = (jaxify([x], path)(forces) for path in paths)
+    np.testing.assert_allclose(actual, wanted, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -133,8 +133,8 @@ def test_a_chaotic_map_says_that_it_did_not_converge():
 def test_or_takes_the_steps_one_by_one():
     options = {"parallel": "newton", "max_iters": 5, "otherwise": "sequential"}
     rows = np.zeros(N)
-    found = jaxify([rate, x], trajectory(logistic, START, **options))(3.9, rows)
-    np.testing.assert_array_equal(found, jaxify([rate, x], trajectory(logistic, START))(3.9, rows))
+    actual = jaxify([rate, x], trajectory(logistic, START, **options))(3.9, rows)
+    np.testing.assert_array_equal(actual, jaxify([rate, x], trajectory(logistic, START))(3.9, rows))
 
 
 def test_parts_that_are_affine_are_solved_at_once():

@@ -38,9 +38,9 @@ def by_hand(rows, k, reverse):
 def test_the_way_over_pointers(reverse, n):
     at_once, one_by_one = in_both([pointers, start], way(reverse))
     for k in (0, 3):
-        found = at_once(ROWS[:n], k)
+        actual = at_once(ROWS[:n], k)
         for a, b, c in zip(
-            found, one_by_one(ROWS[:n], k), by_hand(ROWS[:n], k, reverse), strict=True
+            actual, one_by_one(ROWS[:n], k), by_hand(ROWS[:n], k, reverse), strict=True
         ):
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)

@@ -47,8 +47,8 @@ def test_the_states_and_their_derivatives(name):
 
         return jax.jit(lambda *args: (f(*args, reverse), jax.grad(loss, (0, 1, 2))(*args)))(*args)
 
-    found, expected = both(affine_recurrence), both(one_by_one)
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    actual, expected = both(affine_recurrence), both(one_by_one)
+    for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
 
 
@@ -74,10 +74,10 @@ def test_a_million_steps():
     rng = np.random.default_rng(1)
     a, b = rng.uniform(-0.999, 0.999, size=(n, 1, 1, 1)), rng.normal(size=(n, 1, 1))
     start = np.ones((1, 1))
-    found = jax.jit(affine_recurrence, static_argnums=3)(a, b, start, False)
+    actual = jax.jit(affine_recurrence, static_argnums=3)(a, b, start, False)
     expected = jax.jit(one_by_one, static_argnums=3)(a, b, start, False)
-    assert np.abs(found - expected).max() <= 1e-10 * np.abs(expected).max()
-    np.testing.assert_allclose(found[-1000:], expected[-1000:], rtol=1e-10, atol=1e-12)
+    assert np.abs(actual - expected).max() <= 1e-10 * np.abs(expected).max()
+    np.testing.assert_allclose(actual[-1000:], expected[-1000:], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.sampled(1)
@@ -91,11 +91,11 @@ def test_any_associative_operation(reverse):
     def combine(first, second):
         return jnp.einsum("ij...,jk...->ik...", second, first)
 
-    found = scan_in_blocks(combine, lambda e, s: combine(s, e), rows, start, reverse)
+    actual = scan_in_blocks(combine, lambda e, s: combine(s, e), rows, start, reverse)
     s, expected = start, np.empty_like(rows)
     for k in reversed(range(100)) if reverse else range(100):
         s = expected[k] = rows[k] @ s
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
 def test_there_is_no_loop_over_the_steps():

@@ -116,8 +116,8 @@ PROGRAMS = {
 
 
 def values_of(inputs):
-    found = {seen: SEEN, p: LOGS, wide: WIDE, x: SEEN[:, 0]}
-    return [found[v] for v in inputs]
+    actual = {seen: SEEN, p: LOGS, wide: WIDE, x: SEEN[:, 0]}
+    return [actual[v] for v in inputs]
 
 
 def arguments(name, inputs):
@@ -198,8 +198,8 @@ def test_of_many_steps(name):
     step, init, inputs, _ = PROGRAMS[name]
     outputs = scan(step, init, inputs[0])[1]
     args = RNG.normal(size=(20_000, K)) * 3, arguments(name, inputs)[1]
-    found, wanted = (jaxify(inputs, outputs, parallel=form)(*args) for form in (True, False))
-    np.testing.assert_allclose(found, wanted, rtol=1e-10)
+    actual, wanted = (jaxify(inputs, outputs, parallel=form)(*args) for form in (True, False))
+    np.testing.assert_allclose(actual, wanted, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -240,9 +240,9 @@ def test_coefficients_that_are_negative_take_the_steps_one_by_one():
     mixed[0, 0] = -0.02
     rows = np.zeros((T, K))
     for matrix in (P, mixed):
-        found = f(rows, matrix)
-        assert np.isfinite(found).all()
-        np.testing.assert_allclose(found, g(rows, matrix), rtol=1e-11)
+        actual = f(rows, matrix)
+        assert np.isfinite(actual).all()
+        np.testing.assert_allclose(actual, g(rows, matrix), rtol=1e-11)
 
 
 @pytest.mark.sampled(3)
@@ -266,8 +266,8 @@ def test_what_is_linear_in_no_semiring_is_left_alone(step):
     outputs = scan(step, START, seen)
     f, g = (jaxify([seen, p], outputs, parallel=form) for form in (True, False))
     with pytest.warns(UserWarning, match="takes its steps one by one"):
-        found = f(SEEN / 9, LOGS)
-    for a, b in zip(found, g(SEEN / 9, LOGS), strict=True):
+        actual = f(SEEN / 9, LOGS)
+    for a, b in zip(actual, g(SEEN / 9, LOGS), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -279,8 +279,8 @@ def test_a_state_that_is_infinite_may_mean_something_else():
     )
     f, g = (jaxify([seen], outputs, parallel=form) for form in (True, False))
     with pytest.warns(UserWarning, match="takes its steps one by one"):
-        found = f(SEEN)
-    for a, b in zip(found, g(SEEN), strict=True):
+        actual = f(SEEN)
+    for a, b in zip(actual, g(SEEN), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -320,8 +320,8 @@ def random_step(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps(seed):
     outputs = scan(random_step(seed), START, seen)[1]
-    found, wanted = (jaxify([seen], outputs, parallel=form)(SEEN) for form in (True, False))
-    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+    actual, wanted = (jaxify([seen], outputs, parallel=form)(SEEN) for form in (True, False))
+    np.testing.assert_allclose(actual, wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -337,10 +337,10 @@ def test_under_vmap_and_in_float32():
         START.astype("float32"),
         few,
     )
-    found = jaxify([few], small, parallel=True)(SEEN.astype("float32"))
-    assert {y.dtype.name for y in found} == {"float32"}
+    actual = jaxify([few], small, parallel=True)(SEEN.astype("float32"))
+    assert {y.dtype.name for y in actual} == {"float32"}
     wanted = jaxify([few], small)(SEEN.astype("float32"))
-    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5)
+    np.testing.assert_allclose(actual[1], wanted[1], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -361,10 +361,10 @@ def test_inside_of_shard_map():
             )
             return jax.jit(divided)(rows, matrix)
 
-        found, wanted = (
+        actual, wanted = (
             run(jaxify(inputs, outputs, loops="xla", parallel=form)) for form in (True, False)
         )
-        np.testing.assert_allclose(found, wanted, rtol=1e-10)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-10)
 
 
 @pytest.mark.parametrize("start", [START, np.array([-np.inf, 0.0, 1.0])])

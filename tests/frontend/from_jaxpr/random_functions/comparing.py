@@ -241,15 +241,15 @@ def _reach(value: np.ndarray, runs: list[np.ndarray]) -> np.ndarray:
     return far
 
 
-def _difference(found: np.ndarray, expected: np.ndarray, far: np.ndarray) -> str | None:
-    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
-        return f"{found.dtype}{found.shape}, not {expected.dtype}{expected.shape}"
-    x, y = found.astype("float64"), expected.astype("float64")
-    relative = RELATIVE.get(str(found.dtype), 0.0)
+def _difference(actual: np.ndarray, expected: np.ndarray, far: np.ndarray) -> str | None:
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return f"{actual.dtype}{actual.shape}, not {expected.dtype}{expected.shape}"
+    x, y = actual.astype("float64"), expected.astype("float64")
+    relative = RELATIVE.get(str(actual.dtype), 0.0)
     with np.errstate(all="ignore"):
         scale = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
         near = np.abs(x - y) <= relative * (np.abs(y) + 1e-2 * scale) + 100 * far + relative * 1e-3
     is_same = near | (x == y) | (np.isnan(x) & np.isnan(y)) | ~np.isfinite(far)
     if is_same.all():
         return None
-    return f"{np.array2string(found, threshold=20)}, not {np.array2string(expected, threshold=20)}"
+    return f"{np.array2string(actual, threshold=20)}, not {np.array2string(expected, threshold=20)}"

@@ -66,10 +66,10 @@ def all_draws():
 @cache
 def draws(*names):
     """One program for all: a compilation for each distribution would take twice the time."""
-    found = jax.jit(lambda key: {name: all_draws()(key)[name] for name in names})(
+    actual = jax.jit(lambda key: {name: all_draws()(key)[name] for name in names})(
         jax.random.key(20)
     )
-    return {name: np.asarray(xs) for name, xs in found.items()}
+    return {name: np.asarray(xs) for name, xs in actual.items()}
 
 
 def draws_of(name, drawn):
@@ -252,21 +252,21 @@ def test_choices_without_replacement():
         choices("(),(a),(1)->(s)", np.full(COUNT, 4), p, two),
     ]
     evenly, counted, *weighted = jaxify([RNG], programs)(jax.random.key(11))
-    for found in (evenly, counted):
-        assert_expected(numbered(found, PAIRS), np.full(12, COUNT / 12))
+    for actual in (evenly, counted):
+        assert_expected(numbered(actual, PAIRS), np.full(12, COUNT / 12))
     successive = np.array([p[i] * p[j] / (1 - p[i]) for i, j in PAIRS])
-    for found in weighted:
-        assert_expected(numbered(found, PAIRS), COUNT * successive)
+    for actual in weighted:
+        assert_expected(numbered(actual, PAIRS), COUNT * successive)
 
 
 def test_choices_among_unequal_numbers_of_items():
     sizes = np.array([3, 5])
-    found = np.asarray(
+    actual = np.asarray(
         jaxify([RNG], choices("(),(1)->(s)", np.repeat(sizes, COUNT), np.array([1])))(
             jax.random.key(12)
         )
     )[:, 0]
-    for n, xs in zip(sizes, np.split(found, 2), strict=True):
+    for n, xs in zip(sizes, np.split(actual, 2), strict=True):
         assert_expected(np.bincount(xs, minlength=5)[:n], np.full(n, COUNT / n))
         assert xs.max() == n - 1
 
@@ -279,7 +279,7 @@ def test_choice_of_rows_of_a_matrix():
         draw(pt.random.choice, a, size=(2, 3)),
     ]
     one, two, three = jaxify([RNG], programs)(jax.random.key(13))
-    for found in (one, two, three):
-        np.testing.assert_array_equal(found[..., 1], found[..., 0] + 1)
+    for actual in (one, two, three):
+        np.testing.assert_array_equal(actual[..., 1], actual[..., 0] + 1)
     assert np.unique(one[:, 0]).size == 3 and np.unique(two[..., 0]).size == 4
     assert 4.0 not in np.asarray(two)

@@ -27,8 +27,8 @@ def test_permutations_and_their_inverse(backend):
     outputs = [inverse_permutation(ORDER), inverse_permutation(ORDER[1]), *permuted, *slopes]
     expected = pytensor.function([X, ORDER], outputs, mode=FAST_COMPILE)(XS, ORDERS)
     f = jaxify([X, ORDER], outputs, backend=backend)
-    for found, e in zip(f(XS, ORDERS), expected, strict=True):
-        np.testing.assert_array_equal(np.asarray(found), e, strict=True)
+    for actual, e in zip(f(XS, ORDERS), expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(actual), e, strict=True)
     if backend == "jax":
         weighted = jaxify([X, ORDER], (permuted[0] ** 2 * weights).sum())
         np.testing.assert_allclose(jax.grad(weighted)(XS, ORDERS), expected[-2], rtol=1e-12)

@@ -85,10 +85,10 @@ def test_values_and_derivatives(name, n, m):
     for function in (f, slope, curve):
         assert written_out(function, *given_values)
     by_pytensor = pytensor.grad((out * weights).sum(), inputs)
-    found = jaxify(inputs, by_pytensor)(*given_values)
+    actual = jaxify(inputs, by_pytensor)(*given_values)
     if n == 2:
         jax.test_util.check_grads(f, given_values, order=2, modes=["rev"], rtol=1e-4, atol=1e-4)
-    for k, (ours, theirs) in enumerate(zip(slope(*given_values), found, strict=True)):
+    for k, (ours, theirs) in enumerate(zip(slope(*given_values), actual, strict=True)):
         if (
             name in ("symmetric", "definite", "by a factor") and k == 0
         ):  # one reads a triangle, the other both
@@ -119,8 +119,8 @@ def test_any_matrix_as_lapack_has_it(a, n):
             continue
         scale = np.abs(theirs).max()
         np.testing.assert_allclose(ours, theirs, atol=1e-14 * condition * scale, rtol=0)
-    found = small_matrices.log_determinant(a)
-    for ours, theirs in zip(found, jnp.linalg.slogdet(a), strict=True):
+    actual = small_matrices.log_determinant(a)
+    for ours, theirs in zip(actual, jnp.linalg.slogdet(a), strict=True):
         if condition < 1e14:
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
 

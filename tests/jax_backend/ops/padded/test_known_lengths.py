@@ -45,8 +45,8 @@ def stopping(truncate=-1):
 def test_the_gradient_by_a_sequence_is_an_array_of_its_length(read, expected):
     cost = read(stopping())
     # What PyTensor 3.0 makes of such a scan is wrong, and transpiled as it is.
-    found = in_both([x, a, b], pytensor.grad(cost, x), [X, 0.5, 1.0])
-    assert isinstance(found, jax.Array) and found.shape == (4,)
+    actual = in_both([x, a, b], pytensor.grad(cost, x), [X, 0.5, 1.0])
+    assert isinstance(actual, jax.Array) and actual.shape == (4,)
     slope = jax.grad(jaxify([x, a, b], cost))(X, 0.5, 1.0)
     np.testing.assert_allclose(slope, expected)
 
@@ -55,10 +55,10 @@ def test_the_gradient_by_a_sequence_is_an_array_of_its_length(read, expected):
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
 def test_truncated_gradients_in_any_order(order):
     wrt = [[x, a, b][k] for k in order]
-    found = jaxify([x, a, b], pytensor.grad(stopping(2)[-1], wrt))(X, 0.5, 1.0)
+    actual = jaxify([x, a, b], pytensor.grad(stopping(2)[-1], wrt))(X, 0.5, 1.0)
     in_order = jaxify([x, a, b], pytensor.grad(stopping(2)[-1], [x, a, b]), backend=NATIVE)
     expected = in_order(X, 0.5, 1.0)
-    for g, k in zip(found, order, strict=True):
+    for g, k in zip(actual, order, strict=True):
         assert isinstance(g, jax.Array)
         np.testing.assert_allclose(g, expected[k])
 
@@ -66,11 +66,11 @@ def test_truncated_gradients_in_any_order(order):
 def test_what_has_the_length_of_an_array_is_an_array():
     s = stopping()
     rows = pt.concatenate([s, pt.zeros(x.shape[0] - s.shape[0])])
-    found = jax.jit(jaxify([x, a, b], [s, rows, rows * x, rows[1:]]))(X, 0.5, 1.0)
-    assert isinstance(found[0], PaddedArray)
-    np.testing.assert_allclose(found[1], [0.5, 1.25, 2.625, 0.0])
-    np.testing.assert_allclose(found[2], found[1] * X)
-    np.testing.assert_allclose(found[3], found[1][1:])
+    actual = jax.jit(jaxify([x, a, b], [s, rows, rows * x, rows[1:]]))(X, 0.5, 1.0)
+    assert isinstance(actual[0], PaddedArray)
+    np.testing.assert_allclose(actual[1], [0.5, 1.25, 2.625, 0.0])
+    np.testing.assert_allclose(actual[2], actual[1] * X)
+    np.testing.assert_allclose(actual[3], actual[1][1:])
 
 
 # -- a number of steps that JAX traces ---------------------------------------------------------------

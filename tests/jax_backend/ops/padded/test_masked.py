@@ -88,10 +88,10 @@ def is_broken(name, kind):
 def test_values(kind):
     outputs = {k: v for k, v in programs().items() if not is_broken(k, kind)}
     given = values(kind)
-    found = interpreted(jaxify(INPUTS, outputs, loops="xla"))(*given)
+    actual = interpreted(jaxify(INPUTS, outputs, loops="xla"))(*given)
     expected = as_pytensor(list(outputs.values()), given)
     for name, e in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(found[name]), e, rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(np.asarray(actual[name]), e, rtol=1e-12, err_msg=name)
 
 
 @cache
@@ -109,20 +109,20 @@ def test_derivatives(kind, every):
     outputs = {k: numbers()[k] for k in names}
     x, *masks = values(kind)
     f = jaxify(INPUTS, outputs, loops="xla")
-    found = interpreted(jax.jacrev(f))(x, *masks)
+    actual = interpreted(jax.jacrev(f))(x, *masks)
     expected = interpreted(jax.jacrev(lambda x: f(x, *masks)))(x)
     for name in outputs:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-10, err_msg=name)
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-10, err_msg=name)
 
 
 @pytest.mark.slow
 def test_pytensors_gradients_transpiled():
     given = values("some")
     gradients = {k: pytensor.grad(v, X) for k, v in numbers().items()}
-    found = interpreted(jaxify(INPUTS, gradients, loops="xla"))(*given)
+    actual = interpreted(jaxify(INPUTS, gradients, loops="xla"))(*given)
     expected = as_pytensor(list(gradients.values()), given)
     for name, e in zip(gradients, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(found[name]), e, rtol=1e-10, err_msg=name)
+        np.testing.assert_allclose(np.asarray(actual[name]), e, rtol=1e-10, err_msg=name)
 
 
 def test_batches():
@@ -136,9 +136,9 @@ def test_batches():
     outputs = [programs()[k] for k in names]
     batch = [values(kind) for kind in ("none", "some", "all")]
     given = [np.stack(column) for column in zip(*batch, strict=True)]
-    found = jax.jit(jax.vmap(jaxify(INPUTS, outputs, loops="xla")))(*given)
+    actual = jax.jit(jax.vmap(jaxify(INPUTS, outputs, loops="xla")))(*given)
     for k, member in enumerate(batch):
-        for x, e in zip(found, as_pytensor(outputs, member), strict=True):
+        for x, e in zip(actual, as_pytensor(outputs, member), strict=True):
             x = x.member(k) if isinstance(x, PaddedArray) else x[k]
             np.testing.assert_allclose(np.asarray(x), e, rtol=1e-12)
 

@@ -52,10 +52,10 @@ def filled(shape, dtype):
 
 def numpy_values(inputs, outputs, values):
     """What NumPy says of each output; the exception where it refuses."""
-    found: dict[Any, Any] = dict(zip(inputs, values, strict=True))
+    actual: dict[Any, Any] = dict(zip(inputs, values, strict=True))
 
     def value(v):
-        return found[v] if v in found else v.data
+        return actual[v] if v in actual else v.data
 
     for node in io_toposort(inputs, outputs):
         given = [value(v) for v in node.inputs]
@@ -64,7 +64,7 @@ def numpy_values(inputs, outputs, values):
             made = [refused] * len(node.outputs) if refused else apply(node, given)
         except Exception as error:
             made = [error] * len(node.outputs)
-        found.update(zip(node.outputs, made, strict=True))
+        actual.update(zip(node.outputs, made, strict=True))
     return [value(v) for v in outputs]
 
 
@@ -87,16 +87,16 @@ class Layout:
             yield " with nan", nan, x
 
 
-def differs(found, expected):
-    found = np.asarray(found)
+def differs(actual, expected):
+    actual = np.asarray(actual)
     if isinstance(expected, Exception):  # no number, where there is one
-        is_number = found.dtype.kind == "f" and found.size and np.isfinite(found).all()
-        return f"{found} where NumPy raises {expected}" if is_number else None
-    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-        return f"{found.shape} {found.dtype} for {expected.shape} {expected.dtype}"
-    rtol = 1e-5 if found.dtype == "float32" else 1e-10
-    is_same = np.allclose(found, expected, rtol=rtol, atol=rtol / 100, equal_nan=True)
-    return None if is_same else f"{found} for {expected}"
+        is_number = actual.dtype.kind == "f" and actual.size and np.isfinite(actual).all()
+        return f"{actual} where NumPy raises {expected}" if is_number else None
+    if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
+        return f"{actual.shape} {actual.dtype} for {expected.shape} {expected.dtype}"
+    rtol = 1e-5 if actual.dtype == "float32" else 1e-10
+    is_same = np.allclose(actual, expected, rtol=rtol, atol=rtol / 100, equal_nan=True)
+    return None if is_same else f"{actual} for {expected}"
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_values(layout):
         for kind, x, y in layout.values():
             with np.errstate(all="ignore"):
                 expected = numpy_values(layout.inputs, list(rules.values()), [x, y, mask])
-            found = f(x, y, mask)
+            actual = f(x, y, mask)
             for name, e in zip(rules, expected, strict=True):
-                if fault := differs(found[name], e):
+                if fault := differs(actual[name], e):
                     faults.append(f"{name}, {taken} taken{kind}: {fault}")
     assert not faults, "\n".join(faults)
 
@@ -188,8 +188,8 @@ def test_derivatives(layout):
         if taken == "none":
             continue
         expected = interpreted(jax.jacrev(lambda x, y, mask=mask: f(x, y, mask)))(x, y)
-        found = jacobian(x, y, mask)
+        actual = jacobian(x, y, mask)
         for name in rules:
-            if fault := differs(found[name], np.asarray(expected[name])):
+            if fault := differs(actual[name], np.asarray(expected[name])):
                 faults.append(f"{name}, {taken} taken: {fault}")
     assert not faults, "\n".join(faults)

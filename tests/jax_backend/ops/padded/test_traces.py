@@ -209,19 +209,19 @@ def results(rank, names):
     run = pytensor.function([X, LIMIT], outputs, mode=FAST_COMPILE)
     f = jaxify([X, LIMIT], outs)
     jitted = jax.jit(lambda *args: {name: f(*args)[name] for name in names})
-    found = {}
+    actual = {}
     for limit in LIMITS:
         *values, n = [np.array(v) for v in run(XS, limit)]
-        found[limit] = int(n), dict(zip(names, values, strict=True)), jitted(XS, limit)
-    return found
+        actual[limit] = int(n), dict(zip(names, values, strict=True)), jitted(XS, limit)
+    return actual
 
 
 @pytest.mark.sampled(43)
 @pytest.mark.parametrize(("rank", "name"), NAMES)
 def test_values(rank, name, drawn):
-    for limit, (n, expected, found) in results(rank, names_of(drawn, rank)).items():
+    for limit, (n, expected, actual) in results(rank, names_of(drawn, rank)).items():
         assert n == LENGTHS[limit]
-        a, b = np.asarray(found[name]), expected[name]
+        a, b = np.asarray(actual[name]), expected[name]
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -232,17 +232,17 @@ def test_without_jit():
     outs, _, _ = programs(2)
     f = jaxify([X, LIMIT], outs, jit=False)
     _, expected, _ = results(2, tuple(outs))[LIMITS[0]]
-    for name, found in f(XS, LIMITS[0]).items():
-        np.testing.assert_allclose(found, expected[name], rtol=1e-10, atol=1e-12, err_msg=name)
+    for name, actual in f(XS, LIMITS[0]).items():
+        np.testing.assert_allclose(actual, expected[name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
-def totals(found, names):
+def totals(actual, names):
     """One number for each entry: of a trace the rows that count."""
 
     def total(x):
         return jnp.sum(jnp.sin(x.masked(0) if isinstance(x, PaddedArray) else x))
 
-    return {name: total(found[name]) for name in names}
+    return {name: total(actual[name]) for name in names}
 
 
 # In `make test`: reductions, reads of either end, writes, lengths, loops; the others are their kin.
@@ -269,8 +269,8 @@ def slopes(rank, names, traced=()):
 
     def reference(x, n):
         def of(x):
-            found = plain(by_hand(ROWS[rank][1], x, n), x)
-            return totals(found, names)
+            actual = plain(by_hand(ROWS[rank][1], x, n), x)
+            return totals(actual, names)
 
         return jax.jit(jax.jacrev(of))(x)
 
@@ -378,17 +378,17 @@ def assert_program(steps, end):
     transpiled = jax.jit(jaxify([X, LIMIT], by_rule))
     checked = 0
     for k, limit in enumerate(LIMITS):
-        found = one(XS, limit)
+        actual = one(XS, limit)
         try:
             value, slope = run(XS, limit)
         except (ValueError, IndexError):  # of no rows at all
-            assert not np.isfinite(found[0])
+            assert not np.isfinite(actual[0])
             continue
         if not np.isfinite(value):  # the mean of no rows
             continue
         checked += 1
-        np.testing.assert_allclose(found[0], value, rtol=1e-9, atol=1e-12)
-        for g in (found[1], batch[1][k], transpiled(XS, limit)):
+        np.testing.assert_allclose(actual[0], value, rtol=1e-9, atol=1e-12)
+        for g in (actual[1], batch[1][k], transpiled(XS, limit)):
             np.testing.assert_allclose(g, slope, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(batch[0][k], value, rtol=1e-9, atol=1e-12)
     assert checked >= 2
@@ -431,12 +431,12 @@ def test_it_is_an_output_that_numpy_trims():
     f = squares_until()
     for limit in (0.0, 2.0, 1e9):
         expected = rows_until(XS, limit)
-        found = jax.jit(f)(XS, limit)
-        assert isinstance(found, PaddedArray) and len(found) == len(expected)
-        np.testing.assert_allclose(np.asarray(found), expected)
-        np.testing.assert_allclose(found.rows(), expected)
-        assert found.bound == len(XS)  # and behind the end the last row again
-        np.testing.assert_allclose(found.data[len(expected) :], expected[-1])
+        actual = jax.jit(f)(XS, limit)
+        assert isinstance(actual, PaddedArray) and len(actual) == len(expected)
+        np.testing.assert_allclose(np.asarray(actual), expected)
+        np.testing.assert_allclose(actual.rows(), expected)
+        assert actual.bound == len(XS)  # and behind the end the last row again
+        np.testing.assert_allclose(actual.data[len(expected) :], expected[-1])
         trimmed = f(XS, limit)
         assert isinstance(trimmed, jax.Array)
         np.testing.assert_allclose(trimmed, expected)
@@ -446,12 +446,12 @@ def test_it_is_an_output_that_numpy_trims():
 
 def test_in_a_batch_each_member_has_a_length():
     f, limits = squares_until(), jnp.array([0.0, 2.0, 1e9])
-    found = jax.jit(jax.vmap(f, in_axes=(None, 0)))(XS, limits)
-    assert found.length.tolist() == [len(rows_until(XS, limit)) for limit in limits]
+    actual = jax.jit(jax.vmap(f, in_axes=(None, 0)))(XS, limits)
+    assert actual.length.tolist() == [len(rows_until(XS, limit)) for limit in limits]
     for k, limit in enumerate(limits):
-        np.testing.assert_allclose(np.asarray(found.member(k)), rows_until(XS, limit))
+        np.testing.assert_allclose(np.asarray(actual.member(k)), rows_until(XS, limit))
     with pytest.raises(ValueError, match=r"a batch of 3 traces.*trace.member\(k\)"):
-        np.asarray(found)
+        np.asarray(actual)
 
 
 def test_lax_scan_carries_and_stacks_traces():
@@ -479,12 +479,12 @@ def test_a_trace_among_other_outputs_and_of_several_types():
     f = jax.jit(jaxify([X, limit], {"final": final, "ys": ys, "stopped": stopped}))
     run = pytensor.function([X, limit], [ys[k] for k in sorted(ys)], mode=FAST_COMPILE)
     for top in (0.0, 2.0, 1e9):
-        found = f(XS, top)
+        actual = f(XS, top)
         for k, expected in zip(sorted(ys), run(XS, top), strict=True):
-            got = np.asarray(found["ys"][k])
+            got = np.asarray(actual["ys"][k])
             assert got.dtype == expected.dtype
             np.testing.assert_allclose(got, expected)
-        assert bool(found["stopped"]) == (top < 1e9)
+        assert bool(actual["stopped"]) == (top < 1e9)
 
 
 def test_no_steps_no_rows():

@@ -14,10 +14,10 @@ T, P = (pt.matrix(name, shape=(3, 3), dtype="float64") for name in "TP")
 
 
 def power(k):
-    found = P
+    actual = P
     for _ in range(k):
-        found = T @ found + P
-    return found
+        actual = T @ actual + P
+    return actual
 
 
 def test_one_product_is_written_out_and_many_are_calls():
@@ -30,10 +30,10 @@ def test_one_product_is_written_out_and_many_are_calls():
 
 
 def test_values_of_calls():
-    found = P
+    actual = P
     for k in range(6):
-        found = pt.linalg.inv(found + (k + 1) * T) @ T
-    graph = lowered([T, P], [found, pt.linalg.slogdet(found)[1]])
+        actual = pt.linalg.inv(actual + (k + 1) * T) @ T
+    graph = lowered([T, P], [actual, pt.linalg.slogdet(actual)[1]])
     names = {re.sub(r"\d", "", f.name) for f in emitted(graph, {}, True).functions}
     assert names == {"solve"}  # that is what PyTensor makes of an inverse by which is multiplied
     run = interpreted(graph)

@@ -72,8 +72,8 @@ def test_values_and_gradients_of_instances(monkeypatch):
     assert "part0(" in native.source
     wanted = pytensor.function([x, p], [out, *pytensor.grad(out, [x, p])], mode="CVM")(*values)
     np.testing.assert_allclose(native(*values), wanted[0], rtol=1e-12)
-    for found, g in zip(grad(native, argnums=(0, 1))(*values), wanted[1:], strict=True):
-        np.testing.assert_allclose(found, g, rtol=1e-10)
+    for actual, g in zip(grad(native, argnums=(0, 1))(*values), wanted[1:], strict=True):
+        np.testing.assert_allclose(actual, g, rtol=1e-10)
 
 
 def test_an_error_in_one_instance_is_raised(monkeypatch):

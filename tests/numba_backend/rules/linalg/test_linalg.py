@@ -23,20 +23,20 @@ rng = np.random.default_rng(0)
 
 def everything(A, v, B):
     factors, pivots = LUFactor()(A)
-    found = [Det()(A), *SLogDet()(A), factors, pivots]
-    found += [PivotToPermutations(inverse=inverse)(pivots) for inverse in (True, False)]
+    actual = [Det()(A), *SLogDet()(A), factors, pivots]
+    actual += [PivotToPermutations(inverse=inverse)(pivots) for inverse in (True, False)]
     for lower in (True, False):
-        found.append(Cholesky(lower=lower)(A))
+        actual.append(Cholesky(lower=lower)(A))
         for b in (v, B):
-            found += [
+            actual += [
                 Solve(b_ndim=b.ndim, lower=lower, assume_a=a)(A, b) for a in ("gen", "sym", "pos")
             ]
-            found.append(CholeskySolve(b_ndim=b.ndim, lower=lower)(A, b))
-            found += [
+            actual.append(CholeskySolve(b_ndim=b.ndim, lower=lower)(A, b))
+            actual += [
                 SolveTriangular(b_ndim=b.ndim, lower=lower, unit_diagonal=unit)(A, b)
                 for unit in (True, False)
             ]
-    return found
+    return actual
 
 
 def matrices(n, dtype):
@@ -99,9 +99,9 @@ def test_pivots_of_a_matrix_that_may_not_be_square():
     factor = jaxify([A], list(pt.linalg.lu_factor(A)), backend="numba")
     for shape in [(3, 5), (3, 3), (3, 2)]:
         values = rng.normal(size=shape)
-        for found, expected in zip(factor(values), scipy.linalg.lu_factor(values), strict=True):
-            assert found.shape == expected.shape
-            np.testing.assert_allclose(found, expected, rtol=1e-12)
+        for actual, expected in zip(factor(values), scipy.linalg.lu_factor(values), strict=True):
+            assert actual.shape == expected.shape
+            np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 5])
