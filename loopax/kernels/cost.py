@@ -31,6 +31,7 @@ from loopax.kernels.operation_times import (
     FREE,
     FUSED,
     INDICES,
+    OUTER_BLAS_PRODUCT,
     RESIDUAL,
     TIMES,
     VECTOR_WIDTH,
@@ -93,6 +94,10 @@ class Cost:
         least, most = _CLOSE
         is_close = least * xla < native < most * xla
         return is_close and not self.assumed and max(native, xla) < _LONGEST_RUN
+
+    def least(self, rows: int, is_backward: bool = False) -> float:
+        """The lower of both costs of a batch."""
+        return min(self._native(rows), self._xla(rows, is_backward))
 
     def in_words(self) -> str:
         """A text with both costs."""
@@ -215,5 +220,7 @@ def _operation(eqn: JaxprEqn, name: str, in_loop: bool) -> Cost:
             residuals=RESIDUAL * size if in_loop else 0.0,
             native=times.native_few * native_size,
         )
-    native = BLAS_PRODUCT if in_loop and is_for_blas(eqn, size) else times.native_many
+    native = times.native_many
+    if is_for_blas(eqn, size):
+        native = BLAS_PRODUCT if in_loop else OUTER_BLAS_PRODUCT
     return Cost(wide=times.xla_many * share_of_register(eqn) * size, native=native * native_size)

@@ -26,8 +26,8 @@ from loopax.cache.facts import Fact
 from loopax.kernels.debug_flags import without_debug_flags
 
 # Seconds. The forms take turns, so that a busy machine slows both; the least time of each counts.
-# A run of 0.5 ms fits between two interruptions of a machine with many processes.
-_BATCH, _TURNS, _LONG = 0.0005, 20, 0.02
+# A run of 0.5 ms fits between two interruptions of a machine with many processes; a long one has no turns.
+_BATCH, _TURNS, _LONG, _ONCE = 0.0005, 20, 0.02, 0.2
 # Elements of all arguments: programs beyond are rare, and memory may not hold them twice.
 _MOST_ELEMENTS = 2e7
 
@@ -123,11 +123,17 @@ def _compiled_call(form: Form, args: Sequence[jax.Array]) -> Callable[[], Any]:
 
 def _least_times(*calls: Callable[[], Any]) -> tuple[int, ...]:
     seconds = [_seconds(call, 1) for call in calls]
+    if max(seconds) > _ONCE:
+        return _nanoseconds(seconds)
     repeats = [max(1, round(_BATCH / max(s, 1e-7))) for s in seconds]
     turns = _TURNS if max(seconds) < _LONG else 2
     for _ in range(turns):
         for k, (call, n) in enumerate(zip(calls, repeats, strict=True)):
             seconds[k] = min(seconds[k], _seconds(call, n))
+    return _nanoseconds(seconds)
+
+
+def _nanoseconds(seconds: Sequence[float]) -> tuple[int, ...]:
     return tuple(max(1, round(1e9 * s)) for s in seconds)
 
 

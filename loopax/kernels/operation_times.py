@@ -47,6 +47,8 @@ WIDE, VECTOR_WIDTH = 8, 4  # elements: "many" begins here; a register of float64
 # thread. A network of 32 units and 16 rows (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's time,
 # 48 by 48 by 48 took 1.5, and a matrix by a vector of 64 to 512 elements 0.3 to 0.05.
 _BLAS_LEAST, _BLAS_MOST, _BLAS_MOST_OF_VECTORS, BLAS_PRODUCT = 4e3, 2.5e4, 1e6, 0.2
+# Outside of loops, 64 rows of matrices from 600 by 26 to 1,000 by 200 by a vector took 0.04 to 0.15.
+OUTER_BLAS_PRODUCT = 0.1
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
 _FUNCTIONS = {

@@ -186,6 +186,16 @@ def test_far_costs_are_not_measured(times):
     assert not times.n_measured
 
 
+def test_long_batches_without_a_loop_are_measured(times):
+    y = x = pt.vector("x", shape=(40,))
+    for _ in range(40):
+        y = y * y.sum() + x
+    batch = jax.vmap(jax.grad(jaxify([x], y.sum(), loops="auto")))
+    for n_rows, is_measured in (4, False), (256, True):
+        assert is_native(batch, jnp.ones((n_rows, 40)))
+        assert bool(times.n_measured) == is_measured
+
+
 @DOORS
 def test_a_measurement_leaves_the_settings_of_jax_alone(door, times):
     with jax.debug_nans(True), warnings.catch_warnings():
@@ -204,6 +214,12 @@ def test_the_least_of_some_times_counts():
     times = measurement._least_times(call("a"), call("b"))
     assert len(times) == 2 and min(times) >= 1
     assert {*calls} == {"a", "b"}
+
+
+def test_a_long_run_is_timed_once(monkeypatch):
+    seconds = iter([0.001, 3.0])
+    monkeypatch.setattr(measurement, "_seconds", lambda call, repeats: next(seconds))
+    assert measurement._least_times(None, None) == (1_000_000, 3_000_000_000)
 
 
 @pytest.mark.parametrize(
