@@ -52,55 +52,55 @@ from loopax.lowering.storage.read_rows import read_rows
 from loopax.lowering.storage.state_traces import state_traces
 from loopax.lowering.storage.sum_in_loops import sum_in_loops
 
-# Each name stands where what is said of it and its neighbour holds. A pass may stand more than once.
+# A comment says why a pass has its position. A pass may occur more than once.
 _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
-    take_derivatives,  # before all others, which look for loops and their derivatives
-    merge_loops,  # first of these: the graph as it was built shows equal loops best
-    unmask,  # after merge_loops: one loop with a mask, for all loops back
-    merge_loops,  # what has no mask any more is the loop of the value
-    remove_unused,  # after equal loops are one: what only one of them needed
-    simplify_gradients,  # before what reads sequences: they are slices of sums of slices
-    fold_zeros,  # after the fills of zeros show
-    drop_truncation,  # before all that leave a truncated loop alone, after lengths have their plain form
-    recognise_reverse,  # after the slices have their plain form
-    inline_invariants,  # after zero terms are gone: what is left of a state may be the state
-    merge_inputs,  # after inlining: a uniform sequence is a constant by now
-    state_traces,  # after simplify_gradients: the slices and joins have their plain form
-    align_sums,  # after recognise_reverse: a buffer is read in the order of its rows
-    stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
-    simplify_moves,  # after stabilize, whose rewrites lift moves through what is elementwise
-    recognise_counters,  # after recognise_reverse, which looks at sequences
-    fold_tests,  # after recognise_counters: the index lies in a known range
-    share_traces,  # after fold_tests, which leaves rows equal; before loops that read traces are fused
-    share_frames,  # before add_entries, which would add up the arrays that are windows of one
-    add_entries,  # after simplify_moves, which may stand between a sum and its terms
-    inline_invariants,  # after stabilize: what it has made of fills is the same at every step by now
-    sink_readers,  # after stabilize: as few readers as there are
-    conditional_gradients,  # after stabilize: cotangents have their plain form
-    if_else_to_cond,  # after the rewrites of stabilize, which do not look from a branch outwards
-    promote_sequences,  # after stabilize, which writes an index in one way
-    read_early,  # before read_last, which looks at the trace alone
+    take_derivatives,  # first: the others look for loops and for the loops of derivatives
+    merge_loops,  # equal loops are easiest to see in the graph as it was built
+    unmask,  # after merge_loops: one masked loop then serves all backward loops
+    merge_loops,  # a loop without its mask may equal the loop of the value
+    remove_unused,  # after merge_loops: operations that only one of the merged loops needed
+    simplify_gradients,  # before passes that read sequences, which are slices of sums of slices here
+    fold_zeros,  # after simplify_gradients, which exposes fills of zeros
+    drop_truncation,  # before the passes that skip truncated loops; needs lengths in their plain form
+    recognise_reverse,  # needs slices in their plain form
+    inline_invariants,  # after fold_zeros: without its zero terms a state may be unchanged
+    merge_inputs,  # after inline_invariants, which makes a uniform sequence a constant
+    state_traces,  # after simplify_gradients: needs slices and joins in their plain form
+    align_sums,  # after recognise_reverse: buffers are read in the order of their rows
+    stabilize,  # PyTensor's rewrites, on a smaller graph by now, and before any pass that splits a step
+    simplify_moves,  # after stabilize, which moves indexing through elementwise operations
+    recognise_counters,  # after recognise_reverse, which needs the sequences
+    fold_tests,  # after recognise_counters: the range of the index is known
+    share_traces,  # after fold_tests, which makes rows equal; before loops that read traces are fused
+    share_frames,  # before add_entries, which would add up windows of one array
+    add_entries,  # after simplify_moves: no moves are left between a sum and its terms
+    inline_invariants,  # again: stabilize has turned fills into values that no step changes
+    sink_readers,  # after stabilize, which reduces the number of readers
+    conditional_gradients,  # after stabilize: needs cotangents in their plain form
+    if_else_to_cond,  # after stabilize, whose rewrites do not see past the inputs of a branch
+    promote_sequences,  # after stabilize, which gives indices one form
+    read_early,  # before read_last, which only sees the trace
     read_last,
     read_rows,
-    sum_in_loops,  # after read_last: the last row of a trace is none that is added up
-    fuse_loops,  # before push_out: rows that connect two loops stay in the one that they become
-    merge_loops,  # what two of them had in their bodies both: the loop of a step, and its twin
-    remove_unused,  # what the parts of fused loops emitted for one another
-    merge_inputs,  # states that two of them carried both
-    merge_equal,  # what two of them computed both, from one state by now
+    sum_in_loops,  # after read_last: a trace of which only the last row is read is gone
+    fuse_loops,  # before push_out: rows that connect two loops stay inside the fused loop
+    merge_loops,  # inner loops that both of the fused bodies had
+    remove_unused,  # outputs that the parts of a fused loop had for each other
+    merge_inputs,  # states that both parts carried
+    merge_equal,  # operations that both parts did, on one state by now
     hoist_invariants,
-    sums_out,  # after fuse_loops, which may find that a sum is read in the loop; its terms leave next
-    split_loops,  # after fuse_loops, which would have to take back what has left
-    push_out,  # last of those that take something out: the rows that it looks at are fewer by now
-    functions_out,  # the same for loops that are written: functions alone
-    merge_equal,  # what has left two loops may be the same
+    sums_out,  # after fuse_loops, since a sum may be read in the fused loop; split_loops moves its terms
+    split_loops,  # after fuse_loops, which would undo it
+    push_out,  # last of the passes that move work out of loops: fewer rows are left to examine
+    functions_out,  # for native loops: moves elementary functions alone
+    merge_equal,  # operations moved out of two loops may be equal
     remove_unused,
-    fold_constants,  # after all that looks at how a constant is made: a fill, zeros but for some rows
-    divide_early,  # after stabilize, which makes one quotient of several
-    nest_terms,  # last: sums and products are in their flat form until here, in which others recognise them
+    fold_constants,  # after the passes that recognize how a constant is built, such as fills
+    divide_early,  # after stabilize, which combines quotients
+    nest_terms,  # last: the other passes recognize sums and products in their flat form
 )
 
-# A backend that writes its own loops has an operation on a row cheaper inside than on all rows outside.
+# In native loops, an operation on one row inside costs less than one on all rows outside.
 _FOR_ARRAYS = (sums_out, split_loops, push_out)
 _FOR_LOOPS = (
     unmask,
@@ -116,14 +116,14 @@ PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
 
 NATIVE_PASSES = (
     *(stabilize_for_loops if run is stabilize else run for run in _ALL if run not in _FOR_ARRAYS),
-    scan_to_loop,  # last: a buffer says less than a trace
+    scan_to_loop,  # last: a buffer carries less information than a trace
 )
 
-# Those that look for a form of the whole, such as ``log(1 + exp(x))``. What divides a graph comes after
-# them.
+# The passes that look for patterns in a whole graph, such as ``log(1 + exp(x))``. Passes that divide a
+# graph come later.
 CANONICAL_PASSES = NATIVE_PASSES[: NATIVE_PASSES.index(stabilize_for_loops) + 1]
 
-# What ``jaxify(..., optimize=)`` may be, the default first.
+# The values of ``jaxify(..., optimize=)``, the default first.
 OPTIMIZERS = "none", "egraph"
 
 
@@ -137,7 +137,7 @@ def passes_with(
     if optimize == "none":
         return passes
     extension = required("egraph", "optimize='egraph'", "optimize='none', the default")
-    k = passes.index(fold_constants)  # what looks for loops comes before, what it leaves is folded
+    k = passes.index(fold_constants)  # after the passes on loops; its results are folded
     return (*passes[:k], extension.part("optimizer")(), *passes[k:])
 
 
@@ -151,17 +151,17 @@ def after_canonical(
 
 
 def lower(graph: FunctionGraph) -> None:
-    """Run every pass on ``graph``, in place, as a backend with structured loops wants it."""
+    """Run every pass on ``graph``, in place, for a backend with structured loops."""
     run_passes(graph, PASSES)
 
 
 def lower_to_loops(graph: FunctionGraph) -> None:
-    """Run every pass on ``graph``, in place, as a backend that writes its own loops wants it."""
+    """Run every pass on ``graph``, in place, for a backend that writes its own loops."""
     run_passes(graph, NATIVE_PASSES)
 
 
 def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], None]]) -> None:
-    """Run ``passes`` on ``graph``, in place; what they have left of an equal one may be on disk."""
+    """Run ``passes`` on ``graph``, in place, or read the result for an equal graph from disk."""
     passes = tuple(passes)
 
     def run_all() -> list[Variable]:
@@ -181,7 +181,7 @@ def _end(graph: FunctionGraph, k: int) -> Apply:
 
 
 def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
-    # The user's lines are on the user's nodes. To look for lines at every node of loopax takes a tenth.
+    # Only the user's nodes need source lines: to look them up for every new node costs 10 %.
     with config.change_flags(traceback__limit=0), gc_paused(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)
