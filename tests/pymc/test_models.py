@@ -100,15 +100,15 @@ def test_rounds_go_to_and_fro():
 
 
 def test_a_mode_that_is_wrong_is_left_out():
-    def made(value):
-        return beside.Made(lambda x: (value, np.ones(2)), None, 0.0, 0.0)
+    def route(value):
+        return beside.CompiledRoute(lambda x: (value, np.ones(2)), None, 0.0, 0.0)
 
-    routes = {route.name: made(1.0) for route, _ in beside.ROUTES}
-    agree = {**routes, "JAX": made(1.0), "NUMBA": made(1.0)}
+    routes = {r.name: route(1.0) for r, _ in beside.ROUTES}
+    agree = {**routes, "JAX": route(1.0), "NUMBA": route(1.0)}
     assert beside.disagreeing("walk", agree) == {}
-    actual = beside.disagreeing("walk", {**agree, "JAX": made(2.0)})
+    actual = beside.disagreeing("walk", {**agree, "JAX": route(2.0)})
     assert list(actual) == ["JAX"] and "difference" in actual["JAX"]
     with pytest.raises(AssertionError, match="walk"):
-        beside.disagreeing("walk", {**routes, "JAX": made(2.0), "NUMBA": made(2.0)})
+        beside.disagreeing("walk", {**routes, "JAX": route(2.0), "NUMBA": route(2.0)})
     with pytest.raises(AssertionError, match="walk: Numba"):
-        beside.disagreeing("walk", {**agree, "Numba": made(2.0)})
+        beside.disagreeing("walk", {**agree, "Numba": route(2.0)})

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from loopax.numba_backend.runtime.blas import matmul_by_blas, matvec_by_blas
-from loopax.numba_backend.runtime.products import matmul, matvec, transposed_matvec
+from loopax.numba_backend.runtime.products import (
+    matmul,
+    matvec,
+    transposed_matvec,
+    unrolled_matmul,
+    unrolled_matvec,
+)
 
 SIZES = [(0, 3, 2), (3, 0, 2), (1, 1, 1), (2, 3, 4), (5, 5, 5), (6, 6, 6), (9, 2, 9), (30, 1, 40)]
 
@@ -13,6 +19,13 @@ SIZES = [(0, 3, 2), (3, 0, 2), (1, 1, 1), (2, 3, 4), (5, 5, 5), (6, 6, 6), (9, 2
 @numba.njit
 def in_loops(a, b, out, a_is_transposed, b_is_transposed):
     matmul(a, b, out, a_is_transposed, b_is_transposed)
+
+
+@numba.njit
+def unrolled(a, b, out, a_is_transposed, b_is_transposed):
+    n = a.shape[0] if a_is_transposed else a.shape[1]
+    rows, columns = out.shape
+    unrolled_matmul(a, b, out, a_is_transposed, b_is_transposed, rows, n, columns)
 
 
 @numba.njit
@@ -26,6 +39,11 @@ def vector_in_loops(a, x, out, is_transposed):
         transposed_matvec(a, x, out)
     else:
         matvec(a, x, out)
+
+
+@numba.njit
+def vector_unrolled(a, x, out, is_transposed):
+    unrolled_matvec(a, x, out, is_transposed, out.size, x.size)
 
 
 @numba.njit
@@ -52,9 +70,10 @@ def test_matrices(dtype, a_is_transposed, b_is_transposed):
     for rows, n, columns in SIZES:
         a, b = draws((rows, n), a_is_transposed, dtype), draws((n, columns), b_is_transposed, dtype)
         x, y = as_is(a, a_is_transposed), as_is(b, b_is_transposed)
-        out = np.full((rows, columns), np.nan, dtype)
-        in_loops(a, b, out, a_is_transposed, b_is_transposed)
-        np.testing.assert_allclose(out, x @ y, rtol=rtol, atol=rtol, strict=True)
+        for product in in_loops, unrolled:
+            out = np.full((rows, columns), np.nan, dtype)
+            product(a, b, out, a_is_transposed, b_is_transposed)
+            np.testing.assert_allclose(out, x @ y, rtol=rtol, atol=rtol, strict=True)
         if 0 not in (rows, n, columns):
             out[:] = np.nan
             by_blas(a, b, out, a_is_transposed, b_is_transposed)
@@ -66,10 +85,12 @@ def test_matrices(dtype, a_is_transposed, b_is_transposed):
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 5), (3, 3), (15, 17), (17, 15), (40, 40)])
 def test_a_matrix_by_a_vector(shape, is_transposed):
     a = draws(shape, is_transposed)
-    x, out = draws(shape[1:], False), np.full(shape[0], np.nan)
+    x = draws(shape[1:], False)
     product = as_is(a, is_transposed) @ x
-    vector_in_loops(a, x, out, is_transposed)
-    np.testing.assert_allclose(out, product, rtol=1e-13, atol=1e-13)
+    for write in vector_in_loops, vector_unrolled:
+        out = np.full(shape[0], np.nan)
+        write(a, x, out, is_transposed)
+        np.testing.assert_allclose(out, product, rtol=1e-13, atol=1e-13)
     if 0 not in shape:
         out[:] = np.nan
         vector_by_blas(a, x, out, is_transposed)

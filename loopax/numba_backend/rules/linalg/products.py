@@ -14,8 +14,21 @@ from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, 
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
 from loopax.numba_backend.emit.tree_passes.outlining import outlined
-from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, indices_of, is_cheap
-from loopax.numba_backend.runtime.products import LARGEST_MATRIX, LARGEST_PRODUCT
+from loopax.numba_backend.emit.values import (
+    Array,
+    Small,
+    Value,
+    Virtual,
+    indices_of,
+    is_cheap,
+    is_static,
+)
+from loopax.numba_backend.runtime.products import (
+    LARGEST_MATRIX,
+    LARGEST_PRODUCT,
+    LARGEST_UNROLLED_MATRIX,
+    LARGEST_UNROLLED_PRODUCT,
+)
 
 _LARGEST = 8  # above this size BLAS is faster than an unrolled product
 
@@ -111,14 +124,23 @@ def _matrix_by_matrix(
     room = emit.empty(shape, dtype)
     x, y = emit.view(a), emit.view(b)
     operands = x.name, y.name, room, x.is_transposed, y.is_transposed
-    _by_size(
-        emit,
-        emit.product([*shape, a.shape[1]]),
-        LARGEST_PRODUCT,
-        lambda: emit.do("matmul", *operands),
-        lambda: emit.do("matmul_by_blas", *operands),
-    )
+    sizes = shape[0], a.shape[1], shape[1]
+    if _is_unrolled(sizes, LARGEST_UNROLLED_PRODUCT):
+        emit.do("unrolled_matmul", *operands, *sizes)
+    else:
+        _by_size(
+            emit,
+            emit.product(sizes),
+            LARGEST_PRODUCT,
+            lambda: emit.do("matmul", *operands),
+            lambda: emit.do("matmul_by_blas", *operands),
+        )
     return Array(room, shape, dtype, fresh=True, compact=True)
+
+
+def _is_unrolled(sizes: Sequence[Dim], most: int) -> bool:
+    """Whether all ``sizes`` are known, and a product has at most so many multiplications."""
+    return is_static(sizes) and prod(sizes) <= most
 
 
 def _by_size(
@@ -148,14 +170,18 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Sequence[Dim], righ
     m = matrix.shape[0]
     room = emit.empty([m], dtype)
     view, x = emit.view(matrix), emit.contiguous(vector)
+    operands = view.name, x, room
     function = "transposed_matvec" if view.is_transposed else "matvec"
-    _by_size(
-        emit,
-        emit.product(matrix.shape),
-        LARGEST_MATRIX,
-        lambda: emit.do(function, view.name, x, room),
-        lambda: emit.do("matvec_by_blas", view.name, x, room, view.is_transposed),
-    )
+    if _is_unrolled(matrix.shape, LARGEST_UNROLLED_MATRIX):
+        emit.do("unrolled_matvec", *operands, view.is_transposed, *matrix.shape)
+    else:
+        _by_size(
+            emit,
+            emit.product(matrix.shape),
+            LARGEST_MATRIX,
+            lambda: emit.do(function, *operands),
+            lambda: emit.do("matvec_by_blas", *operands, view.is_transposed),
+        )
     if len(shape) == 1:
         return Array(room, tuple(shape), dtype, fresh=True, compact=True)
     return Virtual(
