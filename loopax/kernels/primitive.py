@@ -24,7 +24,7 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir, trace_cache
 from loopax.cache.facts import Fact
-from loopax.jax_backend.staging.checked import Checkable
+from loopax.jax_backend.staging.checkable import Checkable
 from loopax.jax_backend.staging.primitive_rules import (
     Batch,
     BatchAxes,

@@ -29,7 +29,7 @@ from jax.typing import ArrayLike
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import ad, batching, mlir, trace_cache
 from loopax.ir.sequences import with_items
-from loopax.jax_backend.staging.linear import LoweredWhole
+from loopax.jax_backend.staging.checkable import Checkable
 from loopax.jax_backend.staging.primitive_rules import BatchAxes, Tangents
 from loopax.jax_backend.values.generators import is_key
 from loopax.numerics import manual_axes
@@ -100,16 +100,6 @@ def _with_check(count: int, message: str) -> Any:
 
     flag = jax.ShapeDtypeStruct((), np.dtype(bool))
     return jax.make_jaxpr(run)(*[flag] * (count + 1))
-
-
-class Checkable(LoweredWhole):
-    """A primitive in whose ``call_jaxpr``, if it is bound with one, checkify sees checks."""
-
-    def bind(self, *args: object, subfuns: Sequence[Any] = (), **params: object) -> Any:
-        if subfuns:  # by checkify: the values of its errors so far come first
-            (with_errors,) = subfuns
-            return with_errors.call_wrapped(*args)
-        return super().bind(*args, **params)
 
 
 _check = Checkable("check")

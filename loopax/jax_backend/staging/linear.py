@@ -21,6 +21,7 @@ from jax.core import ShapedArray
 
 from loopax.base.upstream.jax import ClosedJaxpr, Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.sequences import partial_at, with_items
+from loopax.jax_backend.staging.checkable import Checkable, has_checks
 from loopax.jax_backend.staging.primitive_rules import (
     BatchAxes,
     Operand,
@@ -49,17 +50,6 @@ class Linear:
         return _linear.bind(
             *manual_axes.vary_alike([*residuals, *tangents]), of=self, n=len(residuals)
         )
-
-
-class LoweredWhole(Primitive):
-    """A primitive with a jaxpr among its parameters that JAX need not lower: its own lowering does.
-
-    JAX 0.12 asks a primitive with a "high" one, in which a function has a derivative of its own, say, for a
-    rule to replace it before anything is lowered.
-    """
-
-    def is_high(self, *avals: object, **params: object) -> bool:
-        return False
 
 
 _linear = Primitive("linear")
@@ -120,6 +110,10 @@ def _mapped(axes: BatchAxes) -> list[Any]:
     return [None if a is None else 0 for a in axes]
 
 
+# The parameter with the jaxpr of a `Function`: checkify looks into the second, by which the rule is lost.
+_JAXPRS = "jaxpr", "call_jaxpr"
+
+
 def _define(
     primitive: Primitive,
     run: Callable[..., Any],
@@ -128,8 +122,8 @@ def _define(
 ) -> None:
     @primitive.def_abstract_eval
     def types(*args: ShapedArray, **params: Any) -> Sequence[Any]:
-        if "jaxpr" in params:
-            return params["jaxpr"].out_avals
+        if jaxprs := [params[name] for name in _JAXPRS if name in params]:
+            return jaxprs[0].out_avals
         outs = params["of"].shapes
         if outs is None:
             outs = jax.make_jaxpr(partial(run, **params))(*args).out_avals
@@ -162,18 +156,20 @@ class Function:
     def __call__(self, args: Sequence[Array]) -> list[Any]:
         # As a jaxpr it shows what is in it, and is traced once.
         args = manual_axes.vary_alike(args)
-        return function_with_rule.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(args))
+        jaxpr: Any = jax.make_jaxpr(self.run)(args)
+        return function_with_rule.bind(*args, of=self, **{_JAXPRS[has_checks(jaxpr)]: jaxpr})
 
 
-function_with_rule = LoweredWhole("function_with_a_rule")
+function_with_rule = Checkable("function_with_a_rule")
 
 
-def _run_function(*args: jax.Array, of: Function, jaxpr: ClosedJaxpr) -> list[Any]:
-    return list(jaxpr_as_fun(jaxpr)(*args))
+def _run_function(*args: jax.Array, of: Function, **jaxpr: ClosedJaxpr) -> list[Any]:
+    (closed,) = jaxpr.values()
+    return list(jaxpr_as_fun(closed)(*args))
 
 
 def _transpose_function(
-    cotangents: Tangents, *args: Operand, of: Function, jaxpr: ClosedJaxpr
+    cotangents: Tangents, *args: Operand, of: Function, **jaxpr: ClosedJaxpr
 ) -> list[Any]:
     """In what it is linear: by its rule at zero, or its operations, as JAX transposes a ``custom_jvp``."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
@@ -185,7 +181,7 @@ def _transpose_function(
 
 
 def _jvp_function(
-    primals: Sequence[Array], tangents: Tangents, *, of: Function, jaxpr: ClosedJaxpr
+    primals: Sequence[Array], tangents: Tangents, *, of: Function, **jaxpr: ClosedJaxpr
 ) -> Any:
     tangent_values = [None if isinstance(t, ad.Zero) else t for t in tangents]
     outs, dots = of.jvp(list(primals), tangent_values)
@@ -196,7 +192,7 @@ def _jvp_function(
 
 
 def _batch_function(
-    args: Sequence[jax.Array], axes: BatchAxes, *, of: Function, jaxpr: ClosedJaxpr
+    args: Sequence[jax.Array], axes: BatchAxes, *, of: Function, **jaxpr: ClosedJaxpr
 ) -> Any:
     size, args = _leading(args, axes)
     inside = _mapped(axes)

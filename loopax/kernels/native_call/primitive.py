@@ -27,7 +27,7 @@ from loopax.base.upstream.jax import (
     trace_cache,
 )
 from loopax.cache import without_disk
-from loopax.jax_backend.staging.checked import Checkable
+from loopax.jax_backend.staging.checkable import Checkable
 from loopax.jax_backend.staging.primitive_rules import BatchAxes
 from loopax.kernels.debug_flags import check_special, without_debug_flags
 from loopax.kernels.native_call.native_parts import Plan

@@ -23,6 +23,7 @@ from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Structure, facts_of
@@ -97,7 +98,7 @@ class _Guard:
             return [EVERYWHERE] * len(node.inputs)
         if is_elementwise(node) and len(node.outputs) == 1:
             return [supports[0]] * len(node.inputs)
-        if len(node.outputs) > 1 or not is_real(y):
+        if len(node.outputs) > 1 or not is_real(y) or _writes_at_mask(node):
             return list(all_or_nothing(node, supports))
         return list(supports_of_inputs(node, supports[0]))
 
@@ -207,6 +208,12 @@ def _has_tests(supports: Iterable[Support | None]) -> bool:
 def _is_costly(node: Apply) -> bool:
     """Whether it is a loop, a call or a draw, of which XLA does not merge two with equal operands."""
     return isinstance(core_of(node.op), InnerGraphOp | RandomVariable)
+
+
+def _writes_at_mask(node: Apply) -> bool:
+    """Whether the pullback reads entries at a mask: their number varies, which no loop of JAX's allows."""
+    is_write = isinstance(node.op, AdvancedIncSubtensor)
+    return is_write and any(getattr(v.type, "dtype", None) == "bool" for v in node.inputs[2:])
 
 
 def _have_switch(nodes: Iterable[Apply]) -> bool:

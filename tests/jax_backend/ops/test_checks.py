@@ -11,7 +11,9 @@ import pytensor.tensor as pt
 import pytest
 from jax.experimental import checkify
 from pytensor.raise_op import Assert, CheckAndRaise
+from pytensor.scan.utils import until
 
+import loopax
 from loopax import jaxify, scan
 
 X = pt.dvector("x")
@@ -111,6 +113,44 @@ def test_by_default_a_direct_call_raises(program, backend):
                 with pytest.raises(AssertionError, match=r"^a .positive. number$"):
                     f(bad)
         assert pickle.loads(pickle.dumps(f))(GOOD) == made(program, "ignore")(GOOD)
+
+
+def stops_early(limit, x):
+    small = Assert("a small number")
+    state, n = (x[0], pt.constant(0)), pt.cast(limit, "int64")
+    return {
+        "while": loopax.while_loop(
+            lambda s: s[1] < n, lambda s: (small(s[0] * 2, s[0] < 8), s[1] + 1), state, max_steps=20
+        )[0],
+        "for": loopax.fori_loop(0, n, lambda k, s: small(s * 2, s < 8), x[0], max_steps=20),
+        "until": pytensor.scan(
+            lambda s, k: ((small(s * 2, s < 8), k + 1), until(k + 1 >= n)),
+            outputs_info=[*state],
+            n_steps=20,
+            return_updates=False,
+        )[0][-1],
+        "index": loopax.fori_loop(0, n, lambda k, s: s + x[k], x[0], max_steps=20),
+    }
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", ["while", "for", "until", "index"])
+@pytest.mark.filterwarnings("ignore:The assertion .* depends on traced values:UserWarning")
+def test_in_a_loop_that_stops_early(name):
+    """JAX's checkify leaves out the checks in a primitive that it does not know."""
+    limit = pt.lscalar("limit")
+    kind, message = (IndexError, "out of bounds") if name == "index" else (AssertionError, "small")
+    f = jaxify([limit, X], stops_early(limit, X)[name], loops="xla")
+    at = np.ones(3)
+    for _ in range(2):
+        np.testing.assert_allclose(f(3, at), 4.0 if name == "index" else 8.0)
+        with pytest.raises(kind, match=message):
+            f(6, at)
+    if name != "index":
+        error, slope = checkify.checkify(jax.grad(f, 1))(3, at)
+        assert error.get() is None
+        np.testing.assert_allclose(slope, [8.0, 0.0, 0.0])
+        assert message in checkify.checkify(jax.grad(f, 1))(6, at)[0].get()
 
 
 def test_by_default_the_first_check_that_fails_raises_what_it_says():

@@ -12,6 +12,7 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
+import loopax
 from loopax import jaxify
 from loopax.lowering.canonical.stabilize import stabilize
 from tests.support.compare import FAST_COMPILE
@@ -130,6 +131,16 @@ def test_promise_about_a_matrix_is_for_the_system_that_makes_it(loops):
     value, slope = jax.jit(jax.value_and_grad(expected))(at)
     np.testing.assert_allclose(f(at, vector), value, rtol=1e-12)
     np.testing.assert_allclose(jax.grad(f)(at, vector), slope, rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+def test_a_sum_that_is_read_twice_has_one_rounding_error(options):
+    """``1 + x / root`` is 1e-12, and its slope by ``x`` the difference of two numbers of 1e6."""
+    x = pt.dscalar("x")
+    share = x / pt.sqrt(3 + x**2)
+    log_density = 2.2 * pt.log1p(share) + 1.8 * pt.log1p(-share)
+    slope = loopax.grad(jaxify([x], log_density, **options))
+    np.testing.assert_allclose(slope(-1e6), 4.4e-6, rtol=1e-2)
 
 
 @pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])

@@ -13,6 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import scipy.special
+from jax.test_util import check_grads
 from pytensor.graph.traversal import toposort
 
 import loopax
@@ -239,6 +240,22 @@ def test_a_function_that_leaves_its_loop(loops):
     f = jaxify([X, W], out.sum(), loops=loops)
     slopes = jax.grad(f)(np.array([1.0, 0.0, -1.0]), np.array([0.3, 0.7]))
     np.testing.assert_allclose(slopes, [1.3, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("loops", FORMS)
+def test_a_write_at_a_mask_in_the_step_of_a_loop(loops):
+    """Where its values are needed follows from a read at the mask, whose length a step may not have."""
+    R = pt.dvector("r")
+    out = pytensor.scan(
+        lambda r, s: pt.switch(s > 0, pt.set_subtensor(s[s > r], pt.exp(r)), s[::-1]),
+        sequences=R,
+        outputs_info=X,
+        return_updates=False,
+    )
+    f = jaxify([X, R], out[-1].sum(), loops=loops)
+    at = np.array([0.3, -0.7, 1.1]), np.array([0.5, 0.1])
+    np.testing.assert_allclose(f(*at), pytensor.function([X, R], out[-1].sum())(*at))
+    check_grads(f, at, order=1, rtol=1e-6)
 
 
 DIAGONAL = np.diag([0.7, 1.2])
