@@ -134,7 +134,7 @@ def page(text: str, all_records: list[Record]) -> str:
     """The text of the page with new tables."""
     complete = max(
         (record for record in all_records if len(record.speed) > len(LOOPS)),
-        key=lambda record: (all_records.index(record), record.cores),
+        key=lambda record: (_order(record.release), record.cores),
     )
     for name, table in (
         ("models", models_table(complete)),

@@ -65,3 +65,13 @@ def test_speeds_are_written_as_factors(speed: float | None, text: str) -> None:
 
 def test_models_are_named_in_words() -> None:
     assert title("latent_ar2_by_slices") == "Latent AR(2) by slices"
+
+
+def test_the_models_are_those_of_the_latest_release_on_most_cores() -> None:
+    models = [*LOOPS, "logistic"]
+    older, newer, one_core = (
+        Record(release, cores, {model: dict.fromkeys(ROUTES, speed) for model in models})
+        for release, cores, speed in (("0.2.0", 2, 2.0), (NEXT, 2, 3.0), (NEXT, 1, 4.0))
+    )
+    places = "".join(f"<!-- begin {k} --><!-- end {k} -->" for k in ("models", "history"))
+    assert "| Logistic | 3.0x | 3.0x | 3.0x |" in page(places, [older, newer, one_core])
