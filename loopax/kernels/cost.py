@@ -31,12 +31,14 @@ from loopax.kernels.operation_times import (
     FREE,
     FUSED,
     INDICES,
+    LEVEL_3,
     OUTER_BLAS_PRODUCT,
     RESIDUAL,
     TIMES,
     VECTOR_WIDTH,
     WIDE,
     is_for_blas,
+    is_level_3,
     kind_and_size,
     share_of_register,
 )
@@ -220,6 +222,8 @@ def _operation(eqn: JaxprEqn, name: str, in_loop: bool) -> Cost:
             residuals=RESIDUAL * size if in_loop else 0.0,
             native=times.native_few * native_size,
         )
+    if is_level_3(eqn, name):
+        return Cost(wide=LEVEL_3 * size, native=LEVEL_3 * size)
     native = times.native_many
     if is_for_blas(eqn, size):
         native = BLAS_PRODUCT if in_loop else OUTER_BLAS_PRODUCT

@@ -49,6 +49,9 @@ WIDE, VECTOR_WIDTH = 8, 4  # elements: "many" begins here; a register of float64
 _BLAS_LEAST, _BLAS_MOST, _BLAS_MOST_OF_VECTORS, BLAS_PRODUCT = 4e3, 2.5e4, 1e6, 0.2
 # Outside of loops, 64 rows of matrices from 600 by 26 to 1,000 by 200 by a vector took 0.04 to 0.15.
 OUTER_BLAS_PRODUCT = 0.1
+# In either form, Cholesky factors and triangular solves with many right sides of 80 to 200 rows took 0.03
+# to 0.05 for each multiplication, by BLAS. For 500 rows native code took twice the time of LAPACK.
+LEVEL_3, _ROWS, _LEAST_RIGHT_SIDES = 0.04, range(33, 257), 8
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
 _FUNCTIONS = {
@@ -128,6 +131,19 @@ def is_for_blas(eqn: JaxprEqn, size: float) -> bool:
     length = math.prod(operands[0].shape[k] for k in summed)
     limit = _BLAS_MOST_OF_VECTORS if length in (left, right) else _BLAS_MOST
     return not batched and _BLAS_LEAST <= size < limit
+
+
+def is_level_3(eqn: JaxprEqn, name: str) -> bool:
+    """Whether an equation is a factor or a solve by products of large matrices, in XLA and native code."""
+    if name not in ("cholesky", "triangular_solve"):
+        return False
+    matrix: Any = eqn.invars[0].aval
+    result: Any = eqn.outvars[0].aval
+    rows = matrix.shape[-1]
+    # The unknown has one axis along the matrix, and one along the right sides.
+    right_sides = result.shape[-1 if eqn.params.get("left_side", True) else -2]
+    is_for_many = name == "cholesky" or right_sides >= _LEAST_RIGHT_SIDES
+    return rows in _ROWS and is_for_many
 
 
 def kind_and_size(eqn: JaxprEqn, name: str) -> tuple[str, float]:
