@@ -151,11 +151,12 @@ def _chooses_native(kernel: Kernel, avals: Sequence[Any], batch: Batch) -> bool:
     shapes, rows = row_shapes(avals, batch), _rows(avals, batch)
     is_native = kernel.policy.chooses_native(shapes, rows)
     is_measured = kernel.policy.is_to_be_measured(shapes, rows)
+    # Before native code is written: XLA compiles meanwhile.
+    times = _times(kernel, avals, batch) if is_measured and not kernel.no_code_yet else None
     if (is_native or is_measured) and kernel.no_code:
         kernel.policy.remark(f"JAX's operations, for {kernel.name}: {kernel.no_code}")
         return False
     if is_measured:
-        times = _times(kernel, avals, batch)
         is_native = is_native if times is None else times.is_native_faster
         form = "native code" if is_native else "JAX's operations"
         name = f"{rows} rows of {kernel.name}" if batch else kernel.name
@@ -176,7 +177,13 @@ def _times(kernel: Kernel, avals: Sequence[Any], batch: Batch) -> Times | None:
 
     native = copy.copy(kernel)
     native.policy = replace(policy, prefers_native=lambda *args: True, is_close=lambda *args: False)
-    return measured(fact, lambda *args: bind(native, args, batch), in_jax(kernel, batch), avals)
+
+    def in_native(*args: Array) -> list[Any]:
+        if kernel.no_code:
+            raise UnsupportedOpError(kernel.no_code)
+        return bind(native, args, batch)
+
+    return measured(fact, in_native, in_jax(kernel, batch), avals)
 
 
 def _rows(avals: Sequence[Any], batch: Batch) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 import loopax
 from loopax import jaxify
-from loopax.kernels import measurement
+from loopax.kernels import choice, measurement
 from loopax.kernels.cost import Cost
 
 ROWS = jnp.linspace(0.5, 1.5, 8)
@@ -166,6 +166,14 @@ def test_costs_decide_where_a_measurement_fails(door, times, monkeypatch):
             Cost, "_xla", lambda cost, *args, xla=xla: xla * cost._native(*args[:1])
         )
         assert is_native(door(jax.vmap), ROWS) == is_faster
+
+
+def test_a_program_that_is_too_long_for_native_code_is_not_measured(times, monkeypatch):
+    monkeypatch.setattr(choice, "_MOST_LINES", 1)
+    batch = by_jaxify(jax.vmap)
+    assert not is_native(batch, ROWS)
+    assert not times.n_measured
+    np.testing.assert_allclose(batch(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
 
 
 def test_a_loop_that_a_value_ends_is_not_measured(times):
