@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -38,6 +39,10 @@ _IN_ANY_ORDER: dict[type, str] = {  # floats in any order
     ps.Mul: "times({0}, {1})",
     ps.ScalarMaximum: "maximum({0}, {1})",
     ps.ScalarMinimum: "minimum({0}, {1})",
+}
+# Terms in locals are combined as a tree, by what is ready first.
+_JOINS: dict[type, Callable[[Expr, Expr], Expr]] = FOLDS | {
+    kind: partial(expr, _IN_ANY_ORDER[kind]) for kind in (ps.ScalarMaximum, ps.ScalarMinimum)
 }
 _INT_EXTREMES = {
     ps.ScalarMaximum: ("{0} if {0} > {1} else {1}", "min"),
@@ -104,7 +109,7 @@ def reduce(site: Site, x: Value) -> Any:
     if constant is not None:
         elements[...] = total([])
         return Small(elements, out)
-    join = FOLDS.get(type(op.scalar_op))
+    join = _JOINS.get(type(op.scalar_op))
     if join is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
         locals_in = emit.in_locals(x).elements
         for at in indices_of(shape):
