@@ -4,10 +4,6 @@
     1 / x   ->  x ** -1.0   not in float16: the result would be float32
     x // 1  ->  x           not of floats, which it rounds down
     x**a * x**b, exp(a) * exp(b), x / exp(a)  ->  one power     not where an exponent is a whole number
-    solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
-    solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
-                                                            which a is one triangle
-    solve(x @ x.T, b)  ->  solve(..., assume_a="pos")       not where only another use says "pos"
     -expand_dims(x + y), 1 / expand_dims(x * y)     as they are, if no terms or factors cancel
     log1p(-sigmoid(x))  ->  -softplus(x)     also of a product with -1, as PyTensor writes the minus
     (1 + a/x) * x  ->  x + a     not where something else reads the sum
@@ -16,16 +12,13 @@
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The third
 gives another value. So does the fourth: PyTensor adds exponents in their own dtype, where 100 + 100 is -56
-in int8, the dtype of a constant 100, and True + True is True. Of the fifth PyTensor takes the lower
-triangle whatever ``lower`` is, and L L^T of a complex matrix for L L^H; the sixth solves with one triangle
-of a matrix that is told to be symmetric. The seventh takes ``solve(a, c, assume_a="pos")`` for a promise
-about ``a`` in the whole graph (PyTensor 3.3.8): a general system with ``a`` would then read one triangle,
-and its gradient would depend on when it is taken.
-In the eighth line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
-and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) In the ninth, where ``1 + a/x`` is nearly 0, the
+in int8, the dtype of a constant 100, and True + True is True.
+In the fifth line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
+and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) In the seventh, where ``1 + a/x`` is nearly 0, the
 sum and ``x + a`` have different rounding errors, which do not cancel in a derivative that reads both: the
 gradient of a skewed Student's t was -10 instead of -4e-6 at a deviation of 1e6.
-Ours stand in PyTensor's databases with a tag that only `stabilize` asks for.
+Ours stand in PyTensor's databases with a tag that only `stabilize` asks for; `corrected_matrices` has the
+rewrites of linear algebra.
 """
 
 from __future__ import annotations
@@ -37,16 +30,10 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.graph.rewriting.unify import OpPattern
 from pytensor.scalar.basic import Exp, Pow
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.linalg.decomposition.cholesky import cholesky
-from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.solvers.psd import cho_solve
 from pytensor.tensor.math import add, int_div, log1p, mul, neg, reciprocal, softplus, sub, true_div
-from pytensor.tensor.rewriting.blockwise import blockwise_of
-from pytensor.tensor.rewriting.linalg import solvers
 from pytensor.tensor.rewriting.math import (
     AlgebraicCanonizer,
     local_add_canonizer,
@@ -64,6 +51,7 @@ from pytensor.tensor.type import discrete_dtypes, uint_dtypes
 from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
+from loopax.lowering.canonical.corrected_matrices import REPLACED as OF_MATRICES
 
 CORRECTED = "loopax_corrected"
 
@@ -136,26 +124,6 @@ def _has_whole_exponent(node: Apply) -> bool:
     return any(power.inputs[-1].type.dtype in discrete_dtypes for power in powers)
 
 
-@node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
-def psd_solve_to_cho_solve(fgraph: FunctionGraph, node: Apply) -> Any:
-    """A system with a positive definite matrix by the factor of the triangle that it is read from."""
-    op: Any = node.op
-    a, b = node.inputs
-    lower = op.core_op.lower
-    return [cho_solve((cholesky(a, lower=lower), lower), b, b_ndim=op.core_op.b_ndim)]
-
-
-@node_rewriter([blockwise_of(OpPattern(Solve, assume_a="gen"))])
-def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
-    """A system by the structure of its matrix, as far as the matrix's own expression shows it."""
-    rewrite = solvers.generic_solve_to_structured_form.transform
-    replaced = rewrite(fgraph, node)
-    if not replaced or not isinstance(replaced[0].owner.op.core_op, Solve):  # a triangular system
-        return replaced
-    (matrix, _) = node.inputs
-    return rewrite(FunctionGraph(outputs=[matrix], clone=False), node)  # without other uses
-
-
 @node_rewriter([add, sub, neg])
 def gather_terms(fgraph: FunctionGraph, node: Apply) -> Any:
     """`local_add_canonizer`, except for a negative in which it has nothing to gather or to cancel."""
@@ -208,11 +176,7 @@ REPLACED = {
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
     "log1p_neg_sigmoid": (log1p_of_minus_sigmoid, ("stabilize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
-    "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
-    "generic_solve_to_structured_form": (
-        general_solve_to_structured,
-        ("canonicalize", "stabilize"),
-    ),
+    **OF_MATRICES,
     "topo_constant_folding": (
         fold_small_constants,
         ("canonicalize", "uncanonicalize", "stabilize", "specialize"),

@@ -2,8 +2,6 @@
 
 import itertools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -70,40 +68,6 @@ def test_halves():
         np.testing.assert_array_equal(result, -1 / at)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
-@pytest.mark.parametrize("kind", ["sym", "her", "pos"])
-def test_each_system_reads_its_triangle(kind, options):
-    """Systems with the two triangles of one matrix; and one with a matrix known to be a triangle."""
-    a, b = pt.matrix("a", shape=(3, 3)), pt.vector("b", shape=(3,))
-    at = np.array([[4.0, 0.7, -0.2], [1.0, 5.0, 0.3], [0.5, -1.0, 6.0]])
-    right = np.array([1.0, -2.0, 0.5])
-    outputs = [pt.linalg.solve(a, b, assume_a=kind, lower=lower) for lower in (True, False)]
-    outputs += [pt.linalg.solve(a, b, assume_a=kind, lower=True, transposed=True)]
-    outputs += [pt.linalg.solve(pt.linalg.cholesky(a), b, assume_a=kind, lower=True)]
-    factor = np.linalg.cholesky(at)
-    low, up, known = (x + np.tril(x, -1).T for x in (np.tril(at), np.triu(at).T, factor))
-    actual = jaxify([a, b], outputs, **options)(at, right)
-    for x, matrix in zip(actual, [low, up, low, known], strict=True):
-        np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-12)
-
-
-@pytest.mark.parametrize("lower", [True, False])
-def test_a_positive_definite_complex_matrix(lower):
-    a, b = pt.zmatrix("a"), pt.zvector("b")
-    full = np.array([[4.0, 1 + 1j], [1 - 1j, 5.0]])
-    at, right = (np.tril if lower else np.triu)(full), np.array([1.0, 2j])
-    f = jaxify([a, b], pt.linalg.solve(a, b, assume_a="pos", lower=lower), loops="xla")
-    np.testing.assert_allclose(f(at, right), np.linalg.solve(full, right), rtol=1e-12)
-
-
-def test_what_is_known_of_a_matrix_that_is_read_whole_is_used():
-    a, b = pt.matrix("a"), pt.vector("b")
-    graph = FunctionGraph([a, b], [pt.linalg.solve(pt.linalg.cholesky(a), b)], clone=True)
-    stabilize(graph)
-    assert "SolveTriangular" in str(graph.toposort())
-
-
 @pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
 def test_a_quotient_by_one_is_rounded_down(options):
     """PyTensor's `local_div_by_one` takes it for the dividend, in every mode."""
@@ -113,24 +77,6 @@ def test_a_quotient_by_one_is_rounded_down(options):
     actual = jaxify([x, i], outputs, **options)(*values)
     for value, expected in zip(actual, ([-1, 0, 2], [-1, 0, 2], *values), strict=True):
         np.testing.assert_array_equal(value, expected)
-
-
-@pytest.mark.parametrize("loops", ["xla", "native"])
-def test_promise_about_a_matrix_is_for_the_system_that_makes_it(loops):
-    """The other system reads all of the matrix, whose triangles differ here."""
-    a, b = pt.dmatrix("a"), pt.dvector("b")
-    promised = pt.linalg.solve(a, b, assume_a="pos").sum()
-    f = jaxify([a, b], promised + (b * pt.linalg.solve(a, b)).sum(), loops=loops)
-    at, vector = np.array([[2.0, 0.9], [0.1, 1.0]]), np.array([1.0, 2.0])
-
-    def expected(matrix):
-        triangle = jnp.triu(matrix)
-        mirrored = triangle + jnp.triu(matrix, 1).T
-        return jnp.linalg.solve(mirrored, vector).sum() + vector @ jnp.linalg.solve(matrix, vector)
-
-    value, slope = jax.jit(jax.value_and_grad(expected))(at)
-    np.testing.assert_allclose(f(at, vector), value, rtol=1e-12)
-    np.testing.assert_allclose(jax.grad(f)(at, vector), slope, rtol=1e-10)
 
 
 @pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])

@@ -1,0 +1,121 @@
+"""Rewrites of structured matrices: what they read and assume holds, or they leave the matrix alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import jaxify
+from loopax.lowering.canonical.stabilize import stabilize
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("kind", ["sym", "her", "pos"])
+def test_each_system_reads_its_triangle(kind, options):
+    """Systems with the two triangles of one matrix; and one with a matrix known to be a triangle."""
+    a, b = pt.matrix("a", shape=(3, 3)), pt.vector("b", shape=(3,))
+    at = np.array([[4.0, 0.7, -0.2], [1.0, 5.0, 0.3], [0.5, -1.0, 6.0]])
+    right = np.array([1.0, -2.0, 0.5])
+    outputs = [pt.linalg.solve(a, b, assume_a=kind, lower=lower) for lower in (True, False)]
+    outputs += [pt.linalg.solve(a, b, assume_a=kind, lower=True, transposed=True)]
+    outputs += [pt.linalg.solve(pt.linalg.cholesky(a), b, assume_a=kind, lower=True)]
+    factor = np.linalg.cholesky(at)
+    low, up, known = (x + np.tril(x, -1).T for x in (np.tril(at), np.triu(at).T, factor))
+    actual = jaxify([a, b], outputs, **options)(at, right)
+    for x, matrix in zip(actual, [low, up, low, known], strict=True):
+        np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-12)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_positive_definite_complex_matrix(lower):
+    a, b = pt.zmatrix("a"), pt.zvector("b")
+    full = np.array([[4.0, 1 + 1j], [1 - 1j, 5.0]])
+    at, right = (np.tril if lower else np.triu)(full), np.array([1.0, 2j])
+    f = jaxify([a, b], pt.linalg.solve(a, b, assume_a="pos", lower=lower), loops="xla")
+    np.testing.assert_allclose(f(at, right), np.linalg.solve(full, right), rtol=1e-12)
+
+
+def test_what_is_known_of_a_matrix_that_is_read_whole_is_used():
+    a, b = pt.matrix("a"), pt.vector("b")
+    graph = FunctionGraph([a, b], [pt.linalg.solve(pt.linalg.cholesky(a), b)], clone=True)
+    stabilize(graph)
+    assert "SolveTriangular" in str(graph.toposort())
+
+
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_promise_about_a_matrix_is_for_the_system_that_makes_it(loops):
+    """The other system reads all of the matrix, whose triangles differ here."""
+    a, b = pt.dmatrix("a"), pt.dvector("b")
+    promised = pt.linalg.solve(a, b, assume_a="pos").sum()
+    f = jaxify([a, b], promised + (b * pt.linalg.solve(a, b)).sum(), loops=loops)
+    at, vector = np.array([[2.0, 0.9], [0.1, 1.0]]), np.array([1.0, 2.0])
+
+    def expected(matrix):
+        triangle = jnp.triu(matrix)
+        mirrored = triangle + jnp.triu(matrix, 1).T
+        return jnp.linalg.solve(mirrored, vector).sum() + vector @ jnp.linalg.solve(matrix, vector)
+
+    value, slope = jax.jit(jax.value_and_grad(expected))(at)
+    np.testing.assert_allclose(f(at, vector), value, rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(f)(at, vector), slope, rtol=1e-10)
+
+
+DIAGONALS = {
+    f"diagonal {k} of {joined}, {shapes}": (joined, shapes, k)
+    for joined, shapes, k in [
+        ("block_diag", [(2, 2), (3, 3)], 0),
+        ("block_diag", [(2, 2), (3, 3)], 1),
+        ("block_diag", [(1, 2), (2, 1)], 0),
+        ("kron", [(2, 2), (2, 2)], 0),
+        ("kron", [(2, 2), (2, 2)], -1),
+        ("kron", [(2, 3), (3, 2)], 0),
+    ]
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("is_declared", [True, False])
+@pytest.mark.parametrize("case", DIAGONALS)
+def test_diagonals_of_what_is_joined(case, is_declared, options):
+    joined, shapes, k = DIAGONALS[case]
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=shape) for shape in shapes]
+    parts = [pt.matrix(shape=shape if is_declared else (None, None)) for shape in shapes]
+    f = jaxify(parts, pt.diagonal(getattr(pt.linalg, joined)(*parts), offset=k), **options)
+    a, b = values
+    whole = np.kron(a, b)
+    if joined == "block_diag":
+        whole = np.zeros(np.add(a.shape, b.shape))
+        whole[: len(a), : a.shape[1]], whole[len(a) :, a.shape[1] :] = a, b
+    np.testing.assert_array_equal(f(*values), np.diagonal(whole, k))
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("n_rows", [1, 2, 3])
+def test_determinants_of_a_batch_of_blocks(n_rows, options):
+    a, b = pt.dtensor3("a"), pt.dtensor3("b")
+    blocks = pt.linalg.block_diag(a, b)
+    outputs = [
+        pt.linalg.det(blocks),
+        *pt.linalg.slogdet(blocks),
+        pt.log(abs(pt.linalg.det(blocks))),
+    ]
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(n_rows, 3, 3)), rng.normal(size=(n_rows, 2, 2))
+    expected = np.linalg.det(values[0]) * np.linalg.det(values[1])
+    log = np.log(abs(expected))
+    actual = jaxify([a, b], outputs, **options)(*values)
+    for x, y in zip(actual, [expected, np.sign(expected), log, log], strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10)
+
+
+def test_blocks_of_one_matrix_have_determinants_of_their_own():
+    parts = [pt.matrix(shape=(n, n)) for n in (2, 3)]
+    blocks = pt.linalg.block_diag(*parts)
+    graph = FunctionGraph(parts, [pt.linalg.det(blocks), pt.diagonal(blocks)], clone=True)
+    stabilize(graph)
+    assert "BlockDiagonal" not in str(graph.toposort())
