@@ -3,37 +3,46 @@
     solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
                                                             which a is one triangle
-    solve(x @ x.T, b)  ->  solve(..., assume_a="pos")       not where only another use says "pos"
-    det(block_diag(a, b))  ->  det(a) * det(b)              not of a batch
-    diag(block_diag(a, b))  ->  join(diag(a), diag(b))      of the main diagonal, and only where a and b are
-    diag(kron(a, b))  ->  outer(diag(a), diag(b))           known to be square
+    solve(inv(a), b)  ->  a @ b                             not where the solve reads one triangle
+    solve(x @ x.T, b), inv(x @ x.T) @ b  ->  solve(..., assume_a="pos"),  eig(x @ x.T)  ->  eigh(x @ x.T)
+                                                            not where only another use says "pos"
+    cholesky(l @ l.T)  ->  l, with the sign that makes its diagonal positive; only of a square l
+    pinv(pinv(a))  ->  a                                    not where one of them reads one triangle
+    inv(d)  ->  1 / d  for a diagonal matrix                not for pinv(d)
+    det(block_diag(a, b))  ->  det(a) * det(b)              these three where a and b are matrices that are
+    diag(block_diag(a, b))  ->  join(diag(a), diag(b))      known to be square, and the last two for the
+    diag(kron(a, b))  ->  outer(diag(a), diag(b))           main diagonal
 
-Reason: of the first PyTensor takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix
-for L L^H; the second solves with one triangle of a matrix that is told to be symmetric. The third takes
-``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (PyTensor 3.3.8): a general
-system with ``a`` would then read one triangle, and its gradient would depend on when it is taken. The
-fourth multiplies the determinants of a batch with each other, and the last two take any diagonal for the
-main one, and blocks of any shape for square ones (PyTensor 3.0.7 and 3.3.8 alike).
+Reason: without these conditions PyTensor's results are wrong (3.0.7 and 3.3.8 alike, except where one is
+named). Of the first it takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix for
+L L^H; the second solves with one triangle of a matrix that is told to be symmetric. In the fourth it takes
+``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (3.3.8): a general system with
+``a`` would then read one triangle, and its gradient would depend on when it is taken. The fifth gives
+``l`` itself, whose logarithms are NaN where it is a Cholesky factor times a negative number. The
+determinants of a batch are multiplied with each other, any diagonal is taken for the main one, and blocks
+of any shape for square ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.rewriting.unify import OpPattern
-from pytensor.tensor.basic import ExtractDiag
-from pytensor.tensor.linalg.decomposition.cholesky import cholesky
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky, cholesky
+from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import cho_solve
-from pytensor.tensor.linalg.summary import det
 from pytensor.tensor.rewriting.blockwise import blockwise_of
-from pytensor.tensor.rewriting.linalg import products, solvers
+from pytensor.tensor.rewriting.linalg import decomposition, inverse, products, solvers
 
 from loopax.facts.axes import unshuffled
+from loopax.ir.ops.inner_graph_op import core_of
 
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
@@ -52,53 +61,114 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
     replaced = rewrite(fgraph, node)
     if not replaced or not isinstance(replaced[0].owner.op.core_op, Solve):  # a triangular system
         return replaced
-    (matrix, _) = node.inputs
-    return rewrite(FunctionGraph(outputs=[matrix], clone=False), node)  # without other uses
+    return rewrite(_without_other_uses(node.inputs[0]), node)
 
 
-@node_rewriter([det])
-def det_of_blocks(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``det(block_diag(a, b)) -> det(a) * det(b)`` of one matrix."""
-    is_batch = any(v.type.ndim > 2 for v in _parts(node))
-    return None if is_batch else products.det_of_blockdiag.transform(fgraph, node)
+@node_rewriter([blockwise_of(Cholesky)])
+def cholesky_of_product(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``cholesky(l @ l.T) -> l``, with a positive diagonal; nan where that has a zero."""
+    replaced = decomposition.cholesky_ldotlt.transform(fgraph, node)
+    if not replaced or node.outputs[0].type.dtype not in ("float32", "float64"):
+        return None
+    (factor,) = replaced
+    source = unshuffled(factor).owner
+    if source is not None and isinstance(core_of(source.op), Cholesky):
+        return replaced
+    if not _is_square(factor):
+        return None
+    diagonal = pt.diagonal(factor, axis1=-2, axis2=-1)
+    signs = pt.switch(pt.eq(diagonal, 0), np.nan, pt.sign(diagonal)).astype(factor.type.dtype)
+    is_lower = core_of(node.op).lower
+    return [factor * (signs[..., None, :] if is_lower else signs[..., :, None])]
 
 
-@node_rewriter([ExtractDiag])
-def diag_of_square_blocks(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``diag(block_diag(a, b)) -> join(diag(a), diag(b))`` of square matrices."""
-    return products.diag_of_blockdiag.transform(fgraph, node) if _is_of_squares(node) else None
+def _where(holds: Callable[[Apply], bool], rewrite: Any) -> Any:
+    """``rewrite``, of nodes for which ``holds`` is true alone."""
+
+    @node_rewriter(rewrite.tracks())
+    def restricted(fgraph: FunctionGraph, node: Apply) -> Any:
+        return rewrite.transform(fgraph, node) if holds(node) else None
+
+    return restricted
 
 
-@node_rewriter([ExtractDiag])
-def diag_of_square_factors(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``diag(kron(a, b)) -> outer(diag(a), diag(b))`` of square matrices."""
-    return products.diag_of_kronecker.transform(fgraph, node) if _is_of_squares(node) else None
+def _by_own_expression(rewrite: Any) -> Any:
+    """``rewrite``, by what the expression of its operands says of them."""
+
+    @node_rewriter(rewrite.tracks())
+    def restricted(fgraph: FunctionGraph, node: Apply) -> Any:
+        replaced = rewrite.transform(fgraph, node)
+        return replaced and rewrite.transform(_without_other_uses(*node.inputs), node)
+
+    return restricted
 
 
-def _parts(node: Apply) -> Sequence[Variable]:
+def _without_other_uses(*operands: Variable) -> FunctionGraph:
+    return FunctionGraph(outputs=list(operands), clone=False)
+
+
+def _is_square(v: Variable) -> bool:
+    n_rows, n_columns = v.type.shape[-2:]
+    return n_rows is not None and n_rows == n_columns
+
+
+def _joins_squares(node: Apply) -> bool:
+    """Whether ``node`` reads a matrix that joins matrices which are known to be square."""
+    return all(v.type.ndim == 2 and _is_square(v) for v in _source_inputs(node))
+
+
+def _is_main_diagonal(node: Apply) -> bool:
+    op: Any = node.op
+    return op.offset == 0 and node.inputs[0].type.ndim == 2 and _joins_squares(node)
+
+
+def _reads_all(node: Apply) -> bool:
+    """Whether a system reads all of its matrix, and its right sides are no batch of vectors."""
+    op = core_of(node.op)
+    is_general = isinstance(op, Solve) and op.assume_a == "gen"
+    return is_general and (op.b_ndim == 2 or node.inputs[1].type.ndim == 1)
+
+
+def _are_inverses_of_all(node: Apply) -> bool:
+    """Whether an inverse, and an inverse that it reads, reads all of its matrix."""
+    source = unshuffled(node.inputs[0]).owner
+    ops = [core_of(n.op) for n in (node, source) if n is not None]
+    return not any(getattr(op, "hermitian", False) for op in ops)
+
+
+def _source_inputs(node: Apply) -> Sequence[Variable]:
     """The operands of what makes the matrix that ``node`` reads."""
-    (matrix,) = node.inputs
-    source = unshuffled(matrix).owner
+    source = unshuffled(node.inputs[0]).owner
     return () if source is None else source.inputs
 
 
-def _is_of_squares(node: Apply) -> bool:
-    """Whether ``node`` reads the main diagonal of a matrix that consists of square ones."""
-    op: Any = node.op
-    shapes = [v.type.shape for v in _parts(node)]
-    return op.offset == 0 and all(
-        len(shape) == 2 and shape[0] == shape[1] and shape[0] is not None for shape in shapes
-    )
-
-
+_BOTH = "canonicalize", "stabilize"
 # What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
-REPLACED = {
+REPLACED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
-    "generic_solve_to_structured_form": (
-        general_solve_to_structured,
-        ("canonicalize", "stabilize"),
+    "generic_solve_to_structured_form": (general_solve_to_structured, _BOTH),
+    "solve_of_inv_to_matmul": (_where(_reads_all, solvers.solve_of_inv_to_matmul), ("stabilize",)),
+    "inv_to_solve": (_by_own_expression(inverse.inv_to_solve), ("stabilize",)),
+    "eig_to_eigh": (_by_own_expression(decomposition.eig_to_eigh), _BOTH),
+    "cholesky_ldotlt": (cholesky_of_product, _BOTH),
+    "inv_of_inv": (_where(_are_inverses_of_all, inverse.inv_of_inv), _BOTH),
+    "inv_of_diag_to_diag_reciprocal": (
+        _where(
+            lambda node: not isinstance(core_of(node.op), MatrixPinv),
+            inverse.inv_of_diag_to_diag_reciprocal,
+        ),
+        _BOTH,
     ),
-    "det_of_blockdiag": (det_of_blocks, ("canonicalize", "stabilize")),
-    "diag_of_blockdiag": (diag_of_square_blocks, ("canonicalize", "stabilize")),
-    "diag_of_kronecker": (diag_of_square_factors, ("canonicalize", "stabilize")),
+    "det_of_blockdiag": (_where(_joins_squares, products.det_of_blockdiag), _BOTH),
+    "diag_of_blockdiag": (_where(_is_main_diagonal, products.diag_of_blockdiag), _BOTH),
+    "diag_of_kronecker": (_where(_is_main_diagonal, products.diag_of_kronecker), _BOTH),
 }
+# For these rewrites there is no condition that is cheap to see and often true. PyTensor takes eigenvectors
+# of a pair of matrices for orthogonal ones, solves with an orthogonal matrix whatever triangle the system
+# reads, and takes the sign of a zero on a diagonal for a column of Q; and a promise is for the whole graph.
+LEFT_OUT = (
+    "inv_of_orthogonal_to_transpose",
+    "orthogonal_solve_to_transpose_matmul",
+    "qr_of_diag",
+    "svd_of_structured",
+)

@@ -3,8 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
@@ -119,3 +121,62 @@ def test_blocks_of_one_matrix_have_determinants_of_their_own():
     graph = FunctionGraph(parts, [pt.linalg.det(blocks), pt.diagonal(blocks)], clone=True)
     stabilize(graph)
     assert "BlockDiagonal" not in str(graph.toposort())
+
+
+L = pt.linalg
+A, B, SOME = pt.dmatrix("a"), pt.dmatrix("b"), pt.dvector("some")
+SQUARE, SQUARE_TOO = (pt.matrix(shape=(3, 3)) for _ in range(2))
+Q, R = L.qr(SQUARE)
+NEGATIVE = -0.7 * L.cholesky(SQUARE_TOO)
+WITHOUT_REWRITES = Mode(linker="py", optimizer=None)
+# Of a general matrix, a positive definite one and a vector. Without a condition PyTensor's rewrite takes
+# each for something else.
+STRUCTURED = {
+    "cho_solve with an inverse": L.cho_solve((L.inv(L.cholesky(B)), True), SOME),
+    "triangular system with an inverse": L.solve_triangular(L.inv(A), SOME, lower=True),
+    "positive definite system with an inverse": L.solve(L.inv(A), SOME, assume_a="pos"),
+    "triangular system with an orthogonal matrix": L.solve_triangular(Q, SOME, lower=False),
+    "factor of R.T R": L.cholesky(R.T @ R),
+    "upper factor of R.T R": L.cholesky(R.T @ R, lower=False),
+    "factor of a negative factor's product": L.cholesky(NEGATIVE @ NEGATIVE.T),
+    "factor of a long triangle's product": L.cholesky(pt.tril(A[:2]) @ pt.tril(A[:2]).T),
+    "inverse of generalized eigenvectors": abs(L.inv(L.eigh(B, B + A.T @ A)[1])),
+    "pinv of a pinv, by one triangle": L.pinv(L.pinv(A), hermitian=True),
+    "pinv of a diagonal with a zero": L.pinv(pt.diag(SOME * [0.0, 1.0, 2.0])),
+    "qr of a diagonal with a zero": L.qr(pt.diag(SOME * [0.0, 1.0, 2.0]))[0],
+    "inverse beside a promise": L.inv(A) @ (A + 1) + L.solve(A, SOME, assume_a="pos"),
+    "singular values beside a promise": L.svd(A, compute_uv=False)
+    + L.solve(A, SOME, assume_a="sym"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*has no JAX conversion")
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("case", STRUCTURED)
+def test_a_structure_that_is_not_there(case, options):
+    rng = np.random.default_rng(2)
+    general = 0.3 * rng.normal(size=(3, 3)) + 2 * np.eye(3)
+    values = {A: general, SQUARE: general, SOME: rng.normal(size=3)}
+    values[B] = values[SQUARE_TOO] = general @ general.T + np.eye(3)
+    out = STRUCTURED[case]
+    inputs = [v for v in values if v in set(pytensor.graph.traversal.graph_inputs([out]))]
+    args = [values[v] for v in inputs]
+    expected = pytensor.function(inputs, out, mode=WITHOUT_REWRITES)(*args)
+    np.testing.assert_allclose(
+        jaxify(inputs, out, **options)(*args), expected, rtol=1e-8, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+def test_factor_of_the_product_of_a_singular_triangle(options):
+    x = pt.matrix(shape=(2, 2))
+    f = jaxify([x], L.cholesky(pt.tril(x) @ pt.tril(x).T), **options)
+    assert np.isnan(f(np.array([[0.0, 0.0], [1.0, 1.0]]))).any()
+
+
+def test_a_factor_of_a_factor_is_not_computed_again():
+    factor = L.cholesky(A)
+    graph = FunctionGraph([A], [L.cholesky(factor @ factor.T)], clone=True)
+    stabilize(graph)
+    assert len(graph.apply_nodes) == 1
