@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,12 +21,16 @@ from loopax.numerics.arrays import Array
 
 def _product_of_nonzero(x: Array, axis: tuple[int, ...] | None) -> jax.Array:
     """The product of the elements that are not 0: 1 where all are, the derivative of a product of one 0."""
-    return jnp.prod(jnp.where(x != 0, x, 1), axis=axis)
+    return _prod(jnp.where(x != 0, x, 1), axis=axis)
 
+
+# In the dtype of their operand.
+_sum = partial(jnp.sum, promote_integers=False)
+_prod = partial(jnp.prod, promote_integers=False)
 
 _REDUCERS: dict[type, Any] = {
-    ps.Add: jnp.sum,
-    ps.Mul: jnp.prod,
+    ps.Add: _sum,
+    ps.Mul: _prod,
     ps.ScalarMaximum: largest,
     ps.ScalarMinimum: smallest,
     ps.AND: jnp.all,
@@ -47,8 +52,9 @@ def reduce(site: Site, x: Array) -> Any:
     if axis == ():
         return x
     dtype = getattr(op, "acc_dtype", None) or site.out.type.dtype
-    if reducer in (jnp.sum, jnp.prod, _product_of_nonzero) and x.dtype != dtype:
-        x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+    if reducer in (_sum, _prod, _product_of_nonzero):
+        x = _as_dtype(x, dtype)
+        return _as_dtype(reducer(x, axis=axis), site.out.type.dtype)
     if reducer in (largest, smallest) and has_no_derivative(site, site.out):
         x = jax.lax.stop_gradient(x)
     if reducer in (largest, smallest) and not raises_of_nothing(op):
@@ -57,6 +63,11 @@ def reduce(site: Site, x: Array) -> Any:
             plain = jnp.max if reducer is largest else jnp.min
             return plain(x, axis=axis, initial=op.initial_value(x.dtype))
     return reducer(x, axis=axis)
+
+
+def _as_dtype(x: jax.Array, dtype: str) -> jax.Array:
+    """``x`` in ``dtype``, or in what JAX has in its place in 32-bit mode."""
+    return x if x.dtype == dtype else x.astype(jax.dtypes.canonicalize_dtype(dtype))
 
 
 # The function, and what it leaves as it is.

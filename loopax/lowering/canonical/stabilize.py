@@ -96,6 +96,10 @@ _EXCLUDED = (
     "local_uint_constant_indices",
     # ``abs(x / y)`` to ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
     "local_abs_lift",
+    # The distinct elements of ``repeat(x, counts)`` as those of ``x``, also of an element repeated 0 times.
+    "local_Unique_lift",
+    "local_Unique_Alloc_lift",
+    "local_Unique_Repeat_lift",
     # A draw that nobody reads is dropped together with the step of its generator, so that the generator
     # behind it was the one before it.
     "random_unsafe",

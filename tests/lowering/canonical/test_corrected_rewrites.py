@@ -100,3 +100,25 @@ def test_sums_of_whole_exponents_do_not_overflow(dtype, options):
     results = jaxify([x, k], results, **options)(*at)
     for result, right in zip(results, expected, strict=True):
         np.testing.assert_allclose(result, right, 1e-6)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+def test_an_element_of_a_sum_in_a_small_dtype(options):
+    x = pt.matrix("x", dtype="int8")
+    at = np.array([[100, 100, 3], [1, 2, 3]], dtype="int8")
+    sums = pt.sum(x, axis=1, acc_dtype="int8"), pt.sum(x, axis=1), pt.prod(x, axis=0, dtype="int32")
+    actual = jaxify([x], [v[0] for v in sums], **options)(at)
+    for value, expected in zip(actual, (-53, 203, np.int32(100)), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    assert actual[2].dtype == np.int32
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla", "jit": False}, {"backend": "numba"}])
+def test_distinct_elements_of_what_is_repeated(options):
+    x, counts, n = pt.dvector("x"), pt.lvector("counts"), pt.lscalar("n")
+    outputs = [pt.unique(pt.repeat(x, counts)), pt.unique(pt.alloc(x[0], n))]
+    values = np.array([3.0, 1.0, 2.0, -1.0]), np.array([0, 2, 1, 0])
+    for n_copies, one in ((0, []), (2, [3.0])):
+        actual = jaxify([x, counts, n], outputs, **options)(*values, np.int64(n_copies))
+        for value, expected in zip(actual, ([1.0, 2.0], one), strict=True):
+            np.testing.assert_array_equal(value, expected)
