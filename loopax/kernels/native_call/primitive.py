@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
+from jax.experimental.jet import jet, jet_rules
 from jax.typing import ArrayLike
 
 from loopax.base.upstream.jax import (
@@ -101,15 +102,19 @@ def _batched(
     n_tangents: int,
 ) -> Any:
     avals = tuple(jax.typeof(x) for x in args)
-    jaxpr, out_axes = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size)
+    jaxpr, out_axes = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size, axis.name)
     return bind(jaxpr, args, plan, n_tangents), out_axes
 
 
 @trace_cache
 def _batched_jaxpr(
-    jaxpr: ClosedJaxpr, avals: tuple[ShapedArray, ...], axes: tuple[int | None, ...], size: int
+    jaxpr: ClosedJaxpr,
+    avals: tuple[ShapedArray, ...],
+    axes: tuple[int | None, ...],
+    size: int,
+    name: object,
 ) -> tuple[Any, list[int | None]]:
-    """The jaxpr of the batch, and the axis of it that each output has.
+    """The jaxpr of the batch along the axis ``name``, and the axis of it that each output has.
 
     The axes stay where JAX's rules put them. As the first ones, a trace of 64 rows, whose first axis is
     that of the steps, would be copied at the end of a loop, and again before the loop that reads it.
@@ -126,7 +131,7 @@ def _batched_jaxpr(
             _recorded_p.bind(*jaxpr_as_fun(jaxpr)(*args), record=record)
             return []
 
-        jax.vmap(row, in_axes=axes, axis_size=size)(*args)
+        jax.vmap(row, in_axes=axes, axis_size=size, axis_name=name)(*args)
         return outs
 
     return trace_jaxpr(whole, avals), out_axes
@@ -143,6 +148,14 @@ def _record(
 _recorded_p = Primitive("loopax_recorded")
 _recorded_p.multiple_results = True
 batching.fancy_primitive_batchers[_recorded_p] = _record
+
+
+# -- Taylor series ---------------------------------------------------------------------------------
+
+
+def _jet(primals: Sequence[Any], series: Sequence[Any], **params: Any) -> Any:
+    """The series of the call, in JAX's operations: JAX has none of a loop."""
+    return jet(jaxpr_as_fun(params["call_jaxpr"]), primals, series, factorial_scaled=False)
 
 
 # -- lowering --------------------------------------------------------------------------------------
@@ -181,5 +194,6 @@ native_call_p.multiple_results = True
 native_call_p.def_impl(_impl)
 native_call_p.def_abstract_eval(_abstract)
 batching.fancy_primitive_batchers[native_call_p] = _batched
+jet_rules[native_call_p] = _jet
 mlir.register_lowering(native_call_p, _lowered)
 mlir.register_lowering(native_call_p, _lowered_on_cpu, platform="cpu")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import checkify
+from jax.experimental.jet import jet
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import loopax
@@ -273,9 +274,43 @@ def test_it_can_be_exported() -> None:
     np.testing.assert_allclose(exported.call(P, RETURNS), likelihood(P, RETURNS))
 
 
-def test_collectives_are_those_of_the_batch() -> None:
-    f = loopax.native(lambda x: x - lax.pmean(x, "rows"), loops="xla")
-    np.testing.assert_array_equal(jax.vmap(f, axis_name="rows")(jnp.arange(3.0)), [-1.0, 0.0, 1.0])
+def to_the_next_row(x: Any) -> Any:
+    return lax.ppermute(x, "rows", [(0, 1), (1, 2), (2, 0)])
+
+
+@pytest.mark.both_stacks
+@pytest.mark.parametrize("loops", ["native", "xla"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x - lax.pmean(x, "rows"),
+        lambda x: to_the_next_row(lax.fori_loop(0, 3, lambda k, c: 1.5 * c, x)),
+        lambda x: lax.fori_loop(0, 3, lambda k, c: 1.5 * to_the_next_row(c), x),
+        lambda x: lax.fori_loop(0, 3, lambda k, c: 1.5 * c + lax.psum(c, "rows"), x),
+        lambda x: lax.psum_scatter(x * jnp.arange(3.0), "rows") + lax.axis_index("rows"),
+    ],
+    ids=["mean", "permutation", "permutation in a loop", "sum in a loop", "scattered sum"],
+)
+def test_collectives_are_those_of_the_batch(f: Any, loops: str) -> None:
+    rows = jnp.array([[0.5, 1.0, 3.0], [2.0, -1.0, 0.0]])
+    for args in (rows[0], rows):
+        batch, expected = loopax.native(f, loops=loops), jax.jit(f)
+        for transform in (partial(jax.vmap, axis_name="rows"), jax.vmap)[: args.ndim]:
+            batch, expected = transform(batch), transform(expected)
+        np.testing.assert_allclose(batch(args), expected(args), rtol=1e-14)
+        slopes = [jax.grad(lambda x, b=b: b(x).sum())(args) for b in (batch, expected)]
+        np.testing.assert_allclose(*slopes, rtol=1e-14)
+
+
+@pytest.mark.both_stacks
+def test_taylor_series_are_those_of_the_function() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y, x + y
+
+    point, series = (0.5, 2.0), ((1.0, 0.3, 0.0), (0.0, 1.0, 0.2))
+    chex.assert_trees_all_close(
+        jet(loopax.native(f), point, series), jet(f, point, series), rtol=1e-12
+    )
 
 
 @pytest.mark.both_stacks
