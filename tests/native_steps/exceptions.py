@@ -65,6 +65,5 @@ NOT_DIFFERENTIABLE = {
 # Calls of PyTensor's native functions, on arrays, by the modules of the ops.
 ON_ARRAYS = {
     "pytensor.tensor.linalg": "LAPACK, of matrices that are large, or of kinds that no rule writes",
-    "pytensor.tensor.signal": "a convolution, which is a loop over arrays there as well",
     "pytensor.sparse": "sparse matrices are held as PyTensor holds them",
 }

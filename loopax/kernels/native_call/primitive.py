@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -194,6 +194,6 @@ native_call_p.multiple_results = True
 native_call_p.def_impl(_impl)
 native_call_p.def_abstract_eval(_abstract)
 batching.fancy_primitive_batchers[native_call_p] = _batched
-jet_rules[native_call_p] = _jet
+jet_rules[native_call_p] = cast(Any, _jet)
 mlir.register_lowering(native_call_p, _lowered)
 mlir.register_lowering(native_call_p, _lowered_on_cpu, platform="cpu")

@@ -156,11 +156,12 @@ def distribute_over_own_sums(fgraph: FunctionGraph, node: Apply) -> Any:
 @node_rewriter([Subtensor])
 def index_before_reduction(fgraph: FunctionGraph, node: Apply) -> Any:
     """``sum(x, axis=1)[0] -> sum(x[0])`` of a sum in the dtypes that it has by default."""
-    reduction = node.inputs[0].owner
+    reduction: Any = node.inputs[0].owner
     op: Any = None if reduction is None else reduction.op
     if not isinstance(op, CAReduce) or type(op) is CAReduce:
         return None
-    is_plain = type(op)(axis=op.axis)(*reduction.inputs).owner.op == op
+    kind: Any = type(op)
+    is_plain = kind(axis=op.axis)(*reduction.inputs).owner.op == op
     return local_subtensor_of_reduce.transform(fgraph, node) if is_plain else None
 
 
