@@ -107,8 +107,9 @@ def test_an_element_of_a_sum_in_a_small_dtype(options):
     x = pt.matrix("x", dtype="int8")
     at = np.array([[100, 100, 3], [1, 2, 3]], dtype="int8")
     sums = pt.sum(x, axis=1, acc_dtype="int8"), pt.sum(x, axis=1), pt.prod(x, axis=0, dtype="int32")
-    actual = jaxify([x], [v[0] for v in sums], **options)(at)
-    for value, expected in zip(actual, (-53, 203, np.int32(100)), strict=True):
+    in_small_dtype = pt.sum(x, axis=1, dtype="int8")
+    actual = jaxify([x], [*(v[0] for v in sums), in_small_dtype.sum()], **options)(at)
+    for value, expected in zip(actual, (-53, 203, np.int32(100), -47), strict=True):
         np.testing.assert_array_equal(value, expected)
     assert actual[2].dtype == np.int32
 
