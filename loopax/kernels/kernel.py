@@ -252,5 +252,5 @@ def once_for_each_input(build: Callable[[Kernel, Inputs], T]) -> Callable[[Kerne
     return derivative
 
 
-def too_long(lines: int) -> str:
+def too_long(lines: int | str) -> str:
     return f"its native code has {lines} lines, and would take long to compile"
