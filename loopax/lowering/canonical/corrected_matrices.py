@@ -25,7 +25,7 @@ of any shape for square ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,25 +82,62 @@ def cholesky_of_product(fgraph: FunctionGraph, node: Apply) -> Any:
     return [factor * (signs[..., None, :] if is_lower else signs[..., :, None])]
 
 
-def _where(holds: Callable[[Apply], bool], rewrite: Any) -> Any:
-    """``rewrite``, of nodes for which ``holds`` is true alone."""
+@node_rewriter(solvers.solve_of_inv_to_matmul.tracks())
+def general_solve_of_inverse(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``solve(inv(a), b) -> a @ b`` where the system reads all of ``inv(a)``."""
+    op = core_of(node.op)
+    is_general = isinstance(op, Solve) and op.assume_a == "gen"
+    # PyTensor 3.0 multiplies by a batch of vectors as by a matrix.
+    is_plain = is_general and (op.b_ndim == 2 or node.inputs[1].type.ndim == 1)
+    return solvers.solve_of_inv_to_matmul.transform(fgraph, node) if is_plain else None
 
-    @node_rewriter(rewrite.tracks())
-    def restricted(fgraph: FunctionGraph, node: Apply) -> Any:
-        return rewrite.transform(fgraph, node) if holds(node) else None
 
-    return restricted
+@node_rewriter(inverse.inv_to_solve.tracks())
+def product_with_inverse(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``inv(a) @ b -> solve(a, b)``, by the structure that the expression of ``a`` shows."""
+    rewrite = inverse.inv_to_solve.transform
+    return rewrite(fgraph, node) and rewrite(_without_other_uses(*node.inputs), node)
 
 
-def _by_own_expression(rewrite: Any) -> Any:
-    """``rewrite``, by what the expression of its operands says of them."""
+@node_rewriter(decomposition.eig_to_eigh.tracks())
+def eig_of_symmetric(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``eig(a) -> eigh(a)`` where the expression of ``a`` shows that it is symmetric."""
+    rewrite = decomposition.eig_to_eigh.transform
+    return rewrite(fgraph, node) and rewrite(_without_other_uses(*node.inputs), node)
 
-    @node_rewriter(rewrite.tracks())
-    def restricted(fgraph: FunctionGraph, node: Apply) -> Any:
-        replaced = rewrite.transform(fgraph, node)
-        return replaced and rewrite.transform(_without_other_uses(*node.inputs), node)
 
-    return restricted
+@node_rewriter(inverse.inv_of_inv.tracks())
+def inverse_of_inverse(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``inv(inv(a)) -> a`` where both read all of their matrix."""
+    source = unshuffled(node.inputs[0]).owner
+    ops = [core_of(n.op) for n in (node, source) if n is not None]
+    reads_triangle = any(getattr(op, "hermitian", False) for op in ops)
+    return None if reads_triangle else inverse.inv_of_inv.transform(fgraph, node)
+
+
+@node_rewriter(inverse.inv_of_diag_to_diag_reciprocal.tracks())
+def inverse_of_diagonal(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``inv(d) -> 1 / d``; ``pinv(d)`` leaves zeros as they are."""
+    is_pinv = isinstance(core_of(node.op), MatrixPinv)
+    return None if is_pinv else inverse.inv_of_diag_to_diag_reciprocal.transform(fgraph, node)
+
+
+@node_rewriter(products.det_of_blockdiag.tracks())
+def det_of_squares(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``det(block_diag(a, b)) -> det(a) * det(b)`` of square matrices."""
+    return products.det_of_blockdiag.transform(fgraph, node) if _joins_squares(node) else None
+
+
+@node_rewriter(products.diag_of_blockdiag.tracks())
+def diag_of_squares(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``diag(block_diag(a, b)) -> join(diag(a), diag(b))`` of square matrices."""
+    return products.diag_of_blockdiag.transform(fgraph, node) if _is_main_diagonal(node) else None
+
+
+@node_rewriter(products.diag_of_kronecker.tracks())
+def diag_of_square_factors(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``diag(kron(a, b)) -> outer(diag(a), diag(b))`` of square matrices."""
+    return products.diag_of_kronecker.transform(fgraph, node) if _is_main_diagonal(node) else None
 
 
 def _without_other_uses(*operands: Variable) -> FunctionGraph:
@@ -122,20 +159,6 @@ def _is_main_diagonal(node: Apply) -> bool:
     return op.offset == 0 and node.inputs[0].type.ndim == 2 and _joins_squares(node)
 
 
-def _reads_all(node: Apply) -> bool:
-    """Whether a system reads all of its matrix, and its right sides are no batch of vectors."""
-    op = core_of(node.op)
-    is_general = isinstance(op, Solve) and op.assume_a == "gen"
-    return is_general and (op.b_ndim == 2 or node.inputs[1].type.ndim == 1)
-
-
-def _are_inverses_of_all(node: Apply) -> bool:
-    """Whether an inverse, and an inverse that it reads, reads all of its matrix."""
-    source = unshuffled(node.inputs[0]).owner
-    ops = [core_of(n.op) for n in (node, source) if n is not None]
-    return not any(getattr(op, "hermitian", False) for op in ops)
-
-
 def _source_inputs(node: Apply) -> Sequence[Variable]:
     """The operands of what makes the matrix that ``node`` reads."""
     source = unshuffled(node.inputs[0]).owner
@@ -147,21 +170,15 @@ _BOTH = "canonicalize", "stabilize"
 REPLACED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
     "generic_solve_to_structured_form": (general_solve_to_structured, _BOTH),
-    "solve_of_inv_to_matmul": (_where(_reads_all, solvers.solve_of_inv_to_matmul), ("stabilize",)),
-    "inv_to_solve": (_by_own_expression(inverse.inv_to_solve), ("stabilize",)),
-    "eig_to_eigh": (_by_own_expression(decomposition.eig_to_eigh), _BOTH),
+    "solve_of_inv_to_matmul": (general_solve_of_inverse, ("stabilize",)),
+    "inv_to_solve": (product_with_inverse, ("stabilize",)),
+    "eig_to_eigh": (eig_of_symmetric, _BOTH),
     "cholesky_ldotlt": (cholesky_of_product, _BOTH),
-    "inv_of_inv": (_where(_are_inverses_of_all, inverse.inv_of_inv), _BOTH),
-    "inv_of_diag_to_diag_reciprocal": (
-        _where(
-            lambda node: not isinstance(core_of(node.op), MatrixPinv),
-            inverse.inv_of_diag_to_diag_reciprocal,
-        ),
-        _BOTH,
-    ),
-    "det_of_blockdiag": (_where(_joins_squares, products.det_of_blockdiag), _BOTH),
-    "diag_of_blockdiag": (_where(_is_main_diagonal, products.diag_of_blockdiag), _BOTH),
-    "diag_of_kronecker": (_where(_is_main_diagonal, products.diag_of_kronecker), _BOTH),
+    "inv_of_inv": (inverse_of_inverse, _BOTH),
+    "inv_of_diag_to_diag_reciprocal": (inverse_of_diagonal, _BOTH),
+    "det_of_blockdiag": (det_of_squares, _BOTH),
+    "diag_of_blockdiag": (diag_of_squares, _BOTH),
+    "diag_of_kronecker": (diag_of_square_factors, _BOTH),
 }
 # For these rewrites there is no condition that is cheap to see and often true. PyTensor takes eigenvectors
 # of a pair of matrices for orthogonal ones, solves with an orthogonal matrix whatever triangle the system

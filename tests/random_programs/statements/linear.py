@@ -67,3 +67,40 @@ def solve(w: Writer) -> str:
 def block(w: Writer) -> str:
     v, u = w.float(2, 2), w.float(2, 2)
     return f"pt.linalg.block_diag({v.name}, {u.name})"
+
+
+def structured(w: Writer) -> tuple[Value, str]:
+    """A square matrix, or several, whose structure PyTensor's rewrites see; none is singular."""
+    v, a = square(w)
+    forms = [
+        *["pt.linalg.block_diag({1}, 2 * {1})", "pt.tril({1})", "pt.triu({1}).mT", "{1}.mT @ {1}"],
+        *["-pt.linalg.cholesky({1})", "pt.linalg.inv({1})", "pt.linalg.pinv({1})"],
+        *["pt.tril({1}) @ pt.tril({1}).mT", "pt.linalg.qr({1})[0]", "pt.linalg.inv({1}).mT"],
+    ]
+    if v.ndim == 2:
+        forms += [
+            "pt.linalg.kron({1}, {1})",
+            "pt.diag(pt.diag({1}))",
+            "pt.linalg.kron(pt.eye(2), {1})",
+        ]
+    return v, w.choice(forms).format(v.name, a)
+
+
+@statement("structure", 1)
+def structure(w: Writer) -> str:
+    """What depends on a structured matrix, and may be computed from its parts."""
+    v, a = structured(w)
+    forms = [
+        *["pt.linalg.det({1})", "pt.linalg.inv({1})", "pt.log(pt.abs(pt.linalg.det({1})))"],
+        *["pt.linalg.cholesky({1} @ {1}.mT)", "pt.linalg.pinv({1})", "pt.linalg.slogdet({1})[1]"],
+        *[
+            "pt.diagonal({1}, offset={2}, axis1=-2, axis2=-1)",
+            "pt.linalg.svd({1}, compute_uv=False)",
+        ],
+        *[
+            "pt.linalg.solve_triangular({1}, pt.ones_like({1}), lower=True)",
+            "pt.linalg.inv({1}) @ {1}",
+        ],
+        *["pt.linalg.solve({1}, pt.ones_like({1}))", "{1} @ pt.linalg.inv({1} + {1}.mT)"],
+    ]
+    return w.choice(forms).format(v.name, a, w.choice([-1, 0, 0, 1]))
