@@ -208,7 +208,9 @@ class Candidate:
         least = 0 if self._has_loop else _LEAST_SAVED
         return self.loops == "native" or cost.saved(rows, is_backward) > least
 
-    def _is_close(self, shapes: Shapes, rows: int, is_backward: bool = False) -> bool:
+    def _is_close(
+        self, shapes: Shapes, rows: int, is_backward: bool = False, is_second: bool = False
+    ) -> bool:
         """Whether a measurement decides.
 
         Without a loop, only a batch that takes long gains by one. Nor does one decide
@@ -222,7 +224,7 @@ class Candidate:
             shortest, longest = _MEASURED_WITHOUT_LOOP
             if rows == 1 or not shortest < cost.least(rows, is_backward) < longest:
                 return False
-        return cost.is_close(rows, is_backward)
+        return cost.is_close(rows, is_backward, is_second)
 
     def _uses_threads(self, shapes: Shapes, rows: int) -> bool:
         _, cost = self._trace(shapes[: len(self.inputs)])

@@ -49,7 +49,7 @@ class Policy:
         kernel's first.
     is_close
         Whether the costs behind ``prefers_native`` are too close to be relied on, so that a
-        measurement decides if one can be made; called as ``prefers_native`` is.
+        measurement decides if one can be made; called as ``prefers_native`` is, and with ``is_second``.
     uses_threads
         Whether the rows take long enough for threads to share them; called as ``prefers_native`` is.
     most_lines
@@ -64,27 +64,34 @@ class Policy:
     is_backward
         Whether the kernel is a gradient, a pullback, or a derivative of one: it reads residuals of
         the forward run.
+    is_second
+        Whether the kernel is a derivative of one that runs backward.
     """
 
     checks: str = "checkify"
     prefers_native: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
-    is_close: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: False
+    is_close: Callable[[Shapes, int, bool, bool], bool] = lambda *args: False
     uses_threads: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
     longest: int | None = None
     optimize: str = "none"
     remark: Callable[[str], None] = lambda sentence: None
     is_backward: bool = False
+    is_second: bool = False
 
     @property
     def backward(self) -> Policy:
         return replace(self, is_backward=True)
 
+    @property
+    def of_derivative(self) -> Policy:
+        return replace(self, is_second=self.is_backward)
+
     def chooses_native(self, shapes: Shapes, rows: int) -> bool:
         return self.prefers_native(shapes, rows, self.is_backward)
 
     def is_to_be_measured(self, shapes: Shapes, rows: int) -> bool:
-        return self.is_close(shapes, rows, self.is_backward)
+        return self.is_close(shapes, rows, self.is_backward, self.is_second)
 
 
 class Kernel:

@@ -168,6 +168,17 @@ def test_costs_decide_where_a_measurement_fails(door, times, monkeypatch):
         assert is_native(door(jax.vmap), ROWS) == is_faster
 
 
+def test_hessians_are_measured_only_where_costs_are_very_close(times, monkeypatch):
+    """To compile both forms would double the time to the first result."""
+    for share, is_measured in (0.5, False), (0.8, True):
+        monkeypatch.setattr(
+            Cost, "_xla", lambda cost, *args, share=share: cost._native(*args[:1]) / share
+        )
+        times.n_measured = 0
+        assert is_native(jax.hessian(by_jaxify()), 0.5)
+        assert bool(times.n_measured) == is_measured
+
+
 def test_a_program_that_is_too_long_for_native_code_is_not_measured(times, monkeypatch):
     monkeypatch.setattr(choice, "_MOST_LINES", 1)
     batch = by_jaxify(jax.vmap)
