@@ -89,7 +89,7 @@ def pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
         lambda *args: _pushed_forward_in_jax(kernel, _floats_in_jax(kernel), wrt, args)[1],
         shapes,
         f"{kernel.name}_pushforward",
-        kernel.policy.of_derivative,
+        kernel.policy.forward,
         linear=len(wrt),
         transpose=lambda: pullback(kernel, wrt),
     )
@@ -105,7 +105,7 @@ def pullback(kernel: Kernel, wrt: Inputs) -> Kernel:
         lambda *args: pulled_back_in_jax(kernel, wrt, args),
         lambda inputs: [inputs[k] for k in wrt],
         f"{kernel.name}_pullback",
-        kernel.policy.of_derivative.backward,
+        kernel.policy.backward,
         linear=len(kernel.floats),
         transpose=lambda: pushforward(kernel, wrt),
     )

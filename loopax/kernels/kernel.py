@@ -80,12 +80,14 @@ class Policy:
     is_second: bool = False
 
     @property
-    def backward(self) -> Policy:
-        return replace(self, is_backward=True)
+    def forward(self) -> Policy:
+        """The policy of a derivative that runs forward if the kernel does."""
+        return replace(self, is_second=self.is_backward)
 
     @property
-    def of_derivative(self) -> Policy:
-        return replace(self, is_second=self.is_backward)
+    def backward(self) -> Policy:
+        """The policy of a derivative that runs backward."""
+        return replace(self, is_backward=True, is_second=self.is_backward)
 
     def chooses_native(self, shapes: Shapes, rows: int) -> bool:
         return self.prefers_native(shapes, rows, self.is_backward)

@@ -100,8 +100,8 @@ def _times(native: Form, in_jax: Form, avals: Sequence[ShapedArray]) -> tuple[in
     with without_debug_flags(), jax.default_device(jax.local_devices(backend="cpu")[0]):
         args = jax.device_put([_value(aval) for aval in avals])
         lowered = jax.jit(in_jax).lower(*args)
-        # XLA compiles without the interpreter, which Numba needs meanwhile: the Hessian of a Kalman filter
-        # takes 5.5 s to its first result otherwise, and 3.5 on two cores.
+        # XLA compiles without the interpreter, which Numba needs meanwhile: on two cores a derivative of a
+        # Kalman filter takes 3.5 s to its first result, and 4.0 with one compiler after the other.
         compiler = ThreadPoolExecutor(1, thread_name_prefix="loopax measures")
         try:
             compilation = compiler.submit(lowered.compile)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant, Variable
-from pytensor.tensor.basic import ScalarFromTensor
+from pytensor.graph.basic import Variable
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.signal.conv import Convolve1d
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
@@ -25,16 +25,17 @@ def convolve(site: Site, a: Value, b: Value, mode: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     if dtype == "bool":
         return leaf(site, a, b, mode)
-    is_full = _flag(site.node.inputs[2])
+    flag = get_underlying_scalar_constant_value(site.node.inputs[2], raise_not_constant=False)
+    is_full = None if isinstance(flag, Variable) else bool(flag)
     (m,), (n,) = a.shape, b.shape
     for axis in (m, n):
         emit.check("not_empty", axis)
-    if is_full is None or not (isinstance(m, int) and isinstance(n, int)):
+    if is_full is None or not (isinstance(m, int) and isinstance(n, int) and m * n > 0):
         return _of_any_length(site, a, b, mode, is_full)
     if m > n:
         a, b, m, n = b, a, n, m
     first = 0 if is_full else m - 1
-    length = max(n + m - 1 - 2 * first, 0)
+    length = n + m - 1 - 2 * first
     is_small = m * n <= _MOST_PRODUCTS and emit.is_small((length,))
     if not is_small or dtype not in ("float32", "float64"):
         return _in_memory(emit, a, b, length, dtype, first)
@@ -71,10 +72,3 @@ def _in_memory(emit: Emitter, a: Value, b: Value, length: Dim, dtype: str, first
             product = (factor * emit.read(b, [k]).astype(dtype)).astype(dtype)
             emit.set(out[[at]], out[[at]] + product)
     return Array(out, (length,), dtype, fresh=True, compact=True)
-
-
-def _flag(v: Variable) -> bool | None:
-    """The value of a constant bool; None where it is no constant."""
-    while v.owner is not None and isinstance(v.owner.op, ScalarFromTensor):
-        (v,) = v.owner.inputs
-    return bool(v.data) if isinstance(v, Constant) else None

@@ -197,3 +197,26 @@ def test_code_that_is_too_long_is_written_once_and_not_measured(monkeypatch: Any
     assert kernels(f, xs) == (0, 2)
     assert len(written) == 1 and not compared
     assert str(loopax.explain(f, xs)).count("would take long to compile") == 3
+
+
+def test_loops_in_a_loop_that_is_too_long_are_not_written(monkeypatch: Any) -> None:
+    """The outer loop, by the number of its nodes or once, says how long the code of the inner ones is."""
+    written = []
+    real = KernelCode.__init__
+
+    def noted(self: Any, *args: Any) -> None:
+        written.append(self)
+        real(self, *args)
+
+    def nested(x: Any) -> Any:
+        def step(f: Any) -> Any:
+            return lambda _, c: jnp.tanh(f(jnp.sin(c) * 1.5 + c)) - jnp.cos(c)
+
+        return lax.fori_loop(
+            0, 9, step(lambda c: lax.fori_loop(0, 9, step(lambda c: running_sum(c)[1]), c)), x
+        )
+
+    monkeypatch.setattr(KernelCode, "__init__", noted)
+    monkeypatch.setattr(part_kernels, "_MOST_LINES", 2)
+    assert kernels(loopax.native(nested, loops="auto"), XS)[0] == 0
+    assert len(written) <= 1

@@ -145,6 +145,7 @@ STRUCTURED = {
     "pinv of a diagonal with a zero": L.pinv(pt.diag(SOME * [0.0, 1.0, 2.0])),
     "qr of a diagonal with a zero": L.qr(pt.diag(SOME * [0.0, 1.0, 2.0]))[0],
     "inverse beside a promise": L.inv(A) @ (A + 1) + L.solve(A, SOME, assume_a="pos"),
+    "eigenvalues beside a promise": abs(L.eig(A)[0]) + L.solve(A, SOME, assume_a="sym"),
     "singular values beside a promise": L.svd(A, compute_uv=False)
     + L.solve(A, SOME, assume_a="sym"),
 }

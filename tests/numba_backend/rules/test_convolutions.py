@@ -53,9 +53,11 @@ def test_a_mode_that_is_an_input(n):
         np.testing.assert_allclose(f(*values, np.int8(flag)), np.convolve(*values, mode))
 
 
-@pytest.mark.parametrize("lengths", [(0, 2), (2, 0)])
-def test_an_empty_vector_is_refused(lengths):
-    x, y = pt.dvectors("x", "y")
-    f = jaxify([x, y], convolve1d(x, y), backend="numba")
+@pytest.mark.parametrize("mode", ["full", "valid"])
+@pytest.mark.parametrize("are_declared", [True, False])
+@pytest.mark.parametrize("lengths", [(0, 2), (2, 0), (0, 0)])
+def test_an_empty_vector_is_refused(lengths, are_declared, mode):
+    x, y = (pt.vector(shape=(n if are_declared else None,)) for n in lengths)
+    f = jaxify([x, y], convolve1d(x, y, mode=mode), backend="numba")
     with pytest.raises(ValueError, match=r"zero-size array(.|\n)*Convolve1d"):
         f(*map(np.ones, lengths))

@@ -86,7 +86,7 @@ def sparse(w: Writer) -> str:
         f"sparse.dense_from_sparse({made})",
         f"sparse.sp_sum({made}, axis={w.choice([None, 0, 1])})",
         f"sparse.dense_from_sparse(sparse.transpose({made}))",
-        f"sparse.dense_from_sparse(sparse.mul({made}, {v.name}))",
+        f"sparse.dense_from_sparse(sparse.multiply({made}, {v.name}))",
         f"sparse.dense_from_sparse(sparse.add({made}, {made}))",
         f"sparse.dense_from_sparse({made} * 2.0)",
     ]
