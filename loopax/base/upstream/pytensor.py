@@ -15,8 +15,9 @@ import pytensor
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
-from pytensor.graph.op import io_connection_pattern
+from pytensor.graph.op import Op, io_connection_pattern
 from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
+from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.traversal import toposort
 from pytensor.tensor import subtensor
 from pytensor.tensor.basic import Join
@@ -46,6 +47,7 @@ __all__ = [
     "indices_from_subtensor",
     "joined_by",
     "joined_rows",
+    "linalg_rewrite",
     "names_of_flags",
     "props_of",
     "shape_of_draw",
@@ -92,6 +94,24 @@ def _renamed(module: str, name: str, before: str) -> Any:
     """An Op class that 3.0 has under the name ``before``."""
     source = importlib.import_module(module)
     return getattr(source, name, None) or getattr(source, before)
+
+
+def linalg_rewrite(module: str, name: str) -> Any:
+    """PyTensor's rewrite ``name`` of linear algebra; before it was added, one that changes nothing.
+
+    3.0.1 has neither `eig_to_eigh` nor `generic_solve_to_structured_form`.
+    """
+    source = importlib.import_module(f"pytensor.tensor.rewriting.linalg.{module}")
+    return getattr(source, name, _no_rewrite)
+
+
+class _AbsentOp(Op):
+    """No node has this op."""
+
+
+@node_rewriter([_AbsentOp])
+def _no_rewrite(fgraph: FunctionGraph, node: Apply) -> Any:
+    return None
 
 
 AddSparseDenseC = _renamed("pytensor.sparse.rewriting", "AddSparseDenseC", "AddSD_ccode")

@@ -41,8 +41,12 @@ from pytensor.tensor.linalg.solvers.psd import cho_solve
 from pytensor.tensor.rewriting.blockwise import blockwise_of
 from pytensor.tensor.rewriting.linalg import decomposition, inverse, products, solvers
 
+from loopax.base.upstream.pytensor import linalg_rewrite
 from loopax.facts.axes import unshuffled
 from loopax.ir.ops.inner_graph_op import core_of
+
+_EIG_TO_EIGH = linalg_rewrite("decomposition", "eig_to_eigh")
+_SOLVE_TO_STRUCTURED = linalg_rewrite("solvers", "generic_solve_to_structured_form")
 
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
@@ -57,7 +61,7 @@ def psd_solve_to_cho_solve(fgraph: FunctionGraph, node: Apply) -> Any:
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="gen"))])
 def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
     """A system by the structure of its matrix, as far as the matrix's own expression shows it."""
-    rewrite = solvers.generic_solve_to_structured_form.transform
+    rewrite = _SOLVE_TO_STRUCTURED.transform
     replaced = rewrite(fgraph, node)
     if not replaced or not isinstance(replaced[0].owner.op.core_op, Solve):  # a triangular system
         return replaced
@@ -99,10 +103,10 @@ def product_with_inverse(fgraph: FunctionGraph, node: Apply) -> Any:
     return rewrite(fgraph, node) and rewrite(_without_other_uses(*node.inputs), node)
 
 
-@node_rewriter(decomposition.eig_to_eigh.tracks())
+@node_rewriter(_EIG_TO_EIGH.tracks())
 def eig_of_symmetric(fgraph: FunctionGraph, node: Apply) -> Any:
     """``eig(a) -> eigh(a)`` where the expression of ``a`` shows that it is symmetric."""
-    rewrite = decomposition.eig_to_eigh.transform
+    rewrite = _EIG_TO_EIGH.transform
     return rewrite(fgraph, node) and rewrite(_without_other_uses(*node.inputs), node)
 
 
