@@ -20,21 +20,16 @@ import pytensor
 
 import loopax
 from benchmarks.models_beside_pytensor import (
+    YARDSTICKS,
     FlatModel,
     Route,
     compiled_route,
     flat_model,
-    jax_grad,
-    numba,
-    pytensor_numba,
 )
+from benchmarks.models_beside_pytensor import ROUTES as BESIDE
 
 PROCESSES = 3  # after the one that fills the caches
-ROUTES = {
-    "NUMBA": Route("NUMBA", pytensor_numba, False),
-    "native": Route("native", numba, False),
-    "jax.jit": Route("jax.jit", jax_grad, True),
-}
+ROUTES: dict[str, Route] = YARDSTICKS | {route.name: route for route, _ in BESIDE}
 
 
 def seconds(name: str, route: str, folder: str) -> float:
@@ -62,10 +57,10 @@ def in_this_process(name: str, route: str) -> float:
     return compiled_route(ROUTES[route], model).first
 
 
-def results(names: Sequence[str]) -> Iterator[tuple[str, list[float]]]:
+def results(names: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            yield name, [seconds(name, route, folder) for route in ROUTES]
+            yield name, {route: seconds(name, route, folder) for route in ROUTES}
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
@@ -74,15 +69,20 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
     if len(arguments) == 2 and arguments[1] in ROUTES:
         say(str(in_this_process(*arguments)))
         return
-    say(f"{'model':26}" + "".join(f"{route:>16}" for route in ROUTES))
+    heads = [*YARDSTICKS, *(f"{route.name} / {yardstick}" for route, yardstick in BESIDE)]
+    say(f"{'model':26}" + "".join(f"{head:>19}" for head in heads))
     ratios = []
-    for name, (theirs, *ours) in results(arguments or list(MODELS)):
-        ratios.append([mine / theirs for mine in ours])
-        columns = "".join(f"{s:9.2f}s ({s / theirs:.2f})" for s in ours)
-        say(f"{name:26}{theirs:15.2f}s{columns}")
+    for name, taken in results(arguments or list(MODELS)):
+        ratios.append([taken[route.name] / taken[yardstick] for route, yardstick in BESIDE])
+        columns = [f"{taken[yardstick]:.2f}s" for yardstick in YARDSTICKS]
+        columns += [
+            f"{taken[route.name]:.2f}s ({ratio:.2f})"
+            for (route, _), ratio in zip(BESIDE, ratios[-1], strict=True)
+        ]
+        say(f"{name:26}" + "".join(f"{column:>19}" for column in columns))
     medians, worst = np.median(ratios, axis=0), np.max(ratios, axis=0)
     for what, row in ("median", medians), ("worst", worst):
-        say(f"{what:42}" + "".join(f"{ratio:16.2f}" for ratio in row))
+        say(f"{what:64}" + "".join(f"{ratio:19.2f}" for ratio in row))
 
 
 if __name__ == "__main__":

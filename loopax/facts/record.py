@@ -165,9 +165,25 @@ def _record_of(op_class: type) -> OpFacts:
     return inherited(op_class, _records) or UNKNOWN
 
 
+# A class may define these and still compute what its base computes.
+_WITHOUT_EFFECT = frozenset(
+    "__init__ __str__ __repr__ __hash__ __eq__ __props__ _props _props_dict __slots__ __dict__ __weakref__ "
+    "__module__ __qualname__ __doc__ __annotations__ __annotate_func__ __annotations_cache__ "
+    "__firstlineno__ __static_attributes__ __abstractmethods__ __parameters__ __orig_bases__ _abc_impl".split()
+)
+
+
+@cache
 def is_foreign(op_class: type) -> bool:
-    """Whether ``op_class`` is a user's: its ops may do anything, and keep something between two runs."""
-    return not op_class.__module__.startswith(("pytensor.", "loopax."))
+    """Whether ``op_class`` is a user's: its ops may do anything, and keep something between two runs.
+
+    A subclass of an op of PyTensor's that overrides nothing is not: PyMC's check of a parameter is a check
+    with another exception.
+    """
+    own = [c for c in op_class.__mro__ if not c.__module__.startswith(("pytensor.", "loopax."))]
+    base = next((c for c in op_class.__mro__ if c not in own), object)
+    overridden = {name for c in own if c is not object for name in vars(c)}.intersection(dir(base))
+    return base is object or not overridden <= _WITHOUT_EFFECT
 
 
 def inherited(op_class: type, records: Mapping[type, F]) -> F | None:

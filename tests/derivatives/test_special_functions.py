@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.tensor.elemwise import Elemwise
-from scipy.special import digamma
+from scipy.special import digamma, exp1
 
 import loopax
 from loopax import jaxify
@@ -31,14 +31,18 @@ POINTS = np.array(
 )
 
 
-def _differences(k, point):
-    """The derivative of ``2F1`` in one argument, with many digits."""
+def _differences(function, k, point):
+    """The derivative of ``function`` in one argument, with many digits."""
     with mpmath.workdps(40):
         step = mpmath.mpf(10) ** -12
         up, down = ([mpmath.mpf(float(x)) for x in point] for _ in range(2))
         up[k] += step
         down[k] -= step
-        return float((mpmath.hyp2f1(*up) - mpmath.hyp2f1(*down)) / (2 * step))
+        return float((function(*up) - function(*down)) / (2 * step))
+
+
+def _hyp2f1(*arguments):
+    return mpmath.hyp2f1(*arguments, zeroprec=200)
 
 
 @pytest.mark.slow
@@ -46,8 +50,62 @@ def test_hyp2f1_in_all_arguments():
     f = jaxify(PARAMETERS, pt.hyp2f1(*PARAMETERS).sum(), backend=NATIVE)
     gradient = loopax.grad(f, (0, 1, 2, 3))(*POINTS.T)
     for k, slopes in enumerate(gradient):
-        expected = [_differences(k, point) for point in POINTS]
+        expected = [_differences(_hyp2f1, k, point) for point in POINTS]
         np.testing.assert_allclose(slopes, expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_terms_of_hyp2f1_that_cancel(loops):
+    """The value is 0 or small, and the slopes are not; where they have no digits they are NaN."""
+    points = np.array([[2.0, -1.0, 1.0, 0.5], [1.0, -3.0, 1.0, 0.95], [-29.5, 29.0, 0.5, 0.8]])
+    f = jaxify(PARAMETERS, pt.hyp2f1(*PARAMETERS).sum(), loops=loops)
+    for k, slopes in enumerate(jax.jit(jax.grad(f, (0, 1, 2)))(*points.T)):
+        expected = [_differences(_hyp2f1, k, point) for point in points[:2]]
+        np.testing.assert_allclose(slopes[:2], expected, rtol=1e-8)
+        assert np.isnan(slopes[2])
+
+
+# Parameters that are integers, or nearly so, at which the fractions end and their derivatives do not;
+# small ones; and large ones, for which the fractions are long.
+BETAS = np.array(
+    [
+        [1.0, 1.0, 0.3],
+        [2.0, 3.0 - 1e-8, 0.7],
+        [0.05, 5.0, 0.01],
+        [0.001, 10.0, 1e-4],
+        [0.5, 0.5, 0.97],
+        [1000.0, 1.0, 0.99],
+        [5.0, 1e-6, 0.9],
+    ]
+)
+GAMMAS = np.array([[1.0, 2.0], [2.0, 3.0], [1.0 + 1e-9, 2.5], [0.3, 1.9], [20.0, 21.5], [50.0, 60.0]])
+
+
+def _betainc(a, b, x):
+    return mpmath.betainc(a, b, 0, x, regularized=True)
+
+
+def _gammainc(k, x):
+    return mpmath.gammainc(k, 0, x, regularized=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loops", ["xla", "native"])
+@pytest.mark.parametrize(
+    ("function", "exact", "points"),
+    [(pt.betainc, _betainc, BETAS), (pt.gammainc, _gammainc, GAMMAS)],
+    ids=["betainc", "gammainc"],
+)
+def test_incomplete_functions_in_their_parameters(function, exact, points, loops):
+    inputs = pt.dvectors("a", "b", "x")[-points.shape[1] :]
+    f = jaxify(inputs, function(*inputs), loops=loops)
+    by_point = jax.jit(jax.vmap(jax.grad(lambda *xs: f(*(x[None] for x in xs))[0], (0, 1))))
+    together = jax.jit(jax.grad(lambda *xs: f(*xs).sum(), (0, 1)))
+    for slopes in by_point(*points.T), together(*points.T):
+        for k, actual in enumerate(slopes):
+            expected = [_differences(exact, k, point) for point in points]
+            np.testing.assert_allclose(actual, expected, rtol=5e-9)
 
 
 @pytest.mark.slow
@@ -158,3 +216,16 @@ def test_a_series_of_another_dtype():
     actual = slope(np.array([0.5, 1.2], "float32"))
     assert actual.dtype == np.float32
     np.testing.assert_array_equal(actual, [0.5, 0.25])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_ends_of_gammainc(loops):
+    """NaN where the function is, and at the shape 0 the limit -E1(x) from above."""
+    k, x = pt.dvectors("k", "x")
+    f = jaxify([k, x], pt.gammainc(k, x).sum(), loops=loops)
+    points = np.array([[1.0, -1.0], [1.0, np.nan], [-1.0, 1.0], [0.0, 0.5], [0.0, 3.0], [2.0, np.inf]])
+    by_k, by_x = jax.jit(jax.grad(f, (0, 1)))(*points.T)
+    limits = [-exp1(0.5), -exp1(3.0)]
+    np.testing.assert_allclose(by_k, [np.nan, np.nan, np.nan, *limits, 0.0], rtol=1e-12)
+    np.testing.assert_array_equal(by_x, [np.nan, np.nan, np.nan, 0.0, 0.0, 0.0])

@@ -27,8 +27,8 @@ from loopax.ir.derivatives.inner_gradients import is_connected
 from loopax.ir.derivatives.rules.elementwise import summed
 from loopax.ir.derivatives.supports import (
     EVERYWHERE,
-    NOT_ADDED_UP,
     Support,
+    adds_no_entries,
     all_or_nothing,
     as_number,
     broadcast_axes,
@@ -113,7 +113,7 @@ def pull_back_supported(
     if is_contraction and not is_bounded and not g.support.is_whole:
         inputs = [s.masked(v) if is_real(v) else v for v, s in zip(inputs, supports, strict=True)]
         is_bounded = True
-    if isinstance(node.op, NOT_ADDED_UP):  # what is masked later need not be masked now
+    if adds_no_entries(node.op):  # what is masked later need not be masked now
         values, is_dense = pull(inputs, [g.value]), g.is_dense
     else:
         values, is_dense = pull(inputs, [g.dense]), is_bounded

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
@@ -23,18 +24,23 @@ from pytensor.tensor.shape import SpecifyShape
 from loopax.facts import Structure, facts_of
 from loopax.facts.axes import axes_along_input, unshuffled
 from loopax.facts.families import ndim_of
+from loopax.facts.record import UNKNOWN
 from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.inner_gradients import is_connected
 from loopax.ir.derivatives.rules.complex_numbers import pullback_with_conjugates
 
-# Linear ops whose pullback adds up no entries of a cotangent.
-NOT_ADDED_UP = DimShuffle, Sum, CheckAndRaise, SpecifyShape
+_NOT_ADDED_UP = DimShuffle, Sum, CheckAndRaise, SpecifyShape
+
+
+def adds_no_entries(op: Op) -> bool:
+    """Whether the pullback of ``op``, which is linear, adds up no entries of a cotangent."""
+    return isinstance(op, _NOT_ADDED_UP) and facts_of(op) is not UNKNOWN
 
 
 def is_move(node: Apply) -> bool:
     """Whether ``node`` moves entries, or adds some of them up: its pullback tells which ones it reads."""
     op = node.op
-    if isinstance(op, NOT_ADDED_UP):
+    if adds_no_entries(op):
         return False
     is_running_sum = isinstance(op, CumOp) and op.mode == "add"
     return is_running_sum or facts_of(op).structure is Structure.MOVES

@@ -140,6 +140,13 @@ class Variants:
                 with TRACING:
                     self._open_lengths, self._static = True, before
                 static = before
+            except DynamicShapeError:
+                # A length changes from step to step, and no value of an argument makes it static.
+                if may_open and self._opens.setdefault(static, True):
+                    results = self._with_open_lengths(args, static)
+                    if results is not None:
+                        return results
+                raise
             except NeedsStatic as need:
                 if may_open and self._opens.setdefault(static, True):
                     results = self._with_open_lengths(args, static)

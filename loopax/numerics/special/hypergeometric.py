@@ -31,9 +31,9 @@ def hyp2f1(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
 
 def _value(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
     """The function by its series; on the host where that fails for an element."""
-    value, summed = _by_series(a, b, c, z)
+    value, size = _by_series(a, b, c, z)
     return manual_axes.cond(
-        jnp.all(summed), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
+        jnp.all(size <= _LOST * jnp.abs(value)), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
     )
 
 
@@ -44,7 +44,10 @@ def _slope(k: int) -> Callable[..., Any]:
         # Elsewhere the derivative is unknown: NaN is better than a wrong number. A factor makes further
         # derivatives NaN too; those of a NaN that `where` chooses are 0.
         derivative = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
-        known = derivative * jnp.where(_by_series(*xs)[1], 1, jnp.nan).astype(derivative.dtype)
+        value, size = _by_series(*xs)
+        largest = jnp.maximum(jnp.abs(value), jnp.abs(derivative))
+        is_known = size * jnp.sqrt(jnp.finfo(value.dtype).eps) <= largest  # to half of the digits
+        known = derivative * jnp.where(is_known, 1, jnp.nan).astype(derivative.dtype)
         # At a pole in c, too, the function is 1 where z is 0, whatever the other parameters are.
         return jnp.where(_is_pole(xs[2]) & (xs[3] == 0), 0, known)
 
@@ -56,7 +59,7 @@ def _is_pole(c: Array) -> Any:
 
 
 def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
-    """The sum of the series, and flags of the entries where it is the function's value."""
+    """The sum of the series, and of its absolute terms: infinity where the series is not the function."""
     # Pfaff's transformation maps all negative z to the unit interval (DLMF 15.8.1).
     negative = z < 0
     y = jnp.where(negative, z / (z - 1), z)
@@ -80,9 +83,9 @@ def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
     ones = jnp.ones_like(at)
     start = (jnp.asarray(0, jnp.int32), ones, ones, ones)
     _, term, total, size = manual_axes.while_loop(lambda s: s[0] < length, add, start)
-    sound = (jnp.abs(term) <= np.finfo(at.dtype).eps * size) & (size <= _LOST * jnp.abs(total))
+    has_ended = jnp.abs(term) <= np.finfo(at.dtype).eps * size
     power = jnp.where(negative & easy, jnp.power(1 - jnp.where(negative & easy, z, 0), -first), 1)
-    return total * power, easy & sound
+    return total * power, jnp.where(easy & has_ended, size * jnp.abs(power), jnp.inf)
 
 
 def _on_host(dtype: np.dtype, *arguments: Array) -> jax.Array:

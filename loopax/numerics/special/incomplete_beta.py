@@ -19,7 +19,7 @@ from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gammaln
 from loopax.numerics.special.powers import log_power, log_power_of_rest
 
-_MOST_STEPS = 2000  # a bound; the steps are some ten times the root of the larger parameter
+_MOST_STEPS = 100_000  # a bound; the steps are some ten times the root of the larger parameter
 
 
 def betainc(a: Array, b: Array, x: Array) -> jax.Array:
@@ -56,7 +56,8 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     """The function by its continued fraction (DLMF 8.17.22), which forward mode can differentiate.
 
     Lentz's method, on the side of the mean on which it converges; the tangents converge as fast, a few
-    steps later.
+    steps later. Where ``q`` is an integer the fraction ends after ``q`` terms, and its tangents do not: the
+    number of steps is that for a number halfway between two integers.
     """
     mirrored = x > (a + 1) / (a + b + 2)
     inside = (x > 0) & (x < 1)
@@ -68,22 +69,33 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     def away_from_zero(y: Array) -> jax.Array:
         return jnp.where(jnp.abs(y) < tiny, tiny, y)
 
-    def two_terms(state: Arrays) -> Arrays:
-        m, c, d, fraction, _, more = state
+    def two_terms(p: Array, q: Array, z: Array, m: Array, c: Array, d: Array) -> tuple[jax.Array, ...]:
         even = m * (q - m) * z / ((p + 2 * m - 1) * (p + 2 * m))
         odd = -(p + m) * (p + q + m) * z / ((p + 2 * m) * (p + 2 * m + 1))
-        before = fraction
+        factor = jnp.ones_like(z)
         for term in (even, odd):
             d = 1 / away_from_zero(1 + term * d)
             c = away_from_zero(1 + term / c)
-            fraction = fraction * c * d
-        going = jnp.any(jnp.abs(fraction - before) > eps * jnp.abs(fraction))
-        return m + 1, c, d, fraction, going, jnp.where(going, 8, more - 1)
+            factor = factor * c * d
+        return c, d, factor
 
-    first = 1 / away_from_zero(1 - (p + q) * z / (p + 1))
-    start = (jnp.ones((), z.dtype), jnp.ones_like(z), first, first, jnp.array(True), jnp.array(8))
-    _, _, _, fraction, _, _ = manual_axes.while_loop(
-        lambda state: (state[4] | (state[5] > 0)) & (state[0] < _MOST_STEPS), two_terms, start
+    def first(p: Array, q: Array, z: Array) -> jax.Array:
+        return 1 / away_from_zero(1 - (p + q) * z / (p + 1))
+
+    fixed_p, fixed_q, fixed_z = map(jax.lax.stop_gradient, (p, q, z))
+    halfway = fixed_p, jnp.floor(fixed_q) + 0.5, fixed_z
+
+    def step(state: Arrays) -> Arrays:
+        m, c, d, fraction, halfway_c, halfway_d, more = state
+        c, d, factor = two_terms(p, q, z, m, c, d)
+        halfway_c, halfway_d, halfway_factor = two_terms(*halfway, m, halfway_c, halfway_d)
+        more = jnp.where(jnp.any(jnp.abs(halfway_factor - 1) > eps), 8, more - 1)
+        return m + 1, c, d, fraction * factor, halfway_c, halfway_d, more
+
+    ones, number = jnp.ones_like(z), first(p, q, z)
+    start = (jnp.ones((), z.dtype), ones, number, number, ones, first(*halfway), jnp.array(8))
+    _, _, _, fraction, *_ = manual_axes.while_loop(
+        lambda state: (state[-1] > 0) & (state[0] < _MOST_STEPS), step, start
     )
     value = jnp.exp(p * jnp.log(z) + q * jnp.log1p(-z) - _betaln(p, q)) * fraction / p
     return jnp.where(mirrored, 1 - value, value)

@@ -60,8 +60,12 @@ def gammau(k: Array, x: Array) -> jax.Array:
 def _incomplete(
     k: Array, x: Array, upper: bool, plain_sum: Callable[..., Any] | None = None
 ) -> jax.Array:
-    """The function, with ``plain_sum`` for JAX's, which has no second derivative by ``k``."""
-    inside = (k > 0) & (x > 0) & jnp.isfinite(k) & jnp.isfinite(x)
+    """The function, with ``plain_sum`` for JAX's, which has no second derivative by ``k``.
+
+    With it the slope by ``k`` at 0 is the limit from above, and NaN where the function is.
+    """
+    has_slope = plain_sum is not None
+    inside = ((k > 0) | (has_slope & (k == 0))) & (x > 0) & jnp.isfinite(k) & jnp.isfinite(x)
     large = inside & (k > _large(k.dtype))
     plain = inside & ~large
     value = jnp.where(
@@ -73,7 +77,7 @@ def _incomplete(
     undefined |= jnp.isnan(k) | jnp.isnan(x)
     # All of the mass is at 0 for shape 0, and nowhere for an infinite one.
     all_below = ((k == 0) | (x == jnp.inf)) != upper
-    return jnp.where(inside, value, jnp.where(undefined, jnp.nan, jnp.where(all_below, 1, 0)))
+    return jnp.where(inside, value, jnp.where(undefined, jnp.nan * k, jnp.where(all_below, 1, 0)))
 
 
 def _large(dtype: np.dtype) -> float:
@@ -130,6 +134,9 @@ def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
 
     The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method
     right of it, with some steps more than the value needs: tangents converge as fast, a little later.
+
+    The fraction ends after ``k`` terms where ``k`` is an integer, and almost ends near one, but its tangents
+    do not: the number of steps is that of a shape halfway between two integers.
     """
     is_left = x < k + 1
     near, far = jnp.where(is_left, x, 1), jnp.where(is_left, k + 2, x)
@@ -147,21 +154,29 @@ def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
         (jnp.ones((), x.dtype), ones, ones),
     )
 
-    def another(state: Arrays) -> Arrays:
-        n, c, d, fraction, more = state
-        term, b = -n * (n - k), far + 1 - k + 2 * n
-        d = 1 / _away_from(tiny, term * d + b)
-        c = _away_from(tiny, b + term / c)
-        going = jnp.any(jnp.abs(c * d - 1) > eps)
-        return n + 1, c, d, fraction * c * d, jnp.where(going, 8, more - 1)
+    def convergents(k: Array, x: Array, n: Array, c: Array, d: Array) -> tuple[jax.Array, jax.Array]:
+        term, b = -n * (n - k), x + 1 - k + 2 * n
+        return _away_from(tiny, b + term / c), 1 / _away_from(tiny, term * d + b)
 
-    first = 1 / (far + 1 - k)
-    start = (jnp.ones((), x.dtype), ones / tiny**0.5, first, first, jnp.array(8))
-    *_, fraction, _ = manual_axes.while_loop(
-        lambda s: (s[4] > 0) & (s[0] < _MOST_STEPS), another, start
+    halfway = jnp.floor(jax.lax.stop_gradient(k)) + 0.5
+    fixed_far = jax.lax.stop_gradient(far)
+
+    def another(state: Arrays) -> Arrays:
+        n, c, d, fraction, halfway_c, halfway_d, more = state
+        c, d = convergents(k, far, n, c, d)
+        halfway_c, halfway_d = convergents(halfway, fixed_far, n, halfway_c, halfway_d)
+        going = jnp.any(jnp.abs(halfway_c * halfway_d - 1) > eps)
+        more = jnp.where(going, 8, more - 1)
+        return n + 1, c, d, fraction * c * d, halfway_c, halfway_d, more
+
+    first, halfway_first = 1 / (far + 1 - k), 1 / (fixed_far + 1 - halfway)
+    c = ones / tiny**0.5
+    start = (jnp.ones((), x.dtype), c, first, first, c, halfway_first, jnp.array(8))
+    _, _, _, fraction, *_ = manual_axes.while_loop(
+        lambda s: (s[-1] > 0) & (s[0] < _MOST_STEPS), another, start
     )
-    size = jnp.exp(k * jnp.log(x) - x - gammaln(k))
-    lower, above = size * total / k, size * fraction
+    size = jnp.exp(k * jnp.log(x) - x - gammaln(k + 1))
+    lower, above = size * total, k * size * fraction
     return jnp.where(is_left, 1 - lower, above) if upper else jnp.where(is_left, lower, 1 - above)
 
 
@@ -197,7 +212,8 @@ def density(k: Array, x: Array) -> jax.Array:
     shape, at = jnp.where(large, 1, k), jnp.where(large, 1, x)
     plain = jnp.exp(log_power(shape - 1, at) - at - gammaln(shape))
     value = jnp.where(large, by_stirling.astype(x.dtype), plain)
-    return jnp.where((k > 0) & (x >= 0), jnp.where(x == jnp.inf, 0, value), jnp.nan)
+    is_constant = (x == jnp.inf) | ((k == 0) & (x > 0))
+    return jnp.where((k >= 0) & (x >= 0), jnp.where(is_constant, 0, value), jnp.nan)
 
 
 def _with_derivatives(upper: bool) -> Callable[..., Any]:

@@ -155,3 +155,19 @@ def test_an_update_and_a_shared_variable():
     assert f(1).tolist() == [1.0] and f(2).tolist() == [1.0, 2.0]
     total.set_value(np.array([-1.0, -1.0, 2.0]))
     assert f(2).tolist() == [2.0]
+
+
+@pytest.mark.parametrize("n_steps", [2, 50])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_write_at_a_mask_of_the_carry(form, n_steps):
+    """No argument makes the length static: a direct call refused what ran under jit."""
+    out = pytensor.scan(
+        lambda s: pt.set_subtensor(s[s > 1], s[s > 1] / 2),
+        outputs_info=x,
+        n_steps=n_steps,
+        return_updates=False,
+    )
+    f, run = jaxify([x], out, loops=form), pytensor.function([x], out, mode=FAST_COMPILE)
+    for rows in ROWS:
+        np.testing.assert_array_equal(f(rows), run(rows))
+        np.testing.assert_array_equal(jax.jit(f)(rows), run(rows))

@@ -15,6 +15,7 @@ import pytest
 import scipy.special
 from jax.test_util import check_grads
 from pytensor.graph.traversal import toposort
+from pytensor.raise_op import Assert, CheckAndRaise
 
 import loopax
 from loopax import jaxify
@@ -199,6 +200,40 @@ def test_a_gap_in_the_data(name, loops):
         np.testing.assert_allclose(jax.jit(jax.grad(f, 1))(*arguments), slope, rtol=1e-12)
         np.testing.assert_allclose(jax.jacfwd(f, 1)(*arguments), slope, rtol=1e-12)
         np.testing.assert_allclose(jax.hessian(f, 1)(*arguments), curvature, rtol=1e-12)
+
+
+class NamedCheck(CheckAndRaise):
+    """A check with an exception of its own, as PyMC's of a parameter."""
+
+    __props__ = ("msg", "exc_type")
+
+    def __init__(self, msg):
+        super().__init__(ValueError, msg)
+
+
+class OwnCheck(NamedCheck):
+    """A check of which nothing is known."""
+
+    def perform(self, node, inputs, output_storage):
+        super().perform(node, inputs, output_storage)
+
+
+@pytest.mark.filterwarnings("ignore:These ops have no conversion")
+@pytest.mark.parametrize("check", [Assert, NamedCheck, OwnCheck])
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_check_in_a_branch(check, backend):
+    """The mask of PyMC's checks was lost, and the branch that is not taken had a slope."""
+    out = pt.switch(X < 1, 3.0, check("positive")(X * M, M > 0)).sum()
+    gap = pt.switch(pt.isnan(Y), 0.0, check("positive")((Y - M) ** 2, M > 0)).sum()
+    f, g = (
+        jaxify([v, M], y, backend=backend, checks="ignore" if backend == "jax" else None)
+        for v, y in ((X, out), (Y, gap))
+    )
+    slopes = loopax.grad(f, argnums=(0, 1))(AT, np.float64(0.5))
+    np.testing.assert_allclose(slopes[0], [0.0, 0.5])
+    np.testing.assert_allclose(slopes[1], 4.0)
+    if check is not OwnCheck or backend == "numba":  # an unknown op may read all of its input
+        np.testing.assert_allclose(loopax.grad(g, argnums=1)(MISSING, np.float64(0.5)), -0.6)
 
 
 B, GAP = pt.dvector("b"), pt.isnan(Y)

@@ -34,12 +34,12 @@ from pytensor.tensor.variable import TensorVariable
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import ComplexFromPolar
 from loopax.facts.scalars import is_real
+from loopax.ir.derivatives.rules.incomplete_beta import betainc_slopes
 from loopax.ir.derivatives.rules.incomplete_gammas import gammainc_slopes, gammaincc_slopes
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 from loopax.ir.derivatives.rules.scalar_loops import loop_slopes, loop_tangents
 from loopax.ir.derivatives.rules.special_functions import (
     arccosh_slopes,
-    betainc_slopes,
     erf_slopes,
     erfc_slopes,
     erfcx_slopes,

@@ -43,9 +43,10 @@ def gammaincc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 
 def _density(k: Any, x: Any) -> Any:
     """The density of the gamma distribution. In PyTensor's formula, zeros meet infinities at both ends."""
-    is_finite = pt.lt(x, np.inf)
-    power = times_log(k - 1, pt.log(pt.switch(is_finite, x, 1)))
-    return pt.switch(is_finite, pt.exp(power - x - pt.gammaln(k)), 0)
+    is_constant = pt.eq(x, np.inf) | (pt.eq(k, 0) & (x > 0))
+    power = times_log(k - 1, pt.log(pt.switch(is_constant, 1, x)))
+    inside = pt.switch(is_constant, 0, pt.exp(power - x - pt.gammaln(k)))
+    return pt.switch((k >= 0) & (x >= 0), inside, np.nan)
 
 
 def _by_series(where: Any, k: Any, x: Any) -> Any:

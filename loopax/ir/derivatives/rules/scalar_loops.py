@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarType, Switch, add, constant, switch
@@ -38,7 +39,7 @@ def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, i
         pt.constant(np.array(s == k - 1, op.inputs[s].type.dtype)) for k in wrt for s in moving[k]
     ]
     directions = [(moving[k], [k - 1], False) for k in wrt]
-    outs = _run(op, inputs, directions, starts, [])
+    _, outs = _run(op, inputs, directions, starts, [])
     return dict(zip([(s, k) for k in wrt for s in moving[k]], outs, strict=True))
 
 
@@ -56,16 +57,36 @@ def loop_tangents(
     NotImplementedError
         An op in the loop has no derivative.
     """
+    _, (out_tangents,) = values_and_tangents(op, inputs, [tangents])
+    return out_tangents
+
+
+def values_and_tangents(
+    op: ScalarLoop, inputs: Sequence[Variable], directions: Sequence[Mapping[int, Any]]
+) -> tuple[list[Variable], list[dict[int, Variable]]]:
+    """The outputs of an elementwise loop, and its `loop_tangents` in each direction, by one loop.
+
+    Raises
+    ------
+    NotImplementedError
+        An op in the loop has no derivative.
+    """
     n_states = len(op.outputs) - int(op.is_while)
-    wrt = [k - 1 for k in sorted(tangents) if k > 0 and is_real(inputs[k])]
-    tangents = {k: t.astype(inputs[k].type.dtype) for k, t in tangents.items()}
-    states = _moving_states(op, wrt)
-    starts = [
-        tangents.get(s + 1, pt.constant(np.array(0, op.inputs[s].type.dtype))) for s in states
-    ]
-    constants = [tangents[k + 1] for k in wrt if k >= n_states]
-    outs = _run(op, inputs, [(states, wrt, True)], starts, constants)
-    return dict(zip(states, outs, strict=True))
+    moving: list[_Direction] = []
+    starts: list[Any] = []
+    constants: list[Any] = []
+    for tangents in directions:
+        wrt = [k - 1 for k in sorted(tangents) if k > 0 and is_real(inputs[k])]
+        typed = {k: t.astype(inputs[k].type.dtype) for k, t in tangents.items()}
+        states = _moving_states(op, wrt)
+        moving.append((states, wrt, True))
+        starts += [
+            typed.get(s + 1, pt.constant(np.array(0, op.inputs[s].type.dtype))) for s in states
+        ]
+        constants += [typed[k + 1] for k in wrt if k >= n_states]
+    values, slopes = _run(op, inputs, moving, starts, constants)
+    each = iter(slopes)
+    return values, [{s: next(each) for s in states} for states, _, _ in moving]
 
 
 # States that move, the inner inputs along which they do, and whether each of these has a tangent.
@@ -78,10 +99,10 @@ def _run(
     directions: Sequence[_Direction],
     starts: Sequence[TensorVariable],
     constants: Sequence[Variable],
-) -> list[Any]:
-    """The derivatives of the states after the loop, for each direction."""
+) -> tuple[list[Any], list[Any]]:
+    """The outputs of the loop, and the derivatives of the states after it, for each direction."""
     if not starts:
-        return []
+        return list(cast(Any, Elemwise(op)(*inputs, return_list=True))), []
     n_states, ndim = len(op.outputs) - int(op.is_while), inputs[0].type.ndim
     longer = _with_derivatives(op, directions)
     wide = [v if v.type.ndim == ndim else v.dimshuffle(["x"] * ndim) for v in starts]
@@ -93,7 +114,8 @@ def _run(
     outs: Any = Elemwise(longer)(inputs[0], *cast_operands, return_list=True)
     states = [s for moving, _, _ in directions for s in moving]
     dtypes = [inputs[s + 1].type.dtype for s in states]
-    return [out.astype(t) for out, t in zip(outs[n_states:], dtypes, strict=False)]
+    slopes = [out.astype(t) for out, t in zip(outs[n_states:], dtypes, strict=False)]
+    return [*outs[:n_states], *outs[n_states + len(slopes) :]], slopes
 
 
 def _moving_states(op: ScalarLoop, wrt: Sequence[int]) -> list[int]:
@@ -196,7 +218,7 @@ def _push_forward(
         terms = []
         for k, x in enumerate(node.inputs):
             slope = slopes.get((node, k))
-            if x in tangents and slope is not None:
+            if x in tangents and slope is not None and not isinstance(slope.type, DisconnectedType):
                 if not isinstance(slope.type, ScalarType):
                     raise NotImplementedError(f"{node.op} has no derivative in its input {k}")
                 terms.append(slope * tangents[x])

@@ -14,12 +14,12 @@ import numpy as np
 import pytensor.scalar.basic as ps
 import pytensor.tensor as pt
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.scalar.math import betainc, hyp2f1
+from pytensor.scalar.math import hyp2f1
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.derivatives.rules.registry import own_pullback
-from loopax.ir.derivatives.rules.scalar_loops import loop_tangents
+from loopax.ir.derivatives.rules.scalar_loops import values_and_tangents
 
 _RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
 _FAR = 30.0  # deviations at which the density is 0 in float64
@@ -83,22 +83,6 @@ def arccosh_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     return [1 / (pt.sqrt(x - 1) * pt.sqrt(x + 1))]
 
 
-def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivatives of ``betainc(a, b, x)``.
-
-    In a and b they are 0 where x is 0 or 1: PyTensor has the product of 0 and a logarithm that is infinite.
-    So it has in x where a or b is 1.
-    """
-    a, b, x = (pt.second(y, v) for v in inputs)
-    is_end = (pt.eq(x, 0) | pt.eq(x, 1)) & (a > 0) & (b > 0)
-    inside = pt.switch(is_end, np.array(0.5, y.type.dtype), x)
-    *parameters, _ = _own_slopes(betainc, [a, b, inside])
-    powers = times_log(a - 1, pt.log(x)) + times_log(b - 1, pt.log1p(-x))
-    density = pt.exp(powers - (pt.gammaln(a) + (pt.gammaln(b) - pt.gammaln(a + b))))
-    by_parameters = [pt.switch(is_end, 0, slope) for slope in parameters]
-    return [slope.astype(y.type.dtype) for slope in (*by_parameters, density)]
-
-
 def times_log(exponent: Any, log: Any) -> Any:
     """The logarithm of a power: of 0**0, which moves with neither base nor exponent, it is 0."""
     return pt.switch(pt.eq(exponent, 0) & pt.isinf(log), 0, exponent * log)
@@ -119,7 +103,7 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     for x in (a, second, c):
         easy &= pt.le(abs(x), _PARAMETER) | pt.eq(at, 0)
     half = np.array(0.5, y.type.dtype)
-    total, by_first, by_second, by_third = _sum(
+    total, size, by_first, by_second, by_third = _sum(
         *(pt.switch(easy, x, half) for x in (a, second, c, at))
     )
     below = pt.switch(negative & easy, z, 0)
@@ -129,41 +113,43 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
         pt.switch(negative, -by_second, by_second),
         pt.switch(negative, by_second + by_third, by_third),
     )
+    error = size * np.sqrt(np.finfo(y.type.dtype).eps)  # half of the digits
+    is_known = [error <= pt.maximum(abs(total), abs(slope)) for slope in by_series]
     # PyTensor's loop takes no steps where z is 0.
     elsewhere = _own_slopes(hyp2f1, [a, b, c, pt.switch(easy, 0, z)])[:3]
     return [
         *(
-            pt.switch(easy, power * slope, other).astype(y.type.dtype)
-            for slope, other in zip(by_series, elsewhere, strict=True)
+            pt.switch(easy, power * slope * pt.switch(known, 1, np.nan), other).astype(y.type.dtype)
+            for slope, known, other in zip(by_series, is_known, elsewhere, strict=True)
         ),
         a * b / c * pt.hyp2f1(a + 1, b + 1, c + 1, z),
     ]
 
 
 def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
-    """The series of ``2F1`` for small arguments, and its derivatives in a, b and c."""
+    """The series of ``2F1``, the sum of its absolute terms, and its derivatives in a, b and c."""
     dtype = at.type.dtype
     # The ratio of two terms is about (1 + (a + b - c - 1) / n) at, and tends to `at`.
     growth = pt.maximum(abs(a) + abs(b) - c, 0)
     lengths = (40 + 7 * growth) / -pt.log(pt.clip(at, 1e-30, _RADIUS))
     lengths = pt.switch(pt.eq(at, 0), 0, lengths)
     op = _series(dtype)
-    starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 0)]
+    starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 1, 0)]
     inputs = [lengths.astype("int32") + 40, *starts, a, b, c, at]
-    outs: Any = Elemwise(op)(*inputs, return_list=True)
     places = range(len(starts) + 1, len(inputs) - 1)
-    return [outs[1], *(loop_tangents(op, inputs, {k: pt.ones_like(at)})[1] for k in places)]
+    outs, tangents = values_and_tangents(op, inputs, [{k: pt.ones_like(at)} for k in places])
+    return [outs[1], outs[2], *(t[1] for t in tangents)]
 
 
 @cache
 def _series(dtype: str) -> ScalarLoop:
     """The loop over the terms: no condition ends it, since a term may be 0 and its derivative not."""
-    variables: list[Any] = [ps.get_scalar_type(dtype)() for _ in range(7)]
-    term, total, n, a, b, c, at = variables
+    variables: list[Any] = [ps.get_scalar_type(dtype)() for _ in range(8)]
+    term, total, size, n, a, b, c, at = variables
     one = ps.constant(np.array(1, dtype))
     following = term * ((a + n) * (b + n) / ((c + n) * (n + one)) * at)
-    update = [following, total + following, n + one]
-    return ScalarLoop([term, total, n], update, constant=[a, b, c, at], name="hyp2f1")
+    update = [following, total + following, size + ps.abs(following), n + one]
+    return ScalarLoop([term, total, size, n], update, constant=[a, b, c, at], name="hyp2f1")
 
 
 def _own_slopes(op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
