@@ -19,6 +19,7 @@ import numpy as np
 import pytensor
 
 import loopax
+from benchmarks.models_beside_pytensor import ROUTES as BESIDE
 from benchmarks.models_beside_pytensor import (
     YARDSTICKS,
     FlatModel,
@@ -26,7 +27,6 @@ from benchmarks.models_beside_pytensor import (
     compiled_route,
     flat_model,
 )
-from benchmarks.models_beside_pytensor import ROUTES as BESIDE
 
 PROCESSES = 3  # after the one that fills the caches
 ROUTES: dict[str, Route] = YARDSTICKS | {route.name: route for route, _ in BESIDE}

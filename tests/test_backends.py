@@ -32,8 +32,6 @@ BY_GRAPH = {
         strict=True,
         reason="overflows in PyTensor 3.0",
     ),
-    # https://github.com/pymc-devs/pytensor/issues/466: PyTensor's pullback of qr calls a module, `ifelse`.
-    "linalg-gradient_of_qr": pytest.mark.xfail(raises=TypeError, strict=True),
 }
 
 

@@ -167,19 +167,26 @@ def _record_of(op_class: type) -> OpFacts:
 
 # A class may define these and still compute what its base computes.
 _WITHOUT_EFFECT = frozenset(
-    "__init__ __str__ __repr__ __hash__ __eq__ __props__ _props _props_dict __slots__ __dict__ __weakref__ "
-    "__module__ __qualname__ __doc__ __annotations__ __annotate_func__ __annotations_cache__ "
-    "__firstlineno__ __static_attributes__ __abstractmethods__ __parameters__ __orig_bases__ _abc_impl".split()
+    (
+        "__init__ __str__ __repr__ __hash__ __eq__ __props__ _props _props_dict __slots__ __dict__ "
+        "__weakref__ __module__ __qualname__ __doc__ __annotations__ __annotate_func__ "
+        "__annotations_cache__ __firstlineno__ __static_attributes__ __abstractmethods__ "
+        "__parameters__ __orig_bases__ _abc_impl"
+    ).split()
 )
 
 
-@cache
 def is_foreign(op_class: type) -> bool:
     """Whether ``op_class`` is a user's: its ops may do anything, and keep something between two runs.
 
     A subclass of an op of PyTensor's that overrides nothing is not: PyMC's check of a parameter is a check
     with another exception.
     """
+    return _is_foreign(op_class)  # type: ignore[arg-type]  # mypy does not take a class for hashable
+
+
+@cache
+def _is_foreign(op_class: type) -> bool:
     own = [c for c in op_class.__mro__ if not c.__module__.startswith(("pytensor.", "loopax."))]
     base = next((c for c in op_class.__mro__ if c not in own), object)
     overridden = {name for c in own if c is not object for name in vars(c)}.intersection(dir(base))

@@ -13,7 +13,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ from jax.core import ShapedArray
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import batching, mlir, trace_cache
+from loopax.base.upstream.jax import batching, mlir, owner_cache
 from loopax.cache.facts import Fact
 from loopax.jax_backend.staging.checkable import Checkable
 from loopax.jax_backend.staging.primitive_rules import (
@@ -57,14 +56,14 @@ def bind(kernel: Kernel, args: Sequence[Array], batch: Batch = ()) -> list[Any]:
     return primitive.bind(*args, kernel=kernel, batch=batch, call_jaxpr=jaxpr)
 
 
-@trace_cache
+@owner_cache
 def _jaxpr(kernel: Kernel, batch: Batch, avals: tuple[Any, ...]) -> Any:
     """The kernel over its batch, with its checks, for arguments of these shapes and dtypes."""
     args = [jax.ShapeDtypeStruct(*aval) for aval in avals]
     return jax.make_jaxpr(in_jax(kernel, batch))(*args)
 
 
-@lru_cache(maxsize=512)
+@owner_cache
 def _compiled(kernel: Kernel, batch: Batch) -> Any:
     return jax.jit(lambda *args: bind(kernel, args, batch))
 

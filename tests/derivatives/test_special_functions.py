@@ -79,7 +79,9 @@ BETAS = np.array(
         [5.0, 1e-6, 0.9],
     ]
 )
-GAMMAS = np.array([[1.0, 2.0], [2.0, 3.0], [1.0 + 1e-9, 2.5], [0.3, 1.9], [20.0, 21.5], [50.0, 60.0]])
+GAMMAS = np.array(
+    [[1.0, 2.0], [2.0, 3.0], [1.0 + 1e-9, 2.5], [0.3, 1.9], [20.0, 21.5], [50.0, 60.0]]
+)
 
 
 def _betainc(a, b, x):
@@ -224,7 +226,9 @@ def test_ends_of_gammainc(loops):
     """NaN where the function is, and at the shape 0 the limit -E1(x) from above."""
     k, x = pt.dvectors("k", "x")
     f = jaxify([k, x], pt.gammainc(k, x).sum(), loops=loops)
-    points = np.array([[1.0, -1.0], [1.0, np.nan], [-1.0, 1.0], [0.0, 0.5], [0.0, 3.0], [2.0, np.inf]])
+    points = np.array(
+        [[1.0, -1.0], [1.0, np.nan], [-1.0, 1.0], [0.0, 0.5], [0.0, 3.0], [2.0, np.inf]]
+    )
     by_k, by_x = jax.jit(jax.grad(f, (0, 1)))(*points.T)
     limits = [-exp1(0.5), -exp1(3.0)]
     np.testing.assert_allclose(by_k, [np.nan, np.nan, np.nan, *limits, 0.0], rtol=1e-12)

@@ -14,6 +14,7 @@ PYTHON = {
     **dict.fromkeys(["PdbBreakpoint", "FromFunctionOp", "JAXOp", "Print"], A_FUNCTION),
     **dict.fromkeys(["MinimizeOp", "MinimizeScalarOp", "RootOp", "RootScalarOp"], OPTIMIZER),
     **dict.fromkeys(["RFFTOp", "IRFFTOp"], FFT),
+    "ChoiceWithoutReplacement": "PyTensor's sampler chooses among the first elements alone",
     **dict.fromkeys(["Choose", "Convolve2d", "Lstsq", "TensorInv", "TensorSolve"], NUMPY),
     **dict.fromkeys(
         [
@@ -50,7 +51,6 @@ if pytensor.__version__.startswith("3.0."):
             "AddSD_ccode",
             "AddSS",
             "AddSSData",
-            "ChoiceWithoutReplacement",
             "EnsureSortedIndices",
             "SparseSparseMultiply",
             "StructuredAddSV",

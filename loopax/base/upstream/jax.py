@@ -51,6 +51,7 @@ __all__ = [
     "jaxpr_text",
     "low_jaxpr",
     "mlir",
+    "owner_cache",
     "part_of",
     "partial_eval",
     "search_jaxpr",
@@ -67,21 +68,45 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def trace_cache(function: F) -> F:
     """Cache what ``function`` traces, for equal arguments and for the precisions that JAX traces in."""
-
-    @lru_cache(maxsize=512)
-    def cached(precisions: tuple[object, ...], *args: Hashable) -> Any:
-        return function(*args)
+    cached = _for_each_precision(function)
 
     @wraps(function)
     def run(*args: Hashable) -> Any:
-        precisions = jax_config.jax_enable_x64, jax_config.jax_default_matmul_precision
-        return cached(precisions, *args)
+        return cached(_precisions(), *args)
 
     return run  # type: ignore[return-value]  # the signature is that of ``function``
 
 
+def owner_cache(function: F) -> F:
+    """`trace_cache` in an attribute of the first argument, the owner, with which the traces are freed.
+
+    A trace refers to its owner, so that a cache of a module would keep both.
+    """
+
+    @wraps(function)
+    def run(owner: Any, *args: Hashable) -> Any:
+        caches = owner.__dict__.setdefault("_traces", {})
+        if function not in caches:
+            caches[function] = _for_each_precision(partial(function, owner))
+        return caches[function](_precisions(), *args)
+
+    return run  # type: ignore[return-value]  # the signature is that of ``function``
+
+
+def _for_each_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    @lru_cache(maxsize=512)
+    def cached(precisions: tuple[object, ...], *args: Hashable) -> Any:
+        return function(*args)
+
+    return cached
+
+
 # Its options are attributes, which its annotations lack.
 jax_config: Any = jax.config
+
+
+def _precisions() -> tuple[object, ...]:
+    return jax_config.jax_enable_x64, jax_config.jax_default_matmul_precision
 
 
 def low_jaxpr(jaxpr: ClosedJaxpr) -> Any:

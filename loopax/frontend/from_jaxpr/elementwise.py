@@ -73,7 +73,9 @@ _ALL = {
     "or": pt.bitwise_or,
     "xor": pt.bitwise_xor,
     "not": pt.invert,
-    "igamma": lambda a, x: pt.switch(pt.eq(a, 0), np.array(np.nan, x.type.dtype), pt.gammainc(a, x)),
+    "igamma": lambda a, x: pt.switch(
+        pt.eq(a, 0), np.array(np.nan, x.type.dtype), pt.gammainc(a, x)
+    ),
     "igammac": pt.gammaincc,
     "regularized_incomplete_beta": pt.betainc,
 }

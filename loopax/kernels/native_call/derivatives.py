@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.core import ShapedArray
 
-from loopax.base.upstream.jax import ClosedJaxpr, ad, jaxpr_as_fun, trace_cache
+from loopax.base.upstream.jax import ClosedJaxpr, ad, jaxpr_as_fun, owner_cache
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.primitive_rules import Operand, Tangents
@@ -39,7 +39,7 @@ def _jvp(
     n_tangents: int,
 ) -> Any:
     moving = tuple(type(t) is not ad.Zero and _has_tangent(jax.typeof(t)) for t in tangents)
-    jaxpr, out_positions = _jvp_jaxpr(call_jaxpr, moving)
+    jaxpr, out_positions = _jvp_jaxpr(plan, call_jaxpr, moving)
     moving_tangents = selected(tangents, moving)
     outs = bind(jaxpr, [*primals, *moving_tangents], plan, len(moving_tangents))
     values, dots = outs[: len(call_jaxpr.out_avals)], outs[len(call_jaxpr.out_avals) :]
@@ -47,8 +47,8 @@ def _jvp(
     return values, with_items(zeros, out_positions, dots)
 
 
-@trace_cache
-def _jvp_jaxpr(jaxpr: ClosedJaxpr, moving: Flags) -> tuple[Any, list[int]]:
+@owner_cache
+def _jvp_jaxpr(plan: Plan, jaxpr: ClosedJaxpr, moving: Flags) -> tuple[Any, list[int]]:
     """``[*inputs, *tangents] -> [*outputs, *tangents]``, and the outputs whose tangent may not be 0."""
     n, positions = len(jaxpr.in_avals), [k for k, m in enumerate(moving) if m]
     floats = [k for k, aval in enumerate(jaxpr.out_avals) if _has_tangent(aval.to_tangent_aval())]
@@ -93,15 +93,15 @@ def _transpose(
     has_cotangent = tuple(type(ct) is not ad.Zero for ct in cotangents)
     in_cotangents: list[Any] = [None] * len(args)
     if any(has_cotangent):
-        jaxpr = transposed(call_jaxpr, linear, has_cotangent)
+        jaxpr = transposed(plan, call_jaxpr, linear, has_cotangent)
         operands = [*selected(args, linear, False), *selected(cotangents, has_cotangent)]
         positions = [k for k, is_linear in enumerate(linear) if is_linear]
         in_cotangents = with_items(in_cotangents, positions, bind(jaxpr, operands, plan))
     return in_cotangents
 
 
-@trace_cache
-def transposed(jaxpr: ClosedJaxpr, linear: Flags, has_cotangent: Flags) -> Any:
+@owner_cache
+def transposed(plan: Plan, jaxpr: ClosedJaxpr, linear: Flags, has_cotangent: Flags) -> Any:
     """``[*other inputs, *cotangents] -> cotangents of the linear inputs``."""
     positions = [k for k, is_linear in enumerate(linear) if is_linear]
     n = len(linear) - len(positions)

@@ -118,7 +118,9 @@ def _transpose(cotangents: Tangents, *args: Any, of: Functional) -> list[Any]:
     n = len(of.gradient_types)
     if type(cotangents[0]) is ad.Zero:
         return [None] * len(args)
-    pullback = transposed(of.product, (False,) * n + (True,) * len(of.tangent_types), (True,))
+    pullback = transposed(
+        of.plan, of.product, (False,) * n + (True,) * len(of.tangent_types), (True,)
+    )
     gradients = bind(pullback, [*args[:n], cotangents[0]], of.plan)
     return [*[None] * (len(args) - len(gradients)), *gradients]
 

@@ -9,7 +9,6 @@ measured, as a whole, and whose traces are nobody's results.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,7 @@ from loopax.base.upstream.jax import (
     JaxprEqn,
     Primitive,
     jaxpr_as_fun,
-    trace_cache,
+    owner_cache,
     wrap_init,
 )
 from loopax.base.upstream.jax import partial_eval as pe
@@ -48,9 +47,9 @@ class Divided(NamedTuple):
     functional: Functional | None = None
 
 
-@trace_cache
-def _divided(jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool, plan: Plan) -> Divided:
-    divided = _partially_evaluated(jaxpr, unknown)
+@owner_cache
+def _divided(plan: Plan, jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool) -> Divided:
+    divided = _partially_evaluated(plan, jaxpr, unknown)
     if not (is_linear and _is_real_functional(divided)):
         return divided
     try:
@@ -60,8 +59,8 @@ def _divided(jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool, plan: Plan) ->
         return divided
 
 
-@trace_cache
-def _partially_evaluated(jaxpr: ClosedJaxpr, unknown: Flags) -> Divided:
+@owner_cache
+def _partially_evaluated(plan: Plan, jaxpr: ClosedJaxpr, unknown: Flags) -> Divided:
     unknown_part: list[Any] = []
 
     def run(*args: jax.Array) -> list[Any]:
@@ -108,7 +107,7 @@ def _with_gradient(divided: Divided, plan: Plan) -> Divided:
     """The parts with the gradient of the unknown part, which is linear, as the residuals."""
     n, (number,) = divided.n_residuals, divided.unknown.out_avals
     tangents = divided.unknown.in_avals[n:]
-    pullback = transposed(divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
+    pullback = transposed(plan, divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
     n_values = len(divided.known.in_avals)
 
     def with_residuals(values: Sequence[jax.Array]) -> tuple[list[Any], list[Any]]:
@@ -136,7 +135,7 @@ def _split(
     """Partial evaluation, for ``jax.linearize`` and ``jax.grad``."""
     unknown = tuple(not t.is_known() for t in tracers)
     is_linear = unknown == (False,) * (len(unknown) - n_tangents) + (True,) * n_tangents
-    divided = _divided(call_jaxpr, unknown, is_linear, plan)
+    divided = _divided(plan, call_jaxpr, unknown, is_linear)
     known_values = [t.pval.get_known() for t in selected(tracers, unknown, False)]
     outs = bind(divided.known, known_values, plan)
     n = len(outs) - divided.n_residuals
@@ -166,12 +165,13 @@ def _split_equation(
     n = len(eqn.outvars)
     if not any(unknown):
         return division_for_checkpoint(eqn, instantiated, eqn, [False] * n)
-    divided = _partially_evaluated(eqn.params["call_jaxpr"], tuple(unknown))
+    plan: Plan = eqn.params["plan"]
+    divided = _partially_evaluated(plan, eqn.params["call_jaxpr"], tuple(unknown))
     if not any(divided.is_known):
         return division_for_checkpoint(eqn, instantiated, None, [True] * n)
     n_known = sum(divided.is_known)
     is_used = [k < n_known for k in range(n_known + divided.n_residuals)]
-    values, is_read = _pruned(divided.known, tuple(is_used))
+    values, is_read = _pruned(plan, divided.known, tuple(is_used))
     known_eqn = eqn.replace(
         invars=selected(selected(eqn.invars, unknown, False), is_read),
         outvars=selected(eqn.outvars, divided.is_known),
@@ -181,8 +181,8 @@ def _split_equation(
     return division_for_checkpoint(eqn, instantiated, known_eqn, is_later)
 
 
-@lru_cache(maxsize=512)
-def _pruned(jaxpr: ClosedJaxpr, is_used: Flags) -> tuple[Any, list[bool]]:
+@owner_cache
+def _pruned(plan: Plan, jaxpr: ClosedJaxpr, is_used: Flags) -> tuple[Any, list[bool]]:
     """The jaxpr of the used outputs alone, and which of its inputs it reads."""
     pruned, is_read = pe.dce_jaxpr(jaxpr.jaxpr, list(is_used))
     return ClosedJaxpr(pruned, jaxpr.consts), list(is_read)
@@ -198,7 +198,7 @@ def _without_unused(is_used: Sequence[bool], *live_and_equation: Any) -> Any:
         return [False] * len(eqn.invars), None
     if all(is_used):
         return [True] * len(eqn.invars), eqn
-    jaxpr, is_read = _pruned(eqn.params["call_jaxpr"], tuple(is_used))
+    jaxpr, is_read = _pruned(eqn.params["plan"], eqn.params["call_jaxpr"], tuple(is_used))
     n_tangents = sum(is_read[len(is_read) - eqn.params["n_tangents"] :])
     pruned = eqn.replace(
         invars=selected(eqn.invars, is_read),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
 from typing import Any, cast
 
 import jax
@@ -25,7 +24,7 @@ from loopax.base.upstream.jax import (
     batching,
     jaxpr_as_fun,
     mlir,
-    trace_cache,
+    owner_cache,
 )
 from loopax.cache import without_disk
 from loopax.jax_backend.staging.checkable import Checkable
@@ -73,14 +72,14 @@ def traced_call(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[A
     return jaxpr, operands, shapes
 
 
-@lru_cache(maxsize=512)
-def _compiled(jaxpr: ClosedJaxpr, plan: Plan) -> Any:
+@owner_cache
+def _compiled(plan: Plan, jaxpr: ClosedJaxpr) -> Any:
     return jax.jit(lambda *args: bind(jaxpr, args, plan))
 
 
 def _impl(*args: ArrayLike, call_jaxpr: ClosedJaxpr, plan: Plan, n_tangents: int) -> Any:
     with without_debug_flags():
-        outs = _compiled(call_jaxpr, plan)(*args)
+        outs = _compiled(plan, call_jaxpr)(*args)
     check_special("a native function", [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)])
     return outs
 
@@ -102,12 +101,13 @@ def _batched(
     n_tangents: int,
 ) -> Any:
     avals = tuple(jax.typeof(x) for x in args)
-    jaxpr, out_axes = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size, axis.name)
+    jaxpr, out_axes = _batched_jaxpr(plan, call_jaxpr, avals, tuple(axes), axis.size, axis.name)
     return bind(jaxpr, args, plan, n_tangents), out_axes
 
 
-@trace_cache
+@owner_cache
 def _batched_jaxpr(
+    plan: Plan,
     jaxpr: ClosedJaxpr,
     avals: tuple[ShapedArray, ...],
     axes: tuple[int | None, ...],

@@ -33,7 +33,13 @@ def _value(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
     """The function by its series; on the host where that fails for an element."""
     value, size = _by_series(a, b, c, z)
     return manual_axes.cond(
-        jnp.all(size <= _LOST * jnp.abs(value)), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
+        jnp.all(size <= _LOST * jnp.abs(value)),
+        lambda *_: value,
+        partial(_on_host, value.dtype),
+        a,
+        b,
+        c,
+        z,
     )
 
 

@@ -69,7 +69,7 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     def away_from_zero(y: Array) -> jax.Array:
         return jnp.where(jnp.abs(y) < tiny, tiny, y)
 
-    def two_terms(p: Array, q: Array, z: Array, m: Array, c: Array, d: Array) -> tuple[jax.Array, ...]:
+    def two_terms(p: Array, q: Array, z: Array, m: Array, c: Array, d: Array) -> tuple[Any, ...]:
         even = m * (q - m) * z / ((p + 2 * m - 1) * (p + 2 * m))
         odd = -(p + m) * (p + q + m) * z / ((p + 2 * m) * (p + 2 * m + 1))
         factor = jnp.ones_like(z)

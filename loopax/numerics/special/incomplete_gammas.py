@@ -135,8 +135,8 @@ def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
     The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method
     right of it, with some steps more than the value needs: tangents converge as fast, a little later.
 
-    The fraction ends after ``k`` terms where ``k`` is an integer, and almost ends near one, but its tangents
-    do not: the number of steps is that of a shape halfway between two integers.
+    The fraction ends after ``k`` terms where ``k`` is an integer, and almost ends near one, but its
+    tangents do not: the number of steps is that of a shape halfway between two integers.
     """
     is_left = x < k + 1
     near, far = jnp.where(is_left, x, 1), jnp.where(is_left, k + 2, x)
@@ -154,7 +154,9 @@ def _summed(k: Array, x: Array, upper: bool) -> jax.Array:
         (jnp.ones((), x.dtype), ones, ones),
     )
 
-    def convergents(k: Array, x: Array, n: Array, c: Array, d: Array) -> tuple[jax.Array, jax.Array]:
+    def convergents(
+        k: Array, x: Array, n: Array, c: Array, d: Array
+    ) -> tuple[jax.Array, jax.Array]:
         term, b = -n * (n - k), x + 1 - k + 2 * n
         return _away_from(tiny, b + term / c), 1 / _away_from(tiny, term * d + b)
 

@@ -29,10 +29,6 @@ IN_A_LOOP: dict[tuple[str, str], str] = {
     ("PermutationRV", "empty"): "a position among none, which is an error in Python",
     ("CSMGradC", "length 1"): "three arrays of one sparse matrix, which no longer fit each other",
     ("JAXOp", "length 1"): "a function of three numbers",
-    **{
-        ("Grad2F1Loop", arguments): "the logarithm of 0, whose derivative JAX multiplies by 0: NaN"
-        for arguments in ZEROS
-    },
     **dict.fromkeys(
         [("Scan", "float32"), ("Scan", "integers in argument 1")],
         "PyTensor's Scan declares the dtypes of its step",

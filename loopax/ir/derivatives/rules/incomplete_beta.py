@@ -15,7 +15,6 @@ import numpy as np
 import pytensor.scalar.basic as ps
 import pytensor.tensor as pt
 from pytensor.scalar.loop import ScalarLoop
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.derivatives.rules.scalar_loops import values_and_tangents
 from loopax.ir.derivatives.rules.special_functions import times_log
@@ -102,11 +101,12 @@ def _fraction(dtype: str) -> ScalarLoop:
     new_c, new_d, factor = two_terms(q, c, d)
     halfway_c, halfway_d, halfway_factor = two_terms(ps.floor(q) + half, halfway_c, halfway_d)
     is_going = ps.abs(halfway_factor - one) > two * least
-    new_more = ps.switch(is_going, np.array(_MORE, dtype), more - one)
+    new_more: Any = ps.switch(is_going, np.array(_MORE, dtype), more - one)
+    is_end: Any = ps.le(new_more, np.array(0, dtype))
     return ScalarLoop(
         init=[value, c, d, *scalars[3:7]],
         update=[value * factor, new_c, new_d, halfway_c, halfway_d, m + one, new_more],
         constant=[p, q, z],
-        until=new_more <= np.array(0, dtype),
+        until=is_end,
         name="betainc_fraction",
     )
