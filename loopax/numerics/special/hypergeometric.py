@@ -42,7 +42,7 @@ def _slope(k: int) -> Callable[..., Any]:
 
     def along(*xs: Array) -> jax.Array:
         # Elsewhere the derivative is unknown: NaN is better than a wrong number. A factor makes further
-        # derivatives NaN too; those of a NaN that `where` chooses are 0.
+        # derivatives NaN too; the derivatives of a NaN chosen by `where` are 0.
         derivative = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
         known = derivative * jnp.where(_by_series(*xs)[1], 1, jnp.nan).astype(derivative.dtype)
         # At a pole in c, too, the function is 1 where z is 0, whatever the other parameters are.

@@ -1,4 +1,4 @@
-"""Derivatives of special functions, where PyTensor's are NaN, wrong or missing: series, ends, and far out.
+"""Derivatives of special functions where PyTensor's are NaN, wrong or missing: series, ends and tails.
 
 Each function takes the inputs and the output, and returns a derivative for each input
 (`loopax.ir.derivatives.rules.elementwise`).
@@ -28,7 +28,7 @@ _PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
 
 
 def erf_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivative of ``erf``: 0 far out, as all further ones are; PyTensor's are infinity times 0."""
+    """The derivative of ``erf``: 0 in the tails, to all orders; PyTensor's are infinity times 0."""
     (x,) = inputs
     is_far = abs(x) > _FAR
     density = pt.exp(-(pt.switch(is_far, 0, x) ** 2))
@@ -43,7 +43,7 @@ def erfc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 def erfcx_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivative ``2 x erfcx(x) - 2 / sqrt(pi)`` of ``erfcx``.
 
-    Far out the two terms cancel, and the difference is the remainder of a series
+    In the tail the two terms cancel, and the difference is the remainder of a series
     (`loopax.numerics.special.normal_tails`).
     """
     (x,) = inputs
@@ -58,14 +58,14 @@ def erfcx_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 def ndtri_exp_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivative of ``ndtri_exp``: the distribution function over the density.
 
-    In PyTensor's ``exp(x + y**2 / 2)`` the terms cancel far out.
+    In PyTensor's ``exp(x + y**2 / 2)`` the terms cancel in the tail.
     """
     root = np.array(np.sqrt(np.pi / 2), y.type.dtype)
     return [root * pt.erfcx(-y / np.array(np.sqrt(2), y.type.dtype))]
 
 
 def owens_t_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivatives of ``owens_t(h, a)``: for an infinite ``a`` those of a normal tail."""
+    """The derivatives of ``owens_t(h, a)``; for an infinite ``a`` they are derivatives of a normal tail."""
     h, a = inputs
     is_endless = pt.isinf(a)
     slope = pt.switch(is_endless, 1, a)
@@ -78,7 +78,7 @@ def owens_t_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 
 
 def arccosh_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivative of ``arccosh``: NaN below -1, as the value is, and without the square of ``x``."""
+    """The derivative of ``arccosh``: NaN below -1, as the value is, and without squaring ``x``."""
     (x,) = inputs
     return [1 / (pt.sqrt(x - 1) * pt.sqrt(x + 1))]
 
@@ -86,8 +86,8 @@ def arccosh_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivatives of ``betainc(a, b, x)``.
 
-    In a and b they are 0 where x is 0 or 1: PyTensor has the product of 0 and a logarithm that is infinite.
-    So it has in x where a or b is 1.
+    With respect to a and b they are 0 where x is 0 or 1: PyTensor computes the product of 0 and an infinite
+    logarithm there, and likewise with respect to x where a or b is 1.
     """
     a, b, x = (pt.second(y, v) for v in inputs)
     is_end = (pt.eq(x, 0) | pt.eq(x, 1)) & (a > 0) & (b > 0)
@@ -100,16 +100,16 @@ def betainc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 
 
 def times_log(exponent: Any, log: Any) -> Any:
-    """The logarithm of a power: of 0**0, which moves with neither base nor exponent, it is 0."""
+    """The logarithm of a power; 0 for 0**0, which varies with neither base nor exponent."""
     return pt.switch(pt.eq(exponent, 0) & pt.isinf(log), 0, exponent * log)
 
 
 def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivatives of ``hyp2f1(a, b, c, z)``.
 
-    In a, b and c they are derivatives of the series of `loopax.numerics.special.hypergeometric`, whose own
-    derivatives are right. PyTensor takes the terms' logarithms: its sums end at the first term that is 0,
-    and its second derivatives are 0 where z is 0.
+    With respect to a, b and c they are derivatives of the series of
+    `loopax.numerics.special.hypergeometric`, whose own derivatives are right. PyTensor takes the logarithms
+    of the terms: its sums end at the first term that is 0, and its second derivatives are 0 where z is 0.
     """
     a, b, c, z = (pt.second(y, x).astype(y.type.dtype) for x in inputs)
     negative = z < 0
@@ -141,7 +141,7 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 
 
 def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
-    """The series of ``2F1`` for small arguments, and its derivatives in a, b and c."""
+    """The series of ``2F1`` for small arguments, and its derivatives with respect to a, b and c."""
     dtype = at.type.dtype
     # The ratio of two terms is about (1 + (a + b - c - 1) / n) at, and tends to `at`.
     growth = pt.maximum(abs(a) + abs(b) - c, 0)
@@ -157,7 +157,7 @@ def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
 
 @cache
 def _series(dtype: str) -> ScalarLoop:
-    """The loop over the terms: no condition ends it, since a term may be 0 and its derivative not."""
+    """The loop over the terms; no condition ends it, since a term may be 0 and its derivative not."""
     variables: list[Any] = [ps.get_scalar_type(dtype)() for _ in range(7)]
     term, total, n, a, b, c, at = variables
     one = ps.constant(np.array(1, dtype))
@@ -167,7 +167,7 @@ def _series(dtype: str) -> ScalarLoop:
 
 
 def _own_slopes(op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-    """PyTensor's derivatives, with the output's shape."""
+    """PyTensor's derivatives, broadcast to the output's shape."""
     elementwise = Elemwise(op)
     outs = elementwise.make_node(*inputs).outputs
     return own_pullback(elementwise, inputs, outs, [pt.ones_like(cast(TensorVariable, outs[0]))])
