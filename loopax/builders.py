@@ -1,4 +1,4 @@
-"""From a `Program` to a callable: through the front end and the passes to a backend."""
+"""Build a callable from a `Program`: through the front end and the passes to a backend."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from loopax.lowering.watching import drop_watches, has_watches
 class Builder:
     """A backend with its options of `jaxify`. Called with a `Program` it returns a callable.
 
-    ``donate`` are the arguments that a call of a Python function gives away, by number or name; ``static``
-    those that are values to it, by name. ``expose`` makes of a program one that returns what is watched.
+    ``donate`` are the arguments that a call of a Python function donates, by number or name; ``static`` are
+    the arguments that it uses as values, by name. ``expose`` converts a program to one that returns watched
+    values.
     """
 
     backend: Backend
@@ -36,11 +37,11 @@ class Builder:
     expose: Callable[[Program], None] | None = None
 
     def __post_init__(self) -> None:
-        _ = self.passes  # where the optimizer's package is missing this is the place to say so
+        _ = self.passes  # raises here if the optimizer's package is missing
 
     @property
     def passes(self) -> Any:
-        """The passes of the backend, with the optimizer that is asked for."""
+        """The passes of the backend, with the requested optimizer."""
         return passes_with(self.options.get("optimize", "none"), self.backend.passes)
 
     def __call__(self, program: Program) -> Any:
@@ -54,10 +55,10 @@ class Builder:
                 program.watching = clone(program.graph.inputs, program.graph.outputs)
                 drop_watches(program.graph)
             if self.options.get("checks") == "nan":
-                with config.change_flags(traceback__limit=0):  # lines are those of the user's nodes
+                with config.change_flags(traceback__limit=0):  # only lines of the user's nodes
                     add_flag(program.graph)
                 program.has_flag = True
-            # For `explain` and for derivatives. It takes about a percent of the time of lowering.
+            # For `explain` and for derivatives; this takes about 1 % of the time of lowering.
             as_read = program.graph.clone()
             inline_calls(as_read)
             program.as_read = as_read.inputs, as_read.outputs
@@ -83,7 +84,7 @@ class Builder:
     def _donating(
         self, program: Program, fn: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Program:
-        """``program`` with donated inputs; ``args`` and ``kwargs`` have their numbers."""
+        """Mark donated inputs of ``program``; ``args`` and ``kwargs`` have their numbers."""
         frontend.warn_of_mistakes(program)
         if not self.donate:
             return program
@@ -91,7 +92,7 @@ class Builder:
 
     @property
     def _keeps_calls(self) -> bool:
-        """Whether nobody looks for values inside of calls."""
+        """Whether to keep calls: the backend supports them, and nothing watches values inside."""
         looks = self.expose is not None or self.options.get("checks") == "nan"
         return self.backend.keeps_calls and not looks
 
@@ -104,19 +105,19 @@ class Builder:
 
 
 def builder_of(f: Any) -> Builder:
-    """A builder with the backend and the options of ``f``, a callable of `jaxify`."""
+    """A builder with the backend and the options of ``f``, a callable from `jaxify`."""
     return Builder(f.backend, f.build.options if isinstance(f, TracedFunction) else f.options)
 
 
 @dataclass(frozen=True)
 class PytreeBuilder(Builder):
-    """A builder of programs with inputs in pytrees: whatever the arguments are, it is the one declared."""
+    """A builder of programs with inputs in pytrees; it always builds the declared program."""
 
     declared: frontend.PytreeInputs = field(kw_only=True)
 
     @staticmethod
     def function(build: Builder, declared: frontend.PytreeInputs) -> Any:
-        """The function that ``build`` makes of a program as it is declared."""
+        """Apply ``build`` to a program as it is declared."""
         own = PytreeBuilder(build.backend, build.options, build.donate, declared=declared)
         return build.backend.traced(declared, own, declared.name)
 

@@ -1,4 +1,4 @@
-"""Transformations of what `jaxify` returns, by its backend or by its program, rebuilt as a graph."""
+"""Transformations of `jaxify`'s results, by the backend or by a rebuilt graph of the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ A = ParamSpec("A")
 
 
 class OfFunctions(Protocol[A]):
-    """A transformation to a checker: what it makes of a program is of the same kind."""
+    """The static type of a transformation that returns the kind of program it gets."""
 
     @overload
     def __call__(self, f: F, /, *args: A.args, **kwargs: A.kwargs) -> F: ...
@@ -44,9 +44,9 @@ def of_functions(transform: Callable[Concatenate[Callable[..., Any], A], Any]) -
 
 
 def as_function(f: object, name: str) -> Any:
-    """``f`` as the transformation ``name`` takes it; of the log-density of a model the function of a point.
+    """Convert ``f`` to the argument of ``name``, a transformation; a log-density to its `of_point`.
 
-    Raises `TypeError` if it is no function, but what a function of PyTensor's takes.
+    Raises `TypeError` if it is not a function, but an argument of PyTensor's functions.
     """
     if not callable(f) or isinstance(f, Variable):
         raise TypeError(
@@ -58,7 +58,7 @@ def as_function(f: object, name: str) -> Any:
 
 
 def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, of which a gradient or a batch computes the branches that are taken, and no others."""
+    """Make gradients and batches of ``f`` compute only the branches that are taken."""
 
     @wraps(f)
     def lazy(*args: object, **kwargs: object) -> Any:
@@ -70,7 +70,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_backend(f: BackendFunction, transform: Callable[..., Any], **options: object) -> Any:
-    """``transform(f, **options)`` by the backend of ``f``, or of its program, rebuilt as a graph."""
+    """Apply ``transform(f, **options)`` by the backend of ``f``, or rebuild its program as a graph."""
     f = f.whole if isinstance(f, InChunks) else f
     own = f.backend.transformations.get(transform.__name__)
     if own is not None:
@@ -82,9 +82,9 @@ def by_backend(f: BackendFunction, transform: Callable[..., Any], **options: obj
 
 
 def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
-    """Apply ``of_variables`` to the function that ``f`` computes: another callable of the kind of ``f``."""
+    """Apply ``of_variables`` to the function that ``f`` computes; return a callable like ``f``."""
     f = f.whole if isinstance(f, InChunks) else f
-    if isinstance(f, TracedFunction):  # what it computes is known when it is called
+    if isinstance(f, TracedFunction):  # its graph is known when it is called
         new = of_variables(f.__wrapped__)
         if f.build.static:  # by the names that the arguments of f have
             vars(new).setdefault("__wrapped__", f.__wrapped__)
@@ -97,9 +97,9 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: object = None) -> Any:
 
 
 def program_of(f: BackendFunction) -> Any:
-    """The program of ``f``, which updates nothing.
+    """The program of ``f``, which must have no updates.
 
-    Raises `StatefulFunctionError` if it updates something; `TypeError` if JAX has made ``f``.
+    Raises `StatefulFunctionError` if it has updates; `TypeError` if JAX has made ``f``.
     """
     program = getattr(f, "program", None)
     if program is None:
@@ -120,7 +120,7 @@ _KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def made_once(f: object, key: Hashable, make: Callable[[], Any]) -> Any:
-    """``make()``, made once for ``f`` and a key."""
+    """Call ``make()`` once for ``f`` and a key, and cache the result."""
     functions = _KEPT.setdefault(f, {})
     if key not in functions:
         functions[key] = make()
@@ -128,7 +128,7 @@ def made_once(f: object, key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def at_lengths(f: BackendFunction, of_variables: Transform, key: Hashable) -> Callable[..., Any]:
-    """`rebuilt` for each call with the lengths of its arguments, where the result depends on them."""
+    """Apply `rebuilt` for each set of argument lengths, if the result depends on these."""
 
     @wraps(of_variables(lambda *args: None), updated=())
     def sized(*args: object, **kwargs: object) -> Any:
@@ -164,7 +164,7 @@ def _of_shape(x: Any, shape: Sequence[int]) -> Any:
 
 @dataclass(frozen=True)
 class RowErrors:
-    """The error of the first row of a call of ``vmap(f, in_axes)`` that has one, by ``f``, row by row."""
+    """Finds the error of the first failing row of ``vmap(f, in_axes)``, by calling ``f`` row by row."""
 
     f: Any
     in_axes: Any

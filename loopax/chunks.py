@@ -13,9 +13,9 @@ from loopax.frontend.loops.trees import flatten, mapped_axes, match_prefix
 
 
 class InChunks(BackendFunction):
-    """``whole``, of rows, called with ``batch_size`` of them at a time: what it gives is put together.
+    """Calls ``whole``, a function of rows, with ``batch_size`` rows at a time, and joins the results.
 
-    Transformations are those of ``whole``, all rows at once.
+    Transformations apply to ``whole``, all rows at once.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class InChunks(BackendFunction):
         self._report(n, n)
         assert out_tree is not None
         places = match_prefix(self._out_axes, out_tree.build(results[0]), "out_axes")
-        # A result without an axis is the same for all rows: `vmap` has seen to that.
+        # `vmap` has checked that a result without an axis is the same for all rows.
         joined = [
             parts[0] if axis is None else np.concatenate(parts, axis=axis)
             for *parts, axis in zip(*results, places, strict=True)

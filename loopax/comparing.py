@@ -42,7 +42,7 @@ from loopax.transforms import grad
 
 _PYTHON = "PyTensor's Python mode"
 _DIFFERENCES = "finite differences"
-# Rounding in another order changes a long sum; finite differences lose half of the digits.
+# Another order of summation rounds differently in a long sum; finite differences lose half of the digits.
 _VALUES, _GRADIENTS, _BY_DIFFERENCES, _SINGLE = 1e-8, 1e-6, 1e-3, 1e-2
 _DIRECTIONS = 3
 _LONGEST = 20.0  # seconds for the program in single precision

@@ -90,7 +90,7 @@ def read_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Grap
     Raises
     ------
     TypeError
-        ``fn`` is no function with a program.
+        ``fn`` is not a function with a program.
     """
     fn = unwrapped(fn)
     if hasattr(fn, "of_point"):  # the log-density of a model

@@ -28,7 +28,7 @@ _VARIABLES = ("LOOPAX_", "PYTENSOR_FLAGS", "JAX_", "XLA_FLAGS", "NUMBA_", "OMP_N
 
 
 def report(write: Callable[[str], Any] = print) -> bool:
-    """Write what is here, a line each, and whether small programs give what they should.
+    """Write the installed versions, a line each, and whether small programs give the right results.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def _environment() -> Iterator[tuple[str, str]]:
 
 
 def _program() -> tuple[list[Any], list[Any]]:
-    """A recurrence and its slope, small, but with all that a real one has."""
+    """A small recurrence and its slope, with all the features of a real program."""
     x = pt.tensor("x", dtype=config.floatX, shape=(None,))
     final, _ = scan(lambda c, x: (pt.tanh(0.5 * c + x), None), pt.zeros((), dtype=config.floatX), x)
     return [x], [final, pytensor.grad(final, x)]
@@ -127,7 +127,7 @@ def _checked(name: str, check: Callable[[], None], write: Callable[[str], Any]) 
 
 
 def _compared(program: str, write: Callable[[str], Any]) -> bool:
-    """Compare a user's function, named ``file.py:f``, in all its forms; whether they agree."""
+    """Compare a user's function, named ``file.py:f``, in all its forms; return whether they agree."""
     path, _, name = program.rpartition(":")
     if not path or not name.isidentifier():
         raise SystemExit(f"--program takes file.py:function, got {program!r}.")
@@ -148,7 +148,7 @@ def _public(variables: dict[str, Any]) -> list[str]:
 
 
 def main(program: str | None = None) -> int:
-    """The command; its exit status is 1 where a check fails, or forms of ``program`` differ."""
+    """Run the command; its exit status is 1 if a check fails, or forms of ``program`` differ."""
     ok = report()
     if (program is None or _compared(program, print)) and ok:
         return 0

@@ -99,7 +99,7 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
             graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, builder_of(fn).passes
-            program = getattr(fn, "program", None)  # there is none of a Python function
+            program = getattr(fn, "program", None)  # a Python function has none
         else:
             program = _program(fn, args, kwargs)
             graph, name, passes = program.graph, program.name, backend_named(DEFAULT).passes
@@ -111,7 +111,7 @@ def explain(fn: Any, /, *args: object, **kwargs: object) -> Explanation | Native
 
 
 def _refuse_missing_arguments(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise where a Python function is to be explained without arguments, and needs some."""
+    """Raise if a Python function that needs arguments is explained without any."""
     is_function = isinstance(fn, TracedFunction) or not isinstance(
         fn, BackendFunction | Function | FunctionGraph
     )
@@ -131,7 +131,7 @@ def _refuse_missing_arguments(fn: object, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _in_parts(explanation: Explanation, program: Program, fn: object) -> Explanation:
-    """With what is computed once for each value of the shared variables."""
+    """Add the part that is computed once for each value of the shared variables."""
     if isinstance(fn, ProgramFunction):
         part = fn.early_part
     else:

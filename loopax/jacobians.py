@@ -131,7 +131,7 @@ def _matrix(
 
     if not isinstance(f, BackendFunction):
         return transform(f)
-    if sparse:  # what it is made of depends on lengths, which JAX knows while it traces
+    if sparse:  # its graph depends on lengths, which JAX knows while it traces
         key = own.__name__, argnums if isinstance(argnums, int) else tuple(argnums)
         return at_lengths(f, transform, key)
     return by_backend(f, own, argnums=argnums)

@@ -79,12 +79,12 @@ def _is_array(x: object) -> bool:
 
 def _as_variable(x: Any) -> Variable:
     is_tensor = isinstance(x, Variable) and not isinstance(x.type, ScalarType)
-    return x if is_tensor else as_tensor_variable(x)  # what is neither is refused by the op
+    return x if is_tensor else as_tensor_variable(x)  # the op refuses anything else
 
 
 @dataclass(frozen=True)
 class _OfArrays:
-    """``f`` of its arguments that are arrays, to a tuple of arrays."""
+    """Calls ``f`` with its array arguments only, and returns a tuple of arrays."""
 
     f: Callable[..., Any]
     tree: Tree

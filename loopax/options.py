@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 M = TypeVar("M", "classmethod[Any, Any, Any]", "staticmethod[Any, Any]")
 
-# Those of loopax. A backend that somebody has registered is asked for as cast(Any, "its name").
+# The backends of loopax. A backend registered by others is passed as cast(Any, "its name").
 BackendName: TypeAlias = Literal["jax", "numba"]
-# Variables, in pytrees. PyTensor does not say of what type most of its variables are.
+# Pytrees of variables. PyTensor does not annotate the types of most of its variables.
 Inputs: TypeAlias = "Sequence[Any] | Mapping[Any, Any] | DataclassInstance"
 
 
@@ -50,7 +50,7 @@ def is_pymc_model(fn: object) -> bool:
 
 
 class BuildOptions(TypedDict, total=False):
-    """The options that `loopax.pymc.logp` takes, too. `jaxify` says what they do."""
+    """Options that `loopax.pymc.logp` takes, too; `jaxify` documents them."""
 
     jit: bool
     on_missing: Literal["callback", "raise"]
@@ -61,7 +61,7 @@ class BuildOptions(TypedDict, total=False):
 
 
 class Options(BuildOptions, total=False):
-    """All but ``backend``, which says of what type the callable is."""
+    """All options except ``backend``, which determines the type of the callable."""
 
     donate: frontend.Donate | None
     static_argnames: str | Sequence[str]
@@ -106,7 +106,7 @@ _IN_PLACE_OF = {
 
 
 def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
-    """Raise for the first of ``unknown``, which is none of the ``options`` of `jaxify`."""
+    """Raise for the first of ``unknown``, which is not one of the ``options`` of `jaxify`."""
     for option in unknown:
         why = _IN_PLACE_OF.get(option, f"it has {', '.join(options)}")
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
@@ -115,7 +115,7 @@ def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
 def donated_inputs(
     fn: object, donate: frontend.Donate | None, backend: str, jit: bool
 ) -> frontend.Donated:
-    """Inputs that ``donate`` names, by numbers and names, where there is one that can be given away."""
+    """The inputs named by ``donate``, by numbers and names, if any can be donated."""
     inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
     asked = frontend.donated_arguments(donate, inputs)
     if asked and not backend_named(backend).donates:

@@ -174,7 +174,7 @@ def _is_float(x: object) -> bool:
 
 
 def _marked(f: BackendFunction, primals: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of a call of ``f``, where static arguments have no leaves."""
+    """Mark static arguments in a call of ``f``, so that they have no leaves."""
     if not isinstance(f, TracedFunction):
         return tuple(primals)
     marked: tuple[Any, ...] = f.marked(tuple(primals), {})[0]
@@ -188,7 +188,7 @@ def _along(
     tangents: Sequence[Any],
     lazy: bool,
 ) -> Any:
-    """A product of ``f``, of variables or by its backend, along tangents."""
+    """Apply a product of ``f``, on variables or by its backend, along tangents."""
     f = as_function(f, product.__name__)
     if not isinstance(f, BackendFunction):
         return product(with_lazy_branches(f), primals, tangents, lazy)
@@ -210,9 +210,9 @@ def _along(
 def _product(
     f: Any, name: str, product: Callable[..., Any], arguments: tuple[Any, Any]
 ) -> tuple[Any, list[Any]]:
-    """A function for ``product(g, *arguments)``, ``g`` being what ``f`` computes, and its arguments.
+    """A function for ``product(g, *arguments)``, where ``f`` computes ``g``, and its arguments.
 
-    It is compiled once for each structure of the arguments.
+    The function is compiled once for each structure of the arguments.
     """
     leaves, tree = flatten(arguments)
 
@@ -244,7 +244,7 @@ def _product(
 def _types(
     kinds: Sequence[Type], names: Sequence[str | None], arguments: tuple[Any, Any], name: str
 ) -> list[tuple[Any, str | None]]:
-    """The types and names of what a product takes: the arguments, and their tangents, or a cotangent."""
+    """The types and names of a product's inputs: the arguments, and their tangents, or a cotangent."""
     primals, directions = arguments
     if len(primals) != len(kinds):
         raise LoopTypeError(

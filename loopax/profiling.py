@@ -161,7 +161,6 @@ def _seconds(
 
 
 def _block_until_ready(outputs: Any) -> None:
-    """Wait for what JAX computes."""
     for x in outputs:
         if hasattr(x, "block_until_ready"):
             x.block_until_ready()

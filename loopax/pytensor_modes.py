@@ -1,18 +1,18 @@
-"""PyTensor's modes ``LOOPAX`` and ``LOOPAX_NUMBA``: its functions, compiled by a backend of loopax.
+"""PyTensor's modes ``LOOPAX`` and ``LOOPAX_NUMBA``: functions compiled by a backend of loopax.
 
     pytensor.function([x], y, mode="LOOPAX")          as jaxify([x], y, checks="raise")
     pytensor.function([x], y, mode="LOOPAX_NUMBA")    as jaxify([x], y, backend="numba")
 
 A mode is a linker and a choice of rewrites. The linker makes one program of the whole graph, as `jaxify`
-does, and the passes are ours. Of PyTensor's rewrites the modes ask for those that any graph needs, and for
-those that somebody adds by name, as PyMC does.
+does, and the passes are ours. From PyTensor's rewrites the modes use the ones that any graph needs, and the
+ones that a user adds by name, as PyMC does.
 
-What goes in and comes out is PyTensor's: NumPy arrays, NumPy generators, SciPy matrices, lists. In JAX a
-generator is a key inside of the program only. A shared one holds a NumPy ``Generator`` before and after a
+Inputs and outputs are PyTensor's: NumPy arrays, NumPy generators, SciPy matrices, lists. In JAX a
+generator is a key only inside of the program. A shared one holds a NumPy ``Generator`` before and after a
 call, so that it is seeded, swapped, copied and restored as in every other mode.
 
-The linkers are no subclasses of PyTensor's for JAX and Numba: samplers look for these to compile a model
-in a way of their own, and would leave out ours without a word.
+The linkers are not subclasses of PyTensor's for JAX and Numba: samplers look for these to compile a model
+in a way of their own, and would silently bypass ours.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BackendLinker(PerformLinker):
     backend
         The name of a backend, as for `loopax.jaxify`.
     allow_gc
-        Whether a function lets go of its arguments and results after a call; None is PyTensor's
+        Whether a function releases its arguments and results after a call; None uses PyTensor's
         configuration.
 
     Examples
@@ -118,14 +118,14 @@ class BackendLinker(PerformLinker):
 
 
 class LinkedProgram:
-    """The function that PyTensor calls: from the values in the cells of the inputs to all outputs.
+    """The function that PyTensor calls, from the values in the cells of the inputs to all outputs.
 
     Parameters
     ----------
     backend
         The name of a backend.
     graph
-        The function's graph. Its outputs are what is returned, and then what is stored.
+        The function's graph. Its outputs are first the returned, then the stored values.
     inputs, outputs
         For each input and output of the graph a cell: a list whose only element is the value.
     """
@@ -162,11 +162,11 @@ class LinkedProgram:
 
     @property
     def jit_fn(self) -> Any:
-        """The native function as PyTensor's Numba linker has it: of arguments and shared values."""
+        """The native function in the form of PyTensor's Numba linker, of arguments and shared values."""
         return self.function.compiled
 
     def _link_after_fork(self) -> None:
-        """Where what runs the program does not survive a fork, go on with what does."""
+        """Replace the backend in a forked process if it does not survive a fork."""
         other = self._backend.after_fork
         self._process = os.getpid()
         if other is None:
@@ -182,8 +182,8 @@ class LinkedProgram:
 
 
 def _generators_before(graph: FunctionGraph, inputs: Sequence[Any]) -> dict[int, list[Any]]:
-    """For each output that is a generator: a cell with one of the kind that PyTensor is to get."""
-    # PyTensor annotates variables, and keeps positions.
+    """For each output that is a generator: a cell with a generator of the kind that PyTensor gets."""
+    # PyTensor annotates variables, but stores positions.
     updated: Any = graph.update_mapping or {}
     cells = [c for v, c in zip(graph.inputs, inputs, strict=True) if isinstance(v.type, RandomType)]
     some = cells[0] if cells else [np.random.default_rng(0)]
@@ -195,18 +195,18 @@ def _generators_before(graph: FunctionGraph, inputs: Sequence[Any]) -> dict[int,
 
 
 def register_with_pytensor() -> None:
-    """Make the modes and their linkers known to PyTensor by name, once."""
+    """Register the modes and their linkers with PyTensor by name, once."""
     for name, backend in MODES.items():
         if name not in predefined_modes:
             linker = BackendLinker(backend)
             register_linker(name.lower(), linker)
             register_mode(name, Mode(linker, _REWRITES))
-    # `register_mode` makes a name known to all but the configuration, which has a list of PyTensor's own.
+    # `register_mode` does not reach the configuration, which has its own list of PyTensor's modes.
     wrap_setting("mode", _ByName)
 
 
 class _ByName:
-    """The setting ``pytensor.config.mode``: it takes the names of our modes, and what it took before."""
+    """The setting ``pytensor.config.mode``, extended by the names of our modes."""
 
     def __init__(self, before: Callable[[Any], Any]) -> None:
         self.before = before

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from loopax.pymc.log_density import LogDensity
 
 _BROADCASTING = "strict", "numpy"
-_NOTHING: Any = object()  # no function yet: what is made is a decorator
+_NOTHING: Any = object()  # there is no function yet: return a decorator
 
 
-# What a type checker sees; see `loopax.options`.
+# Signatures for type checkers; see `loopax.options`.
 @overload
 def jaxify(
     fn: Inputs | Function | FunctionGraph,
@@ -201,7 +201,7 @@ def jaxify(
     refuse_options(unknown, _OPTIONS)
     if broadcasting not in _BROADCASTING:
         raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
-    parallels = backend_named(DEFAULT).choices["parallel"]  # in native code all are one
+    parallels = backend_named(DEFAULT).choices["parallel"]  # native code treats all alike
     if parallel not in parallels:
         raise ValueError(f"parallel must be one of {parallels}, got {parallel!r}")
     if parallel is True:
@@ -216,7 +216,7 @@ def jaxify(
         options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
         options |= {"broadcasting": broadcasting, "static_argnames": static_argnames, "name": name}
         decorator = partial(jaxify, backend=backend, **options)
-        if fn is not _NOTHING:  # which then binds what is made of its function
+        if fn is not _NOTHING:  # the classmethod or staticmethod then binds the result
             return type(fn)(decorator(fn.__func__))
         if not (outputs is updates is givens is None):
             raise TypeError("Pass the inputs first, then the outputs: jaxify([x, y], outputs).")
@@ -242,7 +242,7 @@ def jaxify(
         if static := frontend.static_names(fn, static_argnames):
             build = Builder(chosen, build.options, donated, static)
             return chosen.traced(frontend.with_open_arguments(fn), build, name)
-        return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have
+        return chosen.traced(fn, build, name)  # for the length-1 axes that its arguments have
     if static_argnames:
         raise TypeError(
             f"static_argnames={static_argnames!r} works only with a Python function, which sees "
@@ -271,7 +271,7 @@ def jaxify(
 def _built_anew(
     fn: Any, build: Builder, static_argnames: str | Sequence[str], name: str | None
 ) -> Any:
-    """Build the program of ``fn``, which `jaxify` has returned, once more by ``build``."""
+    """Rebuild the program of ``fn``, which `jaxify` has returned, by ``build``."""
     if isinstance(fn, TracedFunction):
         frontend.arguments_of(fn, build.donate)  # raises
         own: Any = fn.build

@@ -1,7 +1,7 @@
 """Check of the installed versions of the packages that loopax needs, before one is imported.
 
-The bounds are those of pyproject.toml, as the metadata of the installed loopax has them. This module
-imports nothing but the standard library: what it says has to be said where an import of JAX or Numba fails.
+The bounds come from pyproject.toml, through the metadata of the installed loopax. This module imports only
+the standard library, so that its message appears even if an import of JAX or Numba fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ written = False  # whether versions were printed before anything was imported
 
 
 def requirements() -> list[Requirement]:
-    """Requirements of loopax in any case, in the order of pyproject.toml; none if it is not installed."""
+    """The unconditional requirements of loopax, in the order of pyproject.toml; none if not installed."""
     try:
         lines = requires("loopax") or []
     except PackageNotFoundError:  # a folder on PYTHONPATH
@@ -33,13 +33,13 @@ def requirements() -> list[Requirement]:
 
 
 def parsed(lines: Iterable[str]) -> list[Requirement]:
-    """Requirements of a list of pyproject.toml, except for those that depend on an extra or a Python."""
+    """Parse requirements of pyproject.toml, without those that depend on an extra or on Python."""
     matches = [m for m in map(_REQUIREMENT.match, lines) if m is not None and m[3] is None]
     return [(m[1], m[2].replace(" ", "")) for m in matches]
 
 
 def installed(name: str) -> str | None:
-    """The version of a package, if it is here."""
+    """The version of a package, None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -49,7 +49,7 @@ def installed(name: str) -> str | None:
 def advice(
     needed: Iterable[Requirement], version_of: Callable[[str], str | None] = installed
 ) -> str:
-    """One sentence on the packages that are too old, too new or absent; empty where there are none."""
+    """One sentence on packages that are too old, too new or missing; empty if there are none."""
     wrong = [(name, bounds, version_of(name)) for name, bounds in needed]
     wrong = [(n, b, v) for n, b, v in wrong if v is None or not is_within(v, b)]
     if not wrong:
@@ -61,7 +61,7 @@ def advice(
 
 
 def is_within(release: str, bounds: str) -> bool:
-    """Whether a version is within bounds such as ``>=3.0,<4``, by its numbers alone."""
+    """Whether the numbers of a version are within bounds such as ``>=3.0,<4``."""
     for operator, limit in _BOUND.findall(bounds):
         a, b = _numbers(release), _numbers(limit)
         length = max(len(a), len(b))
@@ -78,7 +78,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def lines() -> Iterator[tuple[str, str]]:
-    """Name and version of all that a report of a fault needs."""
+    """The names and versions of all packages that a bug report needs."""
     yield "python", f"{platform.python_version()}, {platform.platform()}"
     names = [name for name, _ in requirements()]
     yield "loopax", installed("loopax") or "not installed"
@@ -98,15 +98,15 @@ def write_versions(write: Callable[[str], Any]) -> None:
 def check_before_imports(
     argv: list[str] | None = None, write: Callable[[str], Any] | None = None
 ) -> None:
-    """Raise an ImportError of one sentence where a version is wrong.
+    """Raise an ImportError with one sentence if a version is wrong.
 
-    As ``python -m loopax doctor`` versions are printed first, whatever becomes of the imports behind this,
-    and the sentence is printed where it would be raised.
+    In ``python -m loopax doctor`` versions are printed first, even if later imports fail, and the sentence
+    is printed instead of raised.
 
     Raises
     ------
     ImportError, SystemExit
-        A package is too old, too new or absent.
+        A package is too old, too new or missing.
     """
     global written
     sentence = advice(requirements())
@@ -128,7 +128,7 @@ def _flushed(line: str) -> None:
 def is_doctor(argv: list[str]) -> bool:
     """Whether this process is ``python -m loopax doctor``.
 
-    While Python looks for the package that ``-m`` names, ``-m`` is what stands in the place of the program.
+    While Python searches for the package named after ``-m``, ``sys.argv[0]`` is ``-m``.
     """
     if argv[1:2] != ["doctor"]:
         return False

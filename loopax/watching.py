@@ -75,7 +75,7 @@ def watched(f: Callable[..., Any], last: int | None = None) -> Any:
 
 
 class Exposing:
-    """A change of a program, imported, to one that returns ``(outputs, record)``."""
+    """Changes an imported program to return ``(outputs, record)``."""
 
     def __init__(self, last: int | None) -> None:
         self.last = last
@@ -113,7 +113,7 @@ def _rows(item: Exposed) -> list[Any]:
 
 
 def _refuse_unlike(items: list[Exposed]) -> None:
-    """Raise where one name stands for rows that are no one array."""
+    """Raise if one name stands for rows that do not form one array."""
     first: dict[str, Exposed] = {}
     for item in items:
         if item.name is None:

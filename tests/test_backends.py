@@ -31,7 +31,7 @@ BY_GRAPH = {
         raises=AssertionError,
         strict=True,
         reason="overflows in PyTensor 3.0",
-    ),
+    )
 }
 
 

@@ -136,7 +136,7 @@ def unexpected(error: BaseException) -> str:
 
 
 def undeclared(axis: int, variable: Variable, op: object) -> str:
-    """The message that ``axis`` of ``variable``, of length 1, is not broadcast in ``op``."""
+    """The message that ``axis`` of ``variable``, of length 1, is not broadcast by ``op``."""
     return (
         f"Axis {axis} of {describe(variable)} has length 1 and would be broadcast in {op}, but its type "
         "does not say that it is broadcastable. PyTensor refuses that. Declare it, with "

@@ -1,4 +1,4 @@
-"""A folder that its owner alone can write to, with files that appear whole or not at all, and locks."""
+"""A folder that only its owner can write to, with atomically written files, and locks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 class PrivateFolder(NamedTuple):
     """A folder with its path and, where the system resolves names relative to one, its descriptor.
 
-    The path may lead to another folder at any moment, where somebody else may write to a parent.
+    If somebody else may write to a parent, the path may lead to another folder at any moment.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class PrivateFolder(NamedTuple):
             return file.read(size)
 
     def write(self, name: str, data: bytes, *, sync: bool = False) -> None:
-        """Write a file at once: a reader, or a process that is killed, sees all of it or none.
+        """Write a file atomically: a reader, or a process that is killed, sees all of it or none.
 
         ``sync`` waits until the disk has it, for files that must survive a loss of power.
         """
@@ -121,7 +121,7 @@ def locked(folder: PrivateFolder, name: str) -> Iterator[None]:
     """Hold the lock ``name`` in the block. The system releases it when the process ends, however it ends.
 
     Raises `BlockingIOError` if another process, or another thread of this one, holds it; the
-    message is what it is known by.
+    message identifies the holder.
     """
     handle = folder.open(name, os.O_RDWR | os.O_CREAT)
     try:

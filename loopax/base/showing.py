@@ -30,7 +30,7 @@ class Display(Protocol):
 
 
 def display_of(setting: bool | None) -> Display | None:
-    """The display that a person or a log reads; None where there is none.
+    """The display that a person or a log reads; None if there is none.
 
     Parameters
     ----------

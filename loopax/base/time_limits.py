@@ -97,14 +97,14 @@ def _check() -> None:
 
 
 class _StillStopped(Exception):
-    """The error of this thread is pending: native code that XLA calls next stops as well."""
+    """Raised while the error of this thread is pending: native code that XLA calls next stops as well."""
 
 
 def _later(error: BaseException) -> type:
-    """A class for Python to raise in this thread when it can: instantiated, it is ``error``.
+    """A class for Python to raise in this thread when it can; its instance is ``error``.
 
-    Native code inside of XLA cannot raise, and an error of XLA's would be another one. So it returns
-    normally, and Python raises before anybody sees the result.
+    Native code inside of XLA cannot raise this error, and XLA would raise another one. So it returns
+    normally, and Python raises before the result can be used.
     """
     ident = threading.get_ident()
 

@@ -1,4 +1,4 @@
-"""Keys of functions and classes by the code that they run: anybody can change a name or a module."""
+"""Keys of functions and classes by the code that they run, since names and modules can be changed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def function(value: FunctionType) -> Iterator[Any]:
 
 
 def own_code(value: FunctionType) -> Iterator[str]:
-    """The code of a function alone, wherever it comes from: not that of the functions it calls."""
+    """The code of a function alone, wherever it is defined, without the functions that it calls."""
     yield from _code(value.__code__)
 
 

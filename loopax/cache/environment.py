@@ -1,4 +1,4 @@
-"""The inputs of a kept result besides its program: the rows of the table in README.md."""
+"""The inputs of a cached result besides its program: the rows of the table in README.md."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _OF_JAX = (
 
 
 class NotKnown(Exception):
-    """Two processes cannot say of something that it is the same in both."""
+    """Raised if it cannot be known that something is equal in two processes."""
 
 
 def environment() -> list[str]:
-    """The parts of the key of every result. Raises `NotKnown` where a package has changed meanwhile."""
+    """The parts of the key of every result. Raises `NotKnown` if a package has changed meanwhile."""
     return [*interpreter(), *map(contents, PACKAGES), *flags_of_pytensor(), *flags_of_jax()]
 
 
 def native_environment() -> list[str]:
-    """The further parts of a key of native code."""
+    """The additional key parts for native code."""
     return [*flags_of_numba(), *processor()]
 
 
@@ -72,7 +72,7 @@ def interpreter() -> list[str]:
 
 
 def flags_of_pytensor() -> list[str]:
-    """PyTensor's flags that affect results; its own key of them lacks ``numba__fastmath``, for one."""
+    """PyTensor's flags that affect results; its own key lacks some, for example ``numba__fastmath``."""
     names = (name for name in names_of_flags() if not _has(name, _IRRELEVANT_FLAGS))
     return [f"{name}={getattr(config, name)}" for name in names]
 

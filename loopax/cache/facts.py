@@ -26,7 +26,7 @@ class Fact:
 
     @property
     def has_key(self) -> bool:
-        """Whether the numbers can be kept, where there is a folder."""
+        """Whether the numbers can be kept, provided that there is a folder."""
         return self._key is not None
 
     def known(self) -> tuple[int, ...] | None:

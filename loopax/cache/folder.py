@@ -51,7 +51,7 @@ def without_disk() -> Iterator[None]:
 def cache_folder() -> Path | None:
     """The folder of results; None in `without_disk`, for an empty ``LOOPAX_CACHE_DIR``, or without a home.
 
-    Raises `ValueError` if ``LOOPAX_CACHE_MB`` is no number: raised here, before compiling a result
+    Raises `ValueError` if ``LOOPAX_CACHE_MB`` is not a number: raised here, before compiling a result
     that cannot be kept.
     """
     chosen = os.environ.get("LOOPAX_CACHE_DIR")
@@ -151,7 +151,7 @@ def _opened() -> Iterator[PrivateFolder | None]:
 
 
 def _make_room(folder: PrivateFolder, n_bytes: float) -> None:
-    """Remove the files used longest ago, where all together exceed the limit.
+    """Remove the files used longest ago if all together exceed the limit.
 
     Listing a folder of 20,000 files takes a fifth of a second, too long for each write of ``n_bytes``.
     """

@@ -41,17 +41,15 @@ class KeyedGraph(NamedTuple):
 def keyed(
     inputs: Sequence[Variable], outputs: Sequence[Variable], *key_parts: object
 ) -> KeyedGraph | None:
-    """The graph between ``inputs`` and ``outputs`` with its key.
+    """Compute the key of the graph between ``inputs`` and ``outputs``.
 
     Parameters
     ----------
     key_parts
         Further inputs of a result: plain values, tuples of them, and functions of installed packages.
 
-    Returns
-    -------
-    None where there is no key: an op is a user's, whose code may change between two processes, or
-    holds an object without a key.
+    Returns ------- None if there is no key: an op is the user's, whose code may change between two
+    processes, or holds an object without a key.
     """
     content = Content()
     try:
@@ -174,7 +172,7 @@ class Content:
         return key
 
     def _key_of_type(self, value: Type) -> str:
-        """The key of a type: each tensor type is keyed once, since a program has few different ones."""
+        """The key of a type, cached for tensor types, since a program has few distinct ones."""
         if type(value) is not TensorType:
             return self._key_of(value)
         if value not in self._types:
@@ -186,7 +184,7 @@ class Content:
             self.write_graph(value.inputs, value.outputs)
             return
         if getattr(type(value), "is_for_messages", False):
-            return  # lines move whenever something is written above them
+            return  # lines move whenever text is added above them
         if isinstance(value, Variable | Apply):
             raise NotKnown  # a variable of another graph
         cls = type(value)
@@ -213,12 +211,12 @@ class Content:
 
 
 def semantic_tags(v: Variable) -> dict[str, Any]:
-    """The tags of a variable that mean something: no lines of the user, no caches of PyTensor."""
+    """The tags of a variable that carry meaning, without the user's lines and PyTensor's caches."""
     return {name: x for name, x in vars(v.tag).items() if name in _SEMANTIC_TAGS}
 
 
 def _attributes(value: object) -> dict[str, Any]:
-    """The attributes that tell an object from others of its class: ``__props__``, if it has these."""
+    """The attributes that distinguish objects of a class: ``__props__``, if it has these."""
     cls = type(value)
     if hasattr(cls, "__props__") and not isinstance(value, OpFromGraph):
         return {name: getattr(value, name) for name in cls.__props__}

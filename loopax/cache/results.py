@@ -1,10 +1,10 @@
-"""Rewritten graphs on disk: a result that takes a second of passes is read back in milliseconds.
+"""Rewritten graphs on disk: a result of a second of passes is read back in milliseconds.
 
     make(x -> exp(x) + exp(x))           as    inputs: 1    nodes: [exp 0], [mul 1 c]    outputs: [2]
 
 A result is kept as lists of numbers, ops and types. Parts that it shares with its source graph
-(inputs, constants, ops, the user's lines) are kept as positions there, and taken from the graph at
-hand when the result is read.
+(inputs, constants, ops, the user's lines) are kept as positions there, and taken from the current
+graph when the result is read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cached(
     make
         A function that may change the graph in place.
     key_parts
-        What the result depends on besides the graph; see `keyed`.
+        Further inputs of the result, besides the graph; see `keyed`.
 
     Returns
     -------

@@ -126,7 +126,7 @@ class Arguments:
 def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:
     """The positions of inputs that can be given by name: their names are unique.
 
-    A name that is no identifier can still be given as ``f(**{"sigma-log": x})``, the form of PyMC's
+    A name that is not an identifier can still be given as ``f(**{"sigma-log": x})``, the form of PyMC's
     points.
     """
     counts = Counter(i.name for i in inputs)

@@ -82,7 +82,7 @@ class Backend:
     passes
         The passes over a program, in order.
     no_jit
-        Where ``jit=False`` is no option: a sentence that names the alternative.
+        If ``jit=False`` is not an option: a sentence that names the alternative.
     choices
         The values of the options in ``jaxify(..., checks=, loops=, parallel=, optimize=)``, the
         default first. ``function`` takes the options with more than one value.
@@ -94,7 +94,7 @@ class Backend:
     donates
         Whether its functions reuse the memory of inputs that are ``donated``.
     keeps_calls
-        Whether it takes instances of a graph with a loop in it as calls of one function.
+        Whether it accepts instances of a graph with a loop in it as calls of one function.
     after_fork
         The name of the backend to use in a process forked after this one has compiled something; None
         where this one works there.
@@ -121,7 +121,7 @@ class Backend:
     )
 
     def options(self, jit: bool, on_missing: str, **option_values: object) -> dict[str, Any]:
-        """The options of `loopax.jaxify` that ``function`` takes; ``option_values`` are those of `choices`.
+        """The options of `loopax.jaxify` that ``function`` takes; ``option_values`` are for `choices`.
 
         Raises `ValueError` if an option has a value that is not among its `choices`.
         """

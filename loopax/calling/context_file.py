@@ -38,7 +38,7 @@ def refuse_names(names: Iterable[str], expected: Iterable[str]) -> None:
 
 
 def refuse_data(name: str, dtype: np.dtype, ndim: int, data: np.ndarray) -> None:
-    """Raise where ``data`` from a file has not the given dtype and rank."""
+    """Raise if ``data`` from a file lacks the given dtype or rank."""
     if data.dtype != dtype or data.ndim != ndim:
         raise LoopTypeError(
             f"The value of {name!r} must be {dtype} of rank {ndim}, but the file has {data.dtype} of "

@@ -26,4 +26,4 @@ class Crossing(Protocol):
         """A copy of a shared variable's value, for a context to keep."""
 
     def stored(self, x: object, declared: Type, current: object) -> Any:
-        """A context's value in PyTensor's form for the type ``declared``, in the place of ``current``."""
+        """A context's value in PyTensor's form for the type ``declared``, in place of ``current``."""

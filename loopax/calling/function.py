@@ -88,7 +88,7 @@ class ProgramFunction(BackendFunction):
             )
 
     def _own_context(self, context: object) -> Any:
-        """The context of `apply` in the form of this backend; raise where it is no context."""
+        """The context of `apply` in the form of this backend; raise if it is not a context."""
         if isinstance(context, self.context_class):
             return context
         if not isinstance(context, SharedContext):

@@ -1,4 +1,4 @@
-"""The state of an instance that a method may read, compared from call to call: no trace outlives it.
+"""The state of an instance that a method may read, compared between calls, so that no stale trace is used.
 
 A method is traced with the numbers of its instance, which are compared at each call: immutable values
 by value; NumPy arrays with a copy, because they change in place; containers and objects by their
@@ -68,7 +68,7 @@ class State:
         self._hash = hash(parts)
 
     def keep(self) -> None:
-        """Copy the arrays, since those of the instance may change."""
+        """Copy the arrays, since the instance may change them."""
         for numbers in self._arrays:
             numbers.array = numbers.array.copy()
 
@@ -119,7 +119,7 @@ class _Same:
 
 
 class _Reader:
-    """A walk over one instance that reads each object once; further references are its number."""
+    """Walks over one instance and reads each object once; further references are its number."""
 
     def __init__(self, instance: object, method: str, strict: bool) -> None:
         self.instance, self.method, self.strict = instance, method, strict
@@ -174,7 +174,6 @@ class _Reader:
         return numbers
 
     def _entries(self, x: object) -> Hashable:
-        """The entries of a container."""
         if isinstance(x, dict | MappingProxyType):
             return tuple((self.read(k), self.read(v)) for k, v in x.items())
         if isinstance(x, tuple | list | deque):
@@ -212,7 +211,7 @@ class _Reader:
                 yield f"{c.__name__}.{name}", self._leniently(x)
 
     def _leniently(self, x: object) -> Hashable:
-        """`read`, where what cannot be compared counts by identity."""
+        """Apply `read`; anything that cannot be compared counts by identity."""
         strict, self.strict = self.strict, False
         try:
             return self.read(x)

@@ -50,7 +50,7 @@ class TracesByState:
             return self._by_state[state]
 
     def _changed(self, state: State) -> str:
-        """The attributes in which a state differs from the last one, in words."""
+        """Describe the attributes in which a state differs from the last one."""
         previous, current = dict(next(reversed(self._by_state)).parts), dict(state.parts)
         names = [n for n in {**previous, **current} if previous.get(n) != current.get(n)]
         return f"the attribute{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"

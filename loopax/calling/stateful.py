@@ -35,7 +35,7 @@ class StatefulFunction:
     ([0, 1, 2], Array(3, dtype=int64), array(0))
     """
 
-    __name__: str  # the function's, by update_wrapper, as is __wrapped__, the function itself
+    __name__: str  # set by update_wrapper, as is __wrapped__, the function
     __wrapped__: Callable[..., Any]
 
     def __init__(self, function: Any, context: SharedContext, live: bool) -> None:

@@ -69,7 +69,7 @@ def contradiction(f: Callable[..., Any], values: Arrays, slopes: Arrays, seed: i
 def function_of(
     f: Callable[..., Any], values: Sequence[Any], at: Sequence[int]
 ) -> Callable[..., Any]:
-    """``f`` as a function of the arguments at positions ``at``, cast to their own types."""
+    """Restrict ``f`` to the arguments at positions ``at``, cast to their own types."""
 
     def partial(*moved: object) -> Any:
         arguments = list(values)
@@ -84,7 +84,7 @@ def function_of(
 def least(apart: Sequence[float]) -> float:
     """The least of the differences for several step sizes; 0 where none could be computed.
 
-    Rounding and kinks spoil some step sizes, but never make a wrong derivative agree.
+    Rounding and kinks spoil some step sizes, but do not make a wrong derivative agree.
     """
     finite = [x for x in apart if np.isfinite(x)]
     return min(finite, default=0.0)

@@ -33,7 +33,7 @@ def first_difference(
     tolerance: float,
     names: Mapping[Variable, str],
 ) -> Finding | None:
-    """The first node of ``frame``, which has run, that differs in the form that ``build`` compiles.
+    """The first node of ``frame``, which has run, whose value differs in the form that ``build`` compiles.
 
     None where no node differs: with every value as an output the two forms agree.
     """

@@ -20,7 +20,7 @@ _WIDE = {"float64": "float32", "complex128": "complex64"}
 
 
 def narrowed(graph: AbstractFunctionGraph) -> FunctionGraph:
-    """Copy ``graph`` with float32 in the place of float64, in constants and steps of loops too."""
+    """Copy ``graph`` with float32 in place of float64, in constants and steps of loops too."""
     new: dict[Variable, Any] = {v: _type(v)(name=v.name) for v in graph.inputs}
     for node in graph.toposort():
         inputs = [new.get(v) if v in new else _constant(v) for v in node.inputs]

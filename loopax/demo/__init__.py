@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class DemoError(Exception):
-    """Something the user can put right; the message says how."""
+    """Raised for a problem that the user can fix; the message says how."""
 
 
 class Timing(NamedTuple):
-    """One way to get value and gradient of the log-likelihood."""
+    """Times of one way to compute value and gradient of the log-likelihood."""
 
     name: str
     ready: float  # seconds from the PyTensor graph to the first result, compilation included
@@ -113,8 +113,8 @@ def compile_all(
 ) -> tuple[dict[str, Callable[[], Any]], list[float]]:
     """Value and gradient four ways: {name: call without arguments}, seconds to the first result.
 
-    They are called as an optimiser calls them: a NumPy vector of parameters goes in each time, the
-    data lie where the function wants them (for JAX on its device).
+    They are called as an optimiser calls them: with a NumPy vector of parameters each time, and with the
+    data where the function expects them (for JAX on its device).
     """
     on_device = jax.device_put(flow)
 
@@ -156,10 +156,10 @@ def compile_all(
 def interleaved_medians(
     calls: Iterable[Callable[[], Any]], rounds: int = 200, repeats: int = 10
 ) -> list[float]:
-    """Median seconds of each call over rounds in which each has its turn.
+    """The median seconds of each call, over rounds in which each has its turn.
 
-    In turn, so that a busy machine slows all of them; some calls in a row, as an optimiser makes
-    them, so that none pays for what its predecessor left in the caches.
+    The turns let a busy machine slow all of them; each turn has several calls in a row, as an optimiser
+    makes them, so that none pays for the caches of its predecessor.
     """
     calls = list(calls)
     seconds: list[list[float]] = [[] for _ in calls]
@@ -231,7 +231,7 @@ class Progress:
 
 
 def require_extra() -> None:
-    """Refuse, before any work, where the packages of the extra are absent."""
+    """Refuse, before any work, if packages of the extra are missing."""
     missing = [name for name in ("scipy", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         raise DemoError(
@@ -240,7 +240,7 @@ def require_extra() -> None:
 
 
 def check_writable(output: Path) -> None:
-    """Refuse, before any work, a path that the picture cannot be written to; make its folder."""
+    """Refuse, before any work, a path to which the picture cannot be written; create its folder."""
     from matplotlib.figure import Figure
 
     formats = Figure().canvas.get_supported_filetypes()

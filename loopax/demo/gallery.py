@@ -18,7 +18,7 @@ from loopax.demo import interleaved_medians
 from loopax.explanation.profile import time_in_words
 
 DATA = Path(__file__).parent / "data"
-# What one comparison may take, in seconds; each side has at least three turns.
+# The time limit of one comparison, in seconds; each side has at least three turns.
 PATIENCE = 1.0
 
 # What `examples.gallery.__main__` sets and reads: whether calls are timed; and the ratios of the example
@@ -33,7 +33,7 @@ def read(name: str) -> np.ndarray:
 
 
 def compare_times(calls: Mapping[str, Callable[[], Any]]) -> None:
-    """Time ``calls``, {name: call without arguments}, in turns, and print the ratios to the last one.
+    """Time ``calls``, {name: call without arguments}, alternately, and print ratios to the last one.
 
     The last one is the baseline, by PyMC or PyTensor. A call returns when its result is there.
     """
@@ -63,8 +63,8 @@ def pytensor_scan(
 ) -> tuple[Any, Any]:
     """`loopax.scan` by `pytensor.scan`, for models to compare with: no lags, and nothing that stops.
 
-    What the step captures becomes `non_sequences`, as PyMC's models need it: PyTensor takes the roots of
-    what is captured, which are draws there.
+    Captured variables become `non_sequences`, as PyMC's models need it: PyTensor would take the roots of
+    captured variables, which are draws there.
     """
     carry, of_carry = jax.tree.flatten(init)
     rows, of_rows = jax.tree.flatten(xs)
@@ -103,8 +103,8 @@ def log_densities(model: object, own: Any) -> None:
     """Compare the log-density of a PyMC model and its gradient with PyMC's, of the same model `own`.
 
     Both are functions of one vector, the unconstrained values. They are compared at the point from which
-    PyMC starts and at two near it, and timed. Where nothing is timed PyMC computes the value alone, in
-    Python, and the gradients compared are those of native code and of JAX.
+    PyMC starts and at two near it, and timed. If nothing is timed, PyMC computes only the value, in
+    Python, and the gradients of native code and of JAX are compared.
     """
     import loopax.pymc  # here: it imports PyMC, which not every example needs
 

@@ -45,7 +45,7 @@ class LocalLevel(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Where the likelihood is highest, and how sharply it falls off there."""
+    """The maximum of the likelihood, and its curvature there."""
 
     variances: np.ndarray  # (2,) observation and level variance, (1e8 m3)**2
     standard_errors: np.ndarray  # (2,) of the variances, same unit
@@ -141,7 +141,7 @@ def maximise(log_likelihood: Callable[..., jax.Array], flow: np.ndarray) -> Esti
 
 
 def start(flow: np.ndarray) -> np.ndarray:
-    """Where the search begins, (2,) log variances: half of the flow's variance each."""
+    """The starting point of the search, (2,) log variances: half of the flow's variance each."""
     return np.log(np.full(2, flow.var() / 2))
 
 

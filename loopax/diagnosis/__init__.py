@@ -1,4 +1,4 @@
-"""Search for the origin of a value that is not finite, in one run of a program."""
+"""Search for the origin of a nonfinite value, in one run of a program."""
 
 from loopax.diagnosis.report import Diagnosis, Finding, Operand
 

@@ -1,4 +1,4 @@
-"""From outputs that are not finite back to the first number that was not."""
+"""Search from nonfinite outputs back to the first nonfinite number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JUMPS = 1000  # searched steps of one loop
 
 @dataclass(frozen=True)
 class Cause:
-    """A number that is not finite, computed from finite numbers alone.
+    """A nonfinite number that was computed from finite numbers alone.
 
     ``key`` orders causes by time of computation, an input by its first read. ``relevant`` holds the
     frames around the place, innermost first, with the flags of the values that followed in each.

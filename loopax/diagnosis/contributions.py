@@ -42,7 +42,7 @@ def contributions(
 ) -> tuple[dict[int, Any], dict[Variable, Any]]:
     """Entries of the operands of ``node`` that made ``bad_outputs`` entries of its outputs not finite.
 
-    A nan comes from operands that are nan; where there are none, with ``through``, from infinite ones.
+    A nan comes from operands that are nan; if there are none, with ``through``, from infinite ones.
     An infinity comes from operands that are not finite.
 
     Returns

@@ -91,7 +91,7 @@ class Frame:
 
 
 class Failed(Exception):
-    """A node raised, and no other form computes its outputs."""
+    """Raised where a node raised, and no other form computes its outputs."""
 
     def __init__(self, frame: Frame, node: Apply, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -99,4 +99,4 @@ class Failed(Exception):
 
 
 class TooLong(Exception):
-    """The nodes that ran one by one exceed the budget."""
+    """Raised where the nodes that ran one by one exceed the budget."""

@@ -33,7 +33,7 @@ class GraphRun:
     """A call of a program."""
 
     name: str  # the name of the program
-    # The graph before all passes; its inputs are those of the program, then the shared variables.
+    # The graph before all passes; its inputs are the program's inputs, then the shared variables.
     graph: FunctionGraph
     values: Sequence[Any]  # NumPy values of the inputs of ``graph``
     n_inputs: int  # the number of inputs that are arguments

@@ -22,7 +22,7 @@ _FRAMES = 8  # frames of steps in memory
 
 
 class _Block(NamedTuple):
-    """Consecutive steps: the states before the first, and after each step where memory holds them."""
+    """Consecutive steps: the states before the first, and after each step if they fit in memory."""
 
     start: int
     length: int
@@ -150,7 +150,7 @@ class LoopRun:
         return [np.asarray(s) if isinstance(s, np.generic) else s for s in states]
 
     def first_bad_step(self, j: int, k: int, test: Callable[[Any], Any]) -> int:
-        """The first step from which on, up to ``k``, state ``j`` passes ``test``.
+        """The first step from which on state ``j`` passes ``test`` up to step ``k``.
 
         ``test`` maps stacked states to a flag for each; it holds after step ``k``.
         """

@@ -45,7 +45,7 @@ class Pullbacks:
         self._compiled: dict[Any, Any] = {}
 
     def pull_node(self, node: Apply, values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """Cotangents of the inputs of ``node``, evaluated op by op; None where none arrives."""
+        """Cotangents of the inputs of ``node``, evaluated op by op; None for an input without one."""
         types = [v.type for v in node.inputs]
         graph, at = self._graph(node.op, types, cotangents)
         arriving = [g for g in cotangents if g is not None]

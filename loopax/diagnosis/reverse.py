@@ -24,7 +24,7 @@ _STEPS = 512
 
 
 class NotFinite(Exception):
-    """The pullback of ``node`` maps finite cotangents to one for operand ``k`` that is not finite."""
+    """Raised where the pullback of ``node`` maps finite cotangents to a nonfinite one for operand ``k``."""
 
     def __init__(
         self, frame: Frame, node: Apply, k: int, pulled: Numbers, cotangents: Sequence[Any]
@@ -38,8 +38,8 @@ class NotFinite(Exception):
 class Reverse:
     """Pull cotangents back through frames.
 
-    With ``guards`` a cotangent of 0 stays 0 behind an elementwise op, as it does in a compiled program
-    behind a branch that was not taken.
+    With ``guards`` a cotangent of 0 stays 0 through an elementwise op, as it does in a compiled program
+    through a branch that was not taken.
     """
 
     def __init__(self, runner: Runner, guards: bool) -> None:
@@ -47,7 +47,7 @@ class Reverse:
         self.pullbacks = Pullbacks(runner.build)
 
     def pull(self, frame: Frame, cotangents: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
-        """Pull ``cotangents`` of the outputs of ``frame`` back to its inputs; None where none arrives.
+        """Pull ``cotangents`` of the outputs of ``frame`` back to its inputs; None where there is none.
 
         ``moving`` flags the inputs by which the program is differentiated.
 

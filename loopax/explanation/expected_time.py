@@ -4,7 +4,7 @@
     time of a loop  =  steps  x  time of its body
 
 The nanoseconds are measurements from `loopax.facts`. A length that is unknown counts as
-`UNKNOWN_LENGTH`; in a body, lengths are those of the operands of the loop.
+`UNKNOWN_LENGTH`; in a body, lengths come from the operands of the loop.
 
 Known shortcomings: the estimate ignores fusion by XLA or Numba and the cost of memory, so shares are
 right to a factor of two or so. A loop that may stop counts with its largest number of steps.
@@ -130,7 +130,7 @@ def _time_of_op(node: Apply, shape: Callable[[Any], list[float]]) -> float:
 
 
 def _time_of_lapack(cost: LapackCost, shapes: list[list[float]]) -> float:
-    """Nanoseconds of a function of a matrix, for each in a batch, whose last input is its right side."""
+    """Nanoseconds of a LAPACK op on a batch of matrices; its last input is the right-hand side."""
     matrix = max(shapes, key=math.prod, default=[1.0])
     batch, core = math.prod(matrix[:-2]), matrix[-2:]
     n = (math.prod(core) * min(core, default=1.0)) ** (1 / 3)

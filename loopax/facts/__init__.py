@@ -1,4 +1,4 @@
-"""The facts about each op: one record that every analysis, pass and cost estimate reads."""
+"""Facts about each op: one record that every analysis, pass and cost estimate reads."""
 
 from loopax.facts import axes, elementwise, indexing, products, shapes  # noqa: F401  (their records)
 from loopax.facts.families import elementwise_op, op_along_axes, reduction_op

@@ -11,7 +11,7 @@ from loopax.base.upstream.pytensor import indices_from_subtensor
 
 
 class Access(NamedTuple):
-    """``array[rows, *trailing]``: ``rows`` is a slice along the leading axis or the number of one row."""
+    """An access ``array[rows, *trailing]``; ``rows`` is a slice of the leading axis or one row number."""
 
     array: Any
     rows: Any
@@ -23,12 +23,12 @@ class Access(NamedTuple):
 
     @property
     def is_row(self) -> bool:
-        """Whether it is one row, or what ``trailing`` says of it."""
+        """Whether the access is to one row, or to the part of it that ``trailing`` selects."""
         return not isinstance(self.rows, slice)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of each row."""
+        """Whether the access is to whole rows."""
         return all(entry == slice(None) for entry in self.trailing)
 
 
@@ -41,7 +41,7 @@ def access_of(node: Apply) -> Access:
 
 
 def static_places(entry: slice, n: int) -> range | None:
-    """The places that a slice takes of an axis of length ``n``; None unless its bounds are constants.
+    """The positions that a slice takes of an axis of length ``n``; None unless its bounds are constants.
 
     ``entry`` is a part of `Access.index`.
     """

@@ -20,9 +20,9 @@ from loopax.facts.scalars import is_float
 
 
 def axes_along_input(node: Apply, k: int) -> dict[int, int]:
-    """The axes of the output of ``node`` that run along an axis of input ``k``, each with that axis.
+    """Map axes of the output of ``node`` to the axes of input ``k`` along which they run.
 
-    An axis along which the input is broadcast is none of them.
+    Axes along which the input is broadcast are excluded.
 
     >>> import pytensor.tensor as pt
     >>> axes_along_input(pt.dmatrix("x").sum(axis=0).owner, 0)
@@ -39,14 +39,14 @@ def axes_along_input(node: Apply, k: int) -> dict[int, int]:
 
 
 def unshuffled(v: Variable) -> Any:
-    """The variable that ``v`` is a dimshuffle of, however many there are; ``v`` itself if it is none."""
+    """The variable beneath any number of dimshuffles of ``v``."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
     return v
 
 
 def unshuffled_with_order(v: Any, order: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
-    """`unshuffled`, and the order in which ``v.dimshuffle(order)``, or ``v``, is shuffled from it."""
+    """Return `unshuffled` of ``v``, and the order that gives ``v.dimshuffle(order)``, or ``v``, from it."""
     order = list(range(v.type.ndim) if order is None else order)
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         order = [k if k == "x" else v.owner.op.new_order[k] for k in order]
@@ -55,7 +55,7 @@ def unshuffled_with_order(v: Any, order: Sequence[Any] | None = None) -> tuple[A
 
 
 def shuffled(x: Any, order: Sequence[Any]) -> Any:
-    """``x.dimshuffle(order)``, straight from what ``x`` was shuffled from."""
+    """Build ``x.dimshuffle(order)``, directly from the variable that ``x`` was shuffled from."""
     x, order = unshuffled_with_order(x, order)
     same = order == list(range(x.type.ndim))
     return x if same else x.dimshuffle(*order)
@@ -79,7 +79,7 @@ def _behind(node: Apply, n: int) -> Any:
 
 
 def _dropped(node: Apply) -> Errors:
-    """An axis that is dropped has length 1, or it raises."""
+    """The error of dropping an axis whose length is not known to be 1."""
     op: Any = node.op
     x: Any = node.inputs[0]
     gone = [k for k in range(op.input_ndim) if k not in op.new_order]
@@ -102,7 +102,7 @@ register(
 
 
 def raises_of_nothing(op: CAReduce) -> bool:
-    """Whether the reduction of no elements is an error: the extremes without ``initial`` (PyTensor 3.3)."""
+    """Whether an empty reduction is an error: extremes without ``initial`` (PyTensor 3.3)."""
     is_extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
     return is_extreme and not getattr(op, "initial", False)
 
@@ -134,7 +134,7 @@ register(Argmax, reduction_op(_axis, lambda op, axes: Argmax(axis=axes), _may_be
 
 
 def _one(make: Callable[..., Any]) -> Any:
-    """``make(op, axis)`` as a function of one of the axes of ops that take one, or all."""
+    """Adapt ``make(op, axis)`` to a list of axes, for ops that take a single axis, or all."""
     return lambda op, axes: make(op, axes[0]) if len(axes) == 1 else None
 
 

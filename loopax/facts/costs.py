@@ -1,10 +1,10 @@
-"""Costs of operations on whole arrays in native code: in nanoseconds for each entry of the result, or call.
+"""Costs of operations on whole arrays in native code, in nanoseconds per entry of the result, or per call.
 
-`python -m benchmarks.op_costs` measures these figures, and those of functions of numbers in `scalars.py`,
+`python -m benchmarks.op_costs` measures these figures, and the figures of scalar functions in `scalars.py`,
 on arrays of 2,000 entries. Each is the geometric mean of two machines: one with vectors of 4 numbers, and
 one with vectors of 8 (AVX-512), where functions and arithmetic take 0.3 of the time, but a gather or a
-write 0.7. What is cheaper by them is cheaper on both, or nearly. `COPY` and `KEEP` were measured on the
-first machine alone, and scaled as similar operations were.
+write 0.7. A form that is cheaper by these figures is cheaper on both machines, or nearly so. `COPY` and
+`KEEP` were measured on the first machine only, and scaled like similar operations.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.core import SolveBase
 from pytensor.tensor.linalg.summary import Det
 
-GATHER = 0.33  # 0.2 in the first cache, 1.0 in none
+GATHER = 0.33  # 0.2 in the first cache, 1.0 from main memory
 WRITE = 0.5
 COPY = 0.06
-PRODUCT = 0.2  # a multiplication of a product of matrices
+PRODUCT = 0.2  # a multiplication in a product of matrices
 KEEP = 0.2  # an entry that is written in one loop and read in others
-ARRAY = 10.0  # of each array, whatever its size
-UNKNOWN_LENGTH = 100  # what a length is taken for of which nothing is known
+ARRAY = 10.0  # per array, whatever its size
+UNKNOWN_LENGTH = 100  # assumed for an unknown length
 
 
 def product(entries: float, inner: float) -> float:
@@ -32,7 +32,7 @@ def product(entries: float, inner: float) -> float:
 
 
 class LapackCost(NamedTuple):
-    """The nanoseconds of a call of LAPACK for a matrix of n rows, and a right side of some columns."""
+    """The nanoseconds of a LAPACK call for a matrix of n rows, and a right-hand side of some columns."""
 
     call: float
     cube: float  # for each of n^3 operations
@@ -49,7 +49,7 @@ LAPACK = LapackCost(300, 0.5)  # of all others
 
 
 def lapack_cost_of(op: Op) -> LapackCost | None:
-    """The cost of ``op``, of one matrix; None where it is no function of matrices."""
+    """The cost of ``op`` for one matrix; None if it is not a function of matrices."""
     match op:
         case Det() | Cholesky():
             return DETERMINANT

@@ -15,7 +15,7 @@ from loopax.facts.scalars import is_dear, is_float, linear_groups, scalar_facts,
 
 
 def scalar_op_of(op: object) -> Any:
-    """The function that ``op`` applies to each element; None where it is no elementwise op.
+    """The function that ``op`` applies to each element; None if it is not an elementwise op.
 
     >>> import pytensor.scalar as ps, pytensor.tensor as pt
     >>> scalar_op_of(pt.exp) == ps.exp
@@ -25,7 +25,7 @@ def scalar_op_of(op: object) -> Any:
 
 
 def function_of(op: Op) -> Any:
-    """The function of numbers that ``op`` is, or applies to each element; None where it is neither."""
+    """The scalar function that ``op`` is, or applies to each element; None if it is neither."""
     return op if isinstance(op, ps.ScalarOp) else scalar_op_of(op)
 
 
@@ -44,7 +44,7 @@ def is_elementwise(node: Apply | None, *scalar_ops: type) -> bool:
 
 
 def is_dear_function(op: Op) -> bool:
-    """Whether ``op`` is an elementwise function whose entries cost more than to be written and read."""
+    """Whether ``op`` is an elementwise function that costs more per entry than a write and a read."""
     scalar_op = scalar_op_of(op)
     return scalar_op is not None and is_dear(scalar_op)
 
@@ -53,9 +53,9 @@ def is_dear_function(op: Op) -> bool:
 
 
 def _has_value(op: Op, node: Apply) -> bool:
-    """Whether the scalar ``op`` has a value for any numbers of the types that ``node`` has.
+    """Whether the scalar ``op`` has a value for all numbers of the types of ``node``.
 
-    A `Composite` divides Python's own numbers: of that nothing is known.
+    A `Composite` may divide Python's own numbers, which may raise: the answer is False.
     """
     facts = scalar_facts(op)
     return facts is not None and facts.is_total(node)
@@ -67,7 +67,7 @@ def _errors(node: Apply) -> Errors:
 
 
 def _agree(node: Apply) -> bool:
-    """Whether the shapes of the inputs are known to fit one another."""
+    """Whether the shapes of the inputs are known to match."""
     for lengths in zip(*(v.type.shape for v in node.inputs), strict=True):
         others = [n for n in lengths if n != 1]
         if len(others) > 1 and (None in others or len(set(others)) > 1):
@@ -92,7 +92,7 @@ def _reads(node: Apply) -> Any:
 
 
 def _errors_of_numbers(node: Apply) -> Errors:
-    """Only arithmetic of integers, as indices are made by, is said to raise nothing."""
+    """The errors of scalar ops: none for integer arithmetic, as in indices, any for all others."""
     is_exact = isinstance(node.op, ps.Add | ps.Sub | ps.Mul | ps.Neg | ps.Cast) and all(
         str(getattr(v.type, "dtype", "")).startswith(("int", "uint")) for v in node.inputs
     )

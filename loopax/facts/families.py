@@ -19,12 +19,12 @@ def ndim_of(v: Any) -> int:
 
 
 def same_axes(node: Apply) -> Axes:
-    """Each axis of the output runs along the same axis of every input."""
+    """The axes of an op whose output axes run along the same axes of every input."""
     return (range(ndim_of(node.outputs[0])),) * len(node.inputs)
 
 
 def leading_axes(*inputs: int) -> Callable[[Apply], Axes]:
-    """The axes of the inputs at ``inputs``, all others of which the whole is used."""
+    """The axes of an op that works row by row on the inputs at ``inputs``, and reads the others whole."""
 
     def axes(node: Apply) -> Axes:
         whole = (None,) * ndim_of(node.outputs[0])
@@ -50,14 +50,14 @@ def elementwise_op(
     linear: Callable[[Apply], Groups] = lambda node: (),
     **more: Any,
 ) -> OpFacts:
-    """An op that computes each entry from one entry of every input, all of one number of axes, broadcast.
+    """Facts of an op that computes each entry from one entry of every input, broadcast, of equal ranks.
 
     Parameters
     ----------
     errors, linear
-        As of `OpFacts`.
+        As in `OpFacts`.
     **more
-        Other fields of it.
+        Other fields of `OpFacts`.
     """
     return OpFacts(
         structure=Structure.ELEMENTWISE,
@@ -76,16 +76,16 @@ def reduction_op(
     errors: Callable[[Apply], Errors],
     linear: Callable[[Apply], Groups] = lambda node: (),
 ) -> OpFacts:
-    """An op of one input whose result lacks the axes that it goes along.
+    """Facts of an op of one input whose result lacks the reduced axes.
 
     Parameters
     ----------
     axis_of
         The axes of a node: a number, several, or None for all.
     with_axes
-        The op along other axes, of one of them.
+        Maps an op and other axes to the op along those.
     errors, linear
-        As of `OpFacts`.
+        As in `OpFacts`.
     """
 
     def reduced(node: Apply) -> tuple[int, ...]:
@@ -111,9 +111,9 @@ def op_along_axes(
     errors: Callable[[Apply], Errors] = lambda node: Errors.NONE,
     linear: Callable[[Apply], Groups] = lambda node: (),
 ) -> OpFacts:
-    """An op of one input, and a result of its shape, that goes along some axes, as a sort does.
+    """Facts of an op of one input that keeps its shape and works along some axes, such as a sort.
 
-    The parameters are those of `reduction_op`.
+    The parameters are as in `reduction_op`.
     """
 
     def moved(node: Apply) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def op_along_axes(
 
     def axes(node: Apply) -> Axes | None:
         if ndim_of(node.outputs[0]) != ndim_of(node.inputs[0]):
-            return None  # ``axis=None`` of NumPy's functions: of the flat array
+            return None  # ``axis=None`` of NumPy's functions: they flatten the array
         along = moved(node)
         own = tuple(None if k in along else k for k in range(ndim_of(node.outputs[0])))
         return (own, *((None,) * len(own) for _ in node.inputs[1:]))

@@ -36,7 +36,7 @@ def _bounds(node: Apply) -> list[Any]:
 
 
 def _axes(node: Apply) -> Axes:
-    """A whole slice leaves its axis as it is; so does an index that does not reach it."""
+    """The axes of a read: whole slices, and axes behind the index, keep their axis."""
     index, own = access_of(node).index, []
     for k in range(ndim_of(node.inputs[0])):
         entry = index[k] if k < len(index) else slice(None)
@@ -50,7 +50,7 @@ def _in_array_and_value(node: Apply) -> Groups:
 
 
 def _read_behind(node: Apply, n: int) -> Any:
-    """Whole slices in front are put there, or taken away."""
+    """A read with ``n`` more whole slices in front, or with as many fewer; None if that is impossible."""
     op: Any = node.op
     whole = (slice(None),) * abs(n)
     if n < 0 and op.idx_list[:-n] != whole:

@@ -13,7 +13,7 @@ from loopax.facts.record import Groups, facts_of
 
 
 def is_affine(wrt: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
-    """Whether each of ``outputs`` is surely an affine function of ``wrt``, roots, taken together.
+    """Whether each of ``outputs`` is known to be affine in the roots ``wrt``, taken together.
 
     >>> import pytensor.tensor as pt
     >>> from loopax.facts.linearity import is_affine
@@ -32,12 +32,12 @@ def is_affine(wrt: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
     return True
 
 
-# Of which the slopes are 0 and 1 everywhere but at kinks.
+# Their slopes are constant except at kinks.
 _PIECEWISE_LINEAR = (ps.Abs, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.Sign)
 
 
 def read_by_slopes(node: Apply, moving: Iterable[int]) -> set[int]:
-    """The inputs on which the derivatives of ``node`` in the inputs at ``moving`` depend.
+    """The inputs that the derivatives of ``node`` with respect to the inputs ``moving`` depend on.
 
     >>> import pytensor.tensor as pt
     >>> x, y = pt.dvectors("x", "y")
@@ -55,11 +55,11 @@ def read_by_slopes(node: Apply, moving: Iterable[int]) -> set[int]:
 
 
 def zero_groups_of(node: Apply) -> Groups:
-    """Sets of the inputs of ``node``: where those of one set are zero everywhere, so are the outputs."""
+    """Sets of inputs of ``node``: if all inputs in one set are zero everywhere, so are the outputs."""
     facts = facts_of(node.op)
     return (facts.zero or facts.linear)(node)
 
 
 def is_product(node: Apply | None) -> bool:
-    """Whether ``node``, which may be None, is linear in each of several inputs, and so zero if one is."""
+    """Whether ``node``, which may be None, is linear in each of several inputs: zero if one of them is."""
     return node is not None and len(facts_of(node.op).linear(node)) > 1

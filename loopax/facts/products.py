@@ -16,7 +16,7 @@ from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, facts_
 
 
 def _outer(node: Apply) -> Axes | None:
-    """Rows of the result follow from rows of the first factor, columns from columns of the second."""
+    """The axes of a matrix product: rows run along the first factor, columns along the second."""
     a, b = map(ndim_of, node.inputs)
     if max(a, b) > 2:
         return None
@@ -45,7 +45,7 @@ register(BatchedDot, OpFacts(structure=Structure.CONTRACTS, linear=_each))
 
 
 class CoreNode(NamedTuple):
-    """The op of a Blockwise at a row, as a node; its variables are stacks of which dtypes are right."""
+    """The core op of a Blockwise as a node on its stacked variables, of which only the dtypes are right."""
 
     op: Any
     inputs: Sequence[Any]
@@ -57,13 +57,13 @@ class CoreNode(NamedTuple):
 
 
 class _Typed(NamedTuple):
-    """A variable of which only the type is asked."""
+    """A stand-in for a variable whose type alone is read."""
 
     type: Any
 
 
 def _of_batch_and_row(node: Apply) -> Axes:
-    """Axes of the batch run along themselves, those of a row as the core op says."""
+    """The axes of a Blockwise: batch axes run along themselves, row axes as in the core op."""
     op: Any = node.op
     n, ndim = op.batch_ndim(node), ndim_of(node.outputs[0])
     rows: Any = [

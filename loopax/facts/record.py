@@ -29,32 +29,32 @@ Groups = Sequence[frozenset[int]]
 
 
 class Structure(Enum):
-    """How the entries of the outputs follow from those of the inputs."""
+    """The dependence of output entries on input entries."""
 
-    ELEMENTWISE = auto()  # each from one entry of every input, broadcast
-    MOVES = auto()  # each is an entry of an input, or of a sum of such
-    SHAPE = auto()  # from the lengths of the inputs alone
-    REDUCES = auto()  # each from all entries along some axes
-    CONTRACTS = auto()  # each is a sum of products
-    MAKES = auto()  # from lengths and bounds, of no array
+    ELEMENTWISE = auto()  # each entry from one entry of every input, broadcast
+    MOVES = auto()  # each entry is an entry of an input, or a sum of some
+    SHAPE = auto()  # depends only on the lengths of the inputs
+    REDUCES = auto()  # each entry from all entries along some axes
+    CONTRACTS = auto()  # each entry is a sum of products
+    MAKES = auto()  # depends on lengths and bounds, not on an array
     OTHER = auto()
 
 
 class Work(IntEnum):
-    """How much an op computes."""
+    """The amount of computation of an op."""
 
-    VIEW = 0  # nothing: the same numbers, seen otherwise
+    VIEW = 0  # none: another view of the same numbers
     ENTRY = 1  # one function for each entry of the result
     ARRAY = 2  # more than that
 
 
 class Errors(Flag):
-    """Errors that a node may raise, for some values of inputs of its types."""
+    """Errors that a node may raise, for some input values of its types."""
 
     NONE = 0
-    SHAPE = auto()  # lengths do not fit one another
-    LENGTH = auto()  # one is negative, or zero where there must be an entry
-    INDEX = auto()  # there is no such entry
+    SHAPE = auto()  # lengths do not match
+    LENGTH = auto()  # a length is negative, or zero where an entry is needed
+    INDEX = auto()  # an index is out of range
     VALUE = auto()  # anything else
 
 
@@ -72,9 +72,9 @@ def _anything(node: Apply) -> Errors:
 
 @dataclass(frozen=True, kw_only=True)
 class OpFacts:
-    """Facts of an op. Every field has the answer of an op of which nothing is known."""
+    """Facts about an op. The defaults of all fields describe an unknown op."""
 
-    structure: Structure = Structure.OTHER  # how entries of outputs follow from entries of inputs
+    structure: Structure = Structure.OTHER  # how output entries depend on input entries
     work: Work = Work.ARRAY  # how much it computes
     # What a node may raise. ``Errors.LENGTH`` is dropped where no number in ``lengths`` can be
     # negative.
@@ -82,37 +82,37 @@ class OpFacts:
     # The inputs of a node that are lengths of its output, or bounds of the rows that it takes:
     # scalars, or a vector of them.
     lengths: Callable[[Apply], Sequence[Variable]] = _nothing
-    # For each input and each axis of the first output, the axis of the input that it runs along:
-    # the entries of the output at position ``p`` of its axis follow from the entries of the input
-    # at position ``p`` of that axis, which has the same length, or length 1 and is then broadcast.
-    # None for an axis that follows from the whole input.
+    # For each input and each axis of the first output, the axis of the input that it runs along: the
+    # entries of the output at position ``p`` of its axis depend only on the entries of the input at
+    # position ``p`` of that axis, which has the same length, or has length 1 and is broadcast. None for an
+    # axis that depends on the whole input.
     axes: Callable[[Apply], Axes | None] = lambda node: None
-    # For each input and each axis of the first output, the axis of the input whose length it has.
-    # By default it is ``axes``.
+    # For each input and each axis of the first output, the axis of the input with the same length. By
+    # default it is ``axes``.
     sizes: Callable[[Apply], Axes | None] | None = None
-    # The op, or a function of variables, that does the same behind ``n`` more leading axes, or
-    # fewer where ``n`` is negative; None where there is none. The inputs that ``axes`` gives a
-    # leading axis have as many more or fewer; all others, ``lengths`` too, are as they were.
+    # The op, or a function of variables, that does the same with ``n`` more leading axes, or fewer if ``n``
+    # is negative; None where there is none. The inputs with a leading axis in ``axes`` gain or lose as many
+    # axes; all others, including ``lengths``, do not change.
     behind: Callable[[Apply, int], Any] = _nowhere
-    # Sets of inputs: in those of one set together the outputs are linear.
+    # Sets of inputs: the outputs are linear in the inputs of each set together.
     linear: Callable[[Apply], Groups] = _nothing
-    # Sets of inputs: where those of one set are zero everywhere, so are the outputs. By default it
-    # is ``linear``.
+    # Sets of inputs: if all inputs of a set are zero everywhere, so are the outputs. By default it is
+    # ``linear``.
     zero: Callable[[Apply], Groups] | None = None
-    # The inputs of which a node reads more than the shape.
+    # The inputs whose values a node reads, not only their shapes.
     reads: Callable[[Apply], Sequence[Variable]] = lambda node: node.inputs
 
 
 class ScalarFacts(NamedTuple):
-    """Facts of a function of numbers.
+    """Facts about a scalar function.
 
-    ``linear`` has sets of arguments as `OpFacts.linear` has, or is ``"jointly"``, in all arguments
-    together, or ``"separately"``, in each of them. ``keeps_zero`` is whether it is 0 where all arguments
-    are. ``nanoseconds`` is what an entry of an array takes in native code, ``cycles`` is its latency.
-    ``is_total`` is whether it has a value for all numbers of the types of a node. ``singular`` is the
-    argument at which its derivative may be infinite or NaN, ``is_regular_above_0`` whether it is not where
-    that argument is positive. ``positive`` is ``"always"`` if its values are, if nothing underflows, and
-    ``"kept"`` if they are where all arguments are.
+    ``linear`` has sets of arguments as in `OpFacts.linear`, or is ``"jointly"``, in all arguments together,
+    or ``"separately"``, in each of them. ``keeps_zero``: it is 0 if all arguments are. ``nanoseconds``:
+    time for an array entry in native code; ``cycles``: its latency. ``is_total``: it has a value for all
+    numbers of the types of a node. ``singular``: the argument at which its derivative may be infinite or
+    NaN; ``is_regular_above_0``: the derivative is finite where that argument is positive. ``positive``:
+    ``"always"`` if its values are positive unless they underflow, ``"kept"`` if they are when all arguments
+    are.
     """
 
     nanoseconds: float
@@ -132,9 +132,9 @@ _records: dict[type, OpFacts] = {}
 
 
 def register(op_class: type, facts: OpFacts) -> None:
-    """Say what the ops of ``op_class`` are, and those of its subclasses without a record of their own.
+    """Register the facts of ``op_class``, also for subclasses without a record of their own.
 
-    Where PyTensor has no rule for a batch of them, ``facts.behind`` becomes that rule.
+    If PyTensor has no vectorization rule for them, ``facts.behind`` becomes that rule.
     """
     _records[op_class] = facts
     _record_of.cache_clear()
@@ -146,7 +146,7 @@ def register(op_class: type, facts: OpFacts) -> None:
 
 
 def _batched(op: Op, node: Apply, *inputs: Variable) -> Any:
-    """Results of ``op`` on a batch: of itself behind the batch's axes, or of a `Blockwise`."""
+    """Apply ``op`` to a batch, by its own form with more leading axes, or as a `Blockwise`."""
     added = {x.type.ndim - v.type.ndim for v, x in zip(node.inputs, inputs, strict=True)}
     behind = facts_of(op).behind(node, added.pop()) if len(added) == 1 else None
     if behind is None:
@@ -156,7 +156,7 @@ def _batched(op: Op, node: Apply, *inputs: Variable) -> Any:
 
 
 def facts_of(op: object) -> OpFacts:
-    """The record of ``op``; `UNKNOWN` where it has none."""
+    """The record of ``op``; `UNKNOWN` if it has none."""
     return _record_of(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
 
 
@@ -194,10 +194,10 @@ def _is_foreign(op_class: type) -> bool:
 
 
 def inherited(op_class: type, records: Mapping[type, F]) -> F | None:
-    """The record of the nearest base; None where there is none, or it says nothing of ``op_class``.
+    """The record of the nearest base; None if there is none, or it does not apply to ``op_class``.
 
-    A subclass of PyTensor's or loopax's is what its base is. A user's may compute anything: it inherits
-    what users have said of a base of theirs, and nothing of PyTensor's.
+    A subclass in PyTensor or loopax inherits the record of its base. A user's may compute anything: it
+    inherits records that users have registered for their own bases, and nothing from PyTensor's.
     """
     base = next((c for c in op_class.__mro__ if c in records), None)
     if base is None or (is_foreign(op_class) and not is_foreign(base)):

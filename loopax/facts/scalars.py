@@ -1,8 +1,8 @@
-"""Records of functions of numbers: their algebra and cost.
+"""Records of scalar functions: their algebra and cost.
 
-Nanoseconds were measured as `costs.py` says, with native code's own vector functions. Cycles are rough, for
-a number in a step of a loop, by the C library. A function that was never measured is taken to cost as a
-middling one.
+Nanoseconds were measured as described in `costs.py`, with native code's own vector functions. Cycles are
+rough, for a number in a step of a loop, by the C library. A function that was never measured is assumed to
+have an average cost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytensor.graph.op import Op
 from loopax.facts.record import Groups, ScalarFacts, inherited, is_foreign
 
 ARITHMETIC = 0.06  # nanoseconds of a simple operation
-_DEAR = 0.9  # from here on an entry costs more than writing and reading it
+_DEAR = 0.9  # an entry of a dearer operation costs more than writing and reading it
 
 _JOINTLY, _SEPARATELY = "jointly", "separately"
 _UNMEASURED = ScalarFacts(3.0, 20)
@@ -28,13 +28,13 @@ _scalars: dict[type, ScalarFacts] = {}
 
 
 def register_scalar(op_class: type, facts: ScalarFacts) -> None:
-    """Say what the functions of ``op_class``, a class of scalar ops, are."""
+    """Register the facts of ``op_class``, a class of scalar ops."""
     _scalars[op_class] = facts
     _facts_of_class.cache_clear()
 
 
 def scalar_facts(op: Op) -> ScalarFacts | None:
-    """The record of a scalar op; None where it is a user's without one, or composed of others."""
+    """The record of a scalar op; None for a composite, and for a user's op without one."""
     return _facts_of_class(type(op))
 
 
@@ -47,23 +47,23 @@ def _facts_of_class(op_class: type) -> ScalarFacts | None:
 
 
 def parts_of(op: Op) -> list[Any]:
-    """The scalar ops that ``op`` is composed of; itself where it is composed of none."""
+    """The scalar ops that ``op`` is composed of; ``op`` itself if it is not composite."""
     inner = getattr(op, "fgraph", None)
     return [op] if inner is None else [p for node in inner.apply_nodes for p in parts_of(node.op)]
 
 
 def nanoseconds(op: Op) -> float:
-    """The time of the scalar op for an entry; of one that is composed of others, the sum of theirs."""
+    """The time of the scalar op for an entry; for a composite, the sum over its ops."""
     return sum((scalar_facts(part) or _UNMEASURED).nanoseconds for part in parts_of(op))
 
 
 def cycles(op: Op) -> int:
-    """How long after its operands the result of the scalar op is there."""
+    """The latency of the scalar op, in cycles."""
     return (scalar_facts(op) or _UNMEASURED).cycles
 
 
 def is_dear(op: Op) -> bool:
-    """Whether an entry costs more than writing and reading it: an exponential, a special function."""
+    """Whether an entry costs more than a write and a read, as for an exponential or special function."""
     return any((scalar_facts(part) or _UNMEASURED).nanoseconds >= _DEAR for part in parts_of(op))
 
 
@@ -74,7 +74,7 @@ def linear_groups(op: Op, n: int) -> Groups:
 
 
 def zero_groups(op: Op, n: int) -> Groups:
-    """Sets of the ``n`` arguments of which zeros make zero (`OpFacts.zero`)."""
+    """Sets of the ``n`` arguments whose zeros make the result zero (`OpFacts.zero`)."""
     facts = scalar_facts(op)
     if facts is None:
         return ()
@@ -95,12 +95,12 @@ def _groups(linear: str | Groups, n: int) -> Groups:
 
 
 def is_float(v: Variable) -> bool:
-    """Whether ``v`` is an array, or a number, of floats or complex numbers."""
+    """Whether ``v`` is an array, or a number, with a float or complex dtype."""
     return str(getattr(v.type, "dtype", "")).startswith(("float", "complex"))
 
 
 def is_real(v: Variable) -> bool:
-    """Whether ``v`` is an array, or a number, of floats, which are no complex numbers."""
+    """Whether ``v`` is an array, or a number, with a real float dtype."""
     return str(getattr(v.type, "dtype", "")).startswith("float")
 
 
@@ -109,12 +109,12 @@ def _of_floats(node: Apply) -> bool:
 
 
 def _of_floats_or_two(node: Apply) -> bool:
-    """Three integers are added by Python, whose integers have no bound."""
+    """Whether Python's unbounded integers are not involved: it adds three or more integers itself."""
     return is_float(node.outputs[0]) or len(node.inputs) <= 2
 
 
 def _by_no_zero(node: Apply) -> bool:
-    """Python's operators divide no integer by zero."""
+    """Whether no integer is divided by zero, for which Python's operators raise."""
     divisor = node.inputs[1]
     return is_float(node.outputs[0]) or (
         isinstance(divisor, Constant) and bool(np.all(divisor.data))
@@ -175,7 +175,8 @@ _RECORDS: list[tuple[ScalarFacts, tuple[type, ...]]] = [
     (ScalarFacts(5.3, 60), (special.GammaLn,)),
     (ScalarFacts(3.4, 20), (special.Psi,)),
 ]
-# The argument at which a derivative may be infinite, and whether it is not where this is positive.
+# The position of the argument at which a derivative may be infinite, and whether it is finite where this
+# argument is positive.
 _SINGULAR: dict[tuple[int, bool], tuple[type, ...]] = {
     (0, True): (
         *(ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.Sqrt, ps.Reciprocal, ps.Pow),

@@ -71,14 +71,14 @@ register(
 
 
 def _of_value(node: Apply) -> Axes:
-    """The axes of the value of an Alloc are the last ones of its result."""
+    """The axes of an Alloc: the axes of its value are the last axes of its result."""
     ndim, own = ndim_of(node.outputs[0]), ndim_of(node.inputs[0])
     of_value = tuple(None if k < ndim - own else k - (ndim - own) for k in range(ndim))
     return (of_value, *((None,) * ndim for _ in node.inputs[1:]))
 
 
 def _filled_behind(node: Apply, n: int) -> Any:
-    """An Alloc of a value with fewer axes, whose result has as many fewer lengths."""
+    """An Alloc with fewer leading lengths."""
 
     def filled(value: Variable, *lengths: object) -> Any:
         return pt.alloc(value, *lengths[-n:]) if len(lengths) > -n else value
@@ -189,7 +189,7 @@ register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=in_first))
 
 
 def entries_of(shape: Variable) -> list[Any] | None:
-    """The scalars that the vector ``shape`` is made of; None where nobody can tell."""
+    """The scalars from which the vector ``shape`` is made; None if they are not known."""
     if isinstance(shape, Constant):
         return [pt.constant(int(k), dtype="int64") for k in shape.data]
     is_made = shape.owner is not None and isinstance(shape.owner.op, MakeVector)

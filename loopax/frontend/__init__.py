@@ -1,4 +1,4 @@
-"""The frontend: inputs of `jaxify` as a `Program` over the IR, and loops as its nodes."""
+"""The frontend: reads inputs of `jaxify` as a `Program` over the IR, and builds loops as its nodes."""
 
 from loopax.frontend.programs.broadcasting import with_declared_lengths
 from loopax.frontend.programs.donation import (

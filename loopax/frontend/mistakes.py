@@ -64,7 +64,7 @@ _FIXES = {
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """A block that runs the user's function ``name`` on variables, and adds fixes to errors of type.
+    """Run the user's function ``name`` on variables in the block, and add fixes to type errors.
 
     Raises `LoopTypeError` if the exception is a known mistake.
     """
@@ -82,7 +82,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def _fix(error: Exception) -> str | None:
-    """The fix for the code that raised; None where the mistake is not known."""
+    """The fix for the code that raised; None if the mistake is not known."""
     if _is_from_jax(error):
         return _JAX
     text = str(error)
@@ -92,7 +92,7 @@ def _fix(error: Exception) -> str | None:
 
 
 def _is_from_jax(error: Exception) -> bool:
-    """Whether a function of JAX raised because of a variable among its arguments.
+    """Whether a function of JAX raised because one of its arguments is a variable.
 
     JAX has many wordings for it, which change, so the arguments in its frames decide. Where JAX has
     removed its frames from the traceback, a note says so.
@@ -128,7 +128,7 @@ def label_of(function: str, name: str | None) -> str:
 
 
 def refuse_no_function(argument: object, call: str, role: str, fix: str) -> None:
-    """Raise where ``argument``, the ``role`` in ``call``, is not callable; ``fix`` ends the message."""
+    """Raise if ``argument``, the ``role`` in ``call``, is not callable; ``fix`` ends the message."""
     if not callable(argument) or isinstance(argument, Variable):
         raise LoopTypeError(
             f"{role} of {call} must be a function, got {argument!r} of type {type(argument).__name__}. "
@@ -155,7 +155,7 @@ def refusing_arguments(fixes: Mapping[str, str]) -> Callable[[F], F]:
 
 
 def name_of(function: object) -> str:
-    """A function's name, for a message."""
+    """The name of a function, for messages."""
     return getattr(function, "__name__", None) or type(function).__name__
 
 

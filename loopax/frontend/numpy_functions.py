@@ -1,9 +1,9 @@
 """NumPy's functions on variables, while a function of variables runs.
 
-NumPy dispatches on arguments that are not its own arrays (NEP 13 and 18). PyTensor's variables lack
-these protocols, and are taken for objects: ``np.dot(x, y)`` multiplies the elements. In
-`numpy_protocols` they have them: a function of the same name and meaning in PyTensor is called; every
-other one raises, with a fix. It can go when PyTensor's variables have these protocols.
+NumPy dispatches on arguments that are not its own arrays (NEP 13 and 18). PyTensor's variables lack these
+protocols, and NumPy treats them as objects: ``np.dot(x, y)`` multiplies the elements. Inside
+`numpy_protocols` they have them: a PyTensor function with equal name and meaning is called; any other
+raises, with a fix. Remove this when PyTensor's variables have these protocols.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.rint: pt.round,
     np.subtract: pt.sub,
 }
-# PyTensor's own code compares numbers of NumPy with variables by ``==``, as objects: the bound -1 with the
-# length of ``x``, for the shape of ``x[:-1]``.
+# PyTensor's own code compares NumPy numbers with variables by ``==``, as objects: for the shape of
+# ``x[:-1]`` it compares the bound -1 with the length of ``x``.
 _IDENTITIES = (np.equal, np.not_equal)
 
 

@@ -1,4 +1,4 @@
-"""A warning where a program contains a wrong gradient by PyTensor.
+"""A warning if a program contains a wrong gradient by PyTensor.
 
 ``jaxify(x, pytensor.grad(cost, x))`` transpiles PyTensor's graph: the rules in `ir.derivatives.rules`
 serve loopax's own gradients alone. They also record the ops whose gradient is wrong in PyTensor, and
@@ -115,6 +115,6 @@ def _is_tagged(v: Variable) -> bool:
 
 
 def _line_of_gradient(gradient: Variable) -> str:
-    """The user's line that takes the gradient: tags have few lines, and not all of them that one."""
+    """The user's line that takes the gradient; tags keep few lines, and may lack that one."""
     lines = (source_line(v) for v in ancestors([gradient]) if _is_tagged(v))
     return next(filter(None, lines), "")

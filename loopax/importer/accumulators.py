@@ -1,12 +1,12 @@
-"""Cumulated sums and products of bools and small integers, in the integer that NumPy adds them in.
+"""Cumulative sums and products of bools and small integers, in the wide integer that NumPy uses.
 
     cumsum(x: bool) - 1  ->  cast(cumsum(cast(x, int64)) - 1, int8)
 
-PyTensor declares ``cumsum(x)`` to be of the type of ``x``, and computes ``numpy.cumsum``, which counts
-bools in int64. What comes after is told the declared type and given the other: its Python and its NUMBA
-mode go on with the int64, compiled C truncates. So that ``x[cumsum(x > 0) - 1]`` counts, the wide integer
-goes on through what only moves elements; what computes with it gives the dtype that it declares. What
-the program returns, and what an op with a body is given, has the declared dtype.
+PyTensor declares ``cumsum(x)`` to be of the type of ``x``, but computes ``numpy.cumsum``, which counts
+bools in int64. So the declared and the actual type of later operands differ: PyTensor's Python and NUMBA
+modes continue with the int64, compiled C truncates. To make ``x[cumsum(x > 0) - 1]`` count, the wide
+integer is propagated through ops that only move elements; ops that compute with it return the dtype that
+they declare. Outputs of the program, and operands of ops with a body, have the declared dtype.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def widen_accumulators(graph: FunctionGraph) -> None:
         inputs = [wide.get(v, v) for v in node.inputs]
         if isinstance(node.op, CumOp):
             inputs = [_widened(inputs[0])]
-        elif is_elementwise(node):  # which makes floats of uint64 and a signed integer
+        elif is_elementwise(node):  # which would convert uint64 and a signed integer to float
             inputs = [
                 v if v is x else x.astype("int64") for v, x in zip(node.inputs, inputs, strict=True)
             ]
@@ -81,7 +81,7 @@ def widen_accumulators(graph: FunctionGraph) -> None:
 
 
 def _takes_declared(node: Apply) -> bool:
-    if isinstance(node.op, CAReduce):  # NumPy's reductions are told in which dtype to work
+    if isinstance(node.op, CAReduce):  # NumPy's reductions are given the dtype of the accumulator
         return node.outputs[0].type.dtype == node.inputs[0].type.dtype
     return isinstance(node.op, _TYPED)
 
@@ -92,7 +92,7 @@ def _widened(x: TensorVariable) -> Any:
 
 
 def _applied(node: Apply, inputs: list[Variable]) -> list[Any] | None:
-    """The outputs of the same op on ``inputs``, where it takes them and gives arrays of the same rank."""
+    """Apply the op of ``node`` to ``inputs``, if it accepts them and keeps the ranks; else None."""
     try:
         outs: list[Any] = node.op.make_node(*inputs).outputs
     except (TypeError, ValueError, NotImplementedError, AssertionError):  # the last by typed lists

@@ -11,7 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 
 def broadcast_with(x: TensorVariable, others: Iterable[Variable]) -> Any:
-    """``x`` in the shape that an elementwise op of ``x`` and ``others`` has."""
+    """Broadcast ``x`` to the shape of an elementwise op on ``x`` and ``others``."""
     for v in others:
         x = pt.atleast_Nd(x, n=v.type.ndim) if x.type.ndim < v.type.ndim else x
         own = x.type.broadcastable[x.type.ndim - v.type.ndim :]

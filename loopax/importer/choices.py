@@ -1,9 +1,9 @@
-"""Choices from a list of arrays that the program makes -> choices from the rows of one array.
+"""Choices from a list of arrays built in the program -> choices from the rows of one array.
 
     choose(index, [x, y])  ->  choose(index, stack([x, y]))
 
-A list has no derivative, and native code keeps one as an object. PyTensor says that the choices have the
-shape of the index: a list with one of a higher rank stays.
+A list has no derivative, and native code would keep it as an object. PyTensor declares that the choices
+have the shape of the index: a list with an element of higher rank stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loopax.importer.broadcasting import broadcast_with
 
 
 def choice_from_rows(node: Apply) -> Any:
-    """The output of ``node`` without a list; None where it is no such choice."""
+    """The output of ``node`` without a list; None if it is not such a choice."""
     if not isinstance(node.op, Choose):
         return None
     index, choices = node.inputs

@@ -1,10 +1,10 @@
-"""Fused elementwise ops -> the ops that they are made of.
+"""Fused elementwise ops -> the ops that they consist of.
 
     Elemwise(Composite(f))(x, y)         ->  f, with an elementwise op for each of its scalar ops
     CAReduce(Composite(a + f(x)))(x)     ->  sum(f(x)), and likewise with products
 
-FAST_RUN fuses what it compiles. A fused op has no derivative, and no pass sees into it; native code and XLA
-fuse by themselves.
+FAST_RUN fuses the ops that it compiles. A fused op has no derivative, and no pass sees into it; native code
+and XLA do their own fusion.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REDUCTIONS: dict[type, Any] = {ps.Add: Sum, ps.Mul: Prod}
 
 
 def unfused(node: Apply) -> list[Any] | None:
-    """The outputs of ``node`` by ops that are not fused; None where it is no fused op."""
+    """The outputs of ``node`` by unfused ops; None if it is not a fused op."""
     op: Any = node.op
     if not isinstance(getattr(op, "scalar_op", None), Composite):
         return None
@@ -38,7 +38,7 @@ def unfused(node: Apply) -> list[Any] | None:
         return None
     graph = op.scalar_op.fgraph
     opened = _elementwise(graph.inputs, graph.outputs, node.inputs)
-    # An output has the shape of all inputs, although it may not read them all.
+    # An output has the broadcast shape of all inputs, even if it does not read them all.
     whole = [broadcast_with(x, node.inputs) for x in opened]
     return [_typed(x, v) for x, v in zip(whole, node.outputs, strict=True)]
 
@@ -46,7 +46,7 @@ def unfused(node: Apply) -> list[Any] | None:
 def _elementwise(
     inputs: Sequence[Variable], outputs: Sequence[Variable], tensors: Sequence[Any]
 ) -> list[Any]:
-    """The scalars ``outputs``, a function of the scalars ``inputs``, as tensors at ``tensors``."""
+    """Express the scalars ``outputs``, a function of the scalars ``inputs``, on ``tensors``."""
     env = {v: _widened(x, v.type.dtype) for v, x in zip(inputs, tensors, strict=True)}
 
     def read(v: Variable) -> Any:
@@ -63,7 +63,7 @@ def _elementwise(
 
 
 def _widened(x: TensorVariable, dtype: str) -> Any:
-    """``x`` in the dtype of the scalar that it stands for, unless it has a wider one."""
+    """Cast ``x`` to the dtype of the scalar that it replaces, unless it has a wider one."""
     is_narrower = x.type.dtype != dtype and ps.upcast(x.type.dtype, dtype) == dtype
     return x.astype(dtype) if is_narrower else x
 
@@ -73,7 +73,7 @@ def _typed(x: TensorVariable, out: Variable) -> Any:
 
 
 def _reduction(node: Apply) -> list[Any] | None:
-    """The reduction that C computes by ``accumulator + f(element)``, in the dtype of the accumulator."""
+    """The reduction expressed in C as ``accumulator + f(element)``, in the dtype of the accumulator."""
     op: Any = node.op
     accumulator, element = op.scalar_op.fgraph.inputs
     last = op.scalar_op.fgraph.outputs[0].owner

@@ -2,7 +2,7 @@
 
     pytensor.scan's Scan             -> ir.Scan
     OpFromGraph                      -> its graph, inlined
-    instances of one with a loop     -> ir.Call, where calls are kept (`instances.py`)
+    instances of one with a loop     -> ir.Call, if calls are kept (`instances.py`)
     OpFromGraph with its own pullback -> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
     Blockwise of an op whose inputs all rows share -> the op, once
@@ -14,8 +14,8 @@
     Choose from a list               -> Choose from an array
     PyMC's op of a spline of SciPy's -> its polynomials
 
-Inner graphs are imported before the graph they are in, so that one pass is enough. A graph without such ops
-stays as it is: to look takes a fiftieth of the time of lowering it.
+Inner graphs are imported before the graph around them, so that one pass is enough. A graph without such ops
+stays as it is: the test takes a fiftieth of the time of lowering it.
 """
 
 from __future__ import annotations
@@ -54,13 +54,12 @@ from loopax.ir.sizes import without_dims
 
 
 def import_graph(graph: FunctionGraph, keeps_calls: bool = False) -> None:
-    """Bring ``graph`` to the IR, in place.
+    """Convert ``graph`` to the IR, in place.
 
-    With ``keeps_calls``, instances of a graph with a loop in it stay calls of it, which the pass
-    `inline_calls` opens.
+    With ``keeps_calls``, instances of a graph that contains a loop become calls, which the pass
+    `inline_calls` inlines.
 
-    Raises `UnsupportedOpError` with everything in it that has no counterpart in the IR, bodies
-    included.
+    Raises `UnsupportedOpError`, listing everything without a counterpart in the IR, bodies included.
     """
     faults: list[str] = []
     _Importer(faults, keeps_calls).run(graph)
@@ -74,7 +73,7 @@ class _Importer:
         self.keeps_calls = keeps_calls
         self._opened: dict[
             Any, FrozenFunctionGraph
-        ] = {}  # what an op with a graph in it is in the IR
+        ] = {}  # op with an inner graph -> that graph in the IR
 
     def run(self, graph: FunctionGraph) -> FunctionGraph:
         lower_names(graph)
@@ -83,7 +82,7 @@ class _Importer:
             keep_instances(graph, _is_opened, self.opened)
         for node in graph.toposort():
             if node not in graph.apply_nodes:
-                continue  # it only served a node that is gone
+                continue  # only a replaced node read it
             try:
                 new = self.replacements(graph, node)
             except UnsupportedOpError as error:
@@ -141,7 +140,7 @@ class _Importer:
         return replaced(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
 
     def opened(self, op: Any) -> FrozenFunctionGraph:
-        """The graph of an op in the IR: that of several instances is imported once."""
+        """Import the graph of an op, once for all of its instances."""
         if op not in self._opened:
             self._opened[op] = freeze(self.run(thaw(op.fgraph)))
         return self._opened[op]
@@ -152,7 +151,7 @@ class _Importer:
         return Call.from_graph(body, rule, op.name or type(op).__name__)
 
     def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
-        """A batch of loops, and with each of them what is read of it."""
+        """Import a batch of stopping loops, with the reads of its results moved into each row."""
         op: Any = node.op
         core, inputs = core_node_and_inputs(op, node.inputs)
         of_row: Any = core.outputs
@@ -172,8 +171,8 @@ class _Importer:
     def core_call(self, op: Blockwise, node: Any) -> Call:
         """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row.
 
-        A scan casts what it is given (a row of floats where its step reads integers): the casts, which are
-        between ``inputs`` and the node's own, are part of the body.
+        A scan casts its inputs (a row of floats, if its step reads integers): these casts, between
+        ``inputs`` and the inputs of the node, are part of the body.
         """
         core, inputs = core_node_and_inputs(op, node.inputs)
         body = self.run(FunctionGraph(inputs, core.outputs, clone=False))
@@ -181,7 +180,7 @@ class _Importer:
 
 
 def _unbatched(op: Op) -> Any:
-    """``op``, or the op on numbers that it applies to each element."""
+    """Unwrap a Blockwise of an op on scalars; any other ``op`` is returned unchanged."""
     return op.core_op if isinstance(op, Blockwise) and not any(op.inputs_sig) else op
 
 
@@ -190,9 +189,9 @@ def _is_opened(op: Op) -> bool:
 
 
 def _has_own_pullback(op: OpFromGraph) -> bool:
-    """Given to it, or written in its class: else it is the derivative of its graph.
+    """Whether ``op`` has a pullback of its own: passed to it, or defined in its class.
 
-    Of PyTensor's own classes (softmax, logsumexp) it is that of the graph, which the passes see into.
+    PyTensor's own classes (softmax, logsumexp) differentiate their graph, which the passes see into.
     """
     is_overridden = op.pullback_overrides is not None
     return is_overridden or not type(op).pullback.__module__.startswith("pytensor.")
@@ -203,7 +202,7 @@ def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:
 
 
 def refuse_wide_and_tall(node: Apply) -> None:
-    """Raise a `ValueError` for LU of a matrix whose type says that it is not square.
+    """Raise a `ValueError` for LU of a matrix that is not square according to its type.
 
     PyTensor declares factors of m x n each (3.0.7, 3.3.8): no program that reads one can be right.
     """

@@ -2,9 +2,9 @@
 
     op(x, a) + op(y, b)  ->  Call{op}(x, a) + Call{op}(y, b)
 
-Condition: the graph has a loop in it, and its outputs are float tensors. What is smaller is simplified with
-what is around it, which saves more than to rewrite and to trace it once. What is watched or checked inside
-is opened as well, so that it is found where it is.
+Condition: the graph contains a loop, and its outputs are float tensors. Smaller graphs are simplified
+together with their surroundings, which saves more than rewriting and tracing them once. Graphs with watched
+or checked values inside are inlined as well, so that these are found in place.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def keep_instances(
     is_opened: Callable[[Any], bool],
     opened: Callable[[Any], FrozenFunctionGraph],
 ) -> None:
-    """Make calls, in place, of the instances in ``graph``.
+    """Replace the instances in ``graph`` by calls, in place.
 
-    ``is_opened`` says which ops are only their graphs, and ``opened`` gives such a graph in the IR.
+    ``is_opened`` says which ops are nothing but their graphs, and ``opened`` imports such a graph to the
+    IR.
     """
     instances: dict[FrozenFunctionGraph, list[Apply]] = defaultdict(list)
     for node in graph.toposort():

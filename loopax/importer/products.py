@@ -1,4 +1,4 @@
-"""Ops that are products under another name: calls of BLAS, and products with a logarithm.
+"""Products under other names: calls of BLAS, and products with a logarithm.
 
     Dot22(x, y)          ->  x @ y
     Dot22Scalar(x, y, a) ->  a * (x @ y)
@@ -8,13 +8,13 @@
     xlogy(x, y)          ->  x * switch(x == 0 and log(y) is not finite, 0, log(y))
     xlog1py(x, y)        ->  the same with log1p
 
-PyTensor puts the calls of BLAS in where it compiles, so that they have no derivatives, and Python alone
-runs them in its Numba mode. With a ``b`` of 0 BLAS does not read what that is multiplied with: it may be
-memory that nobody wrote. The derivative for a ``b`` of 0 is that of the product nevertheless.
+PyTensor introduces BLAS calls only when it compiles, so they have no derivatives, and its Numba mode runs
+them in Python. If ``b`` is 0, BLAS does not read the operand that it multiplies: that may be uninitialised
+memory. The derivative for a ``b`` of 0 is still the derivative of the product.
 
 The pullback of xlogy for x is ``log(y)``, but its inner graph is ``switch(x == 0, 0, x * log(y))``, which
 has the derivative 0 where x is 0: a Beta likelihood would have no slope at ``alpha == 1``. Where y is not
-positive either, the derivatives are 0 or nan, as those of a `switch`.
+positive either, the derivatives are 0 or nan, as for a `switch`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from loopax.base.upstream.pytensor import Ger
 
 @singledispatch
 def product_of(op: Op, inputs: Sequence[Variable]) -> Any:
-    """``op`` at ``inputs`` as a product; None if it is another op."""
+    """The op ``op`` at ``inputs`` as a product; None if it is another op."""
     return None
 
 
@@ -80,6 +80,6 @@ def _xlog1py(op: XLog1PY, inputs: Sequence[Any]) -> Any:
 
 
 def _zero_times_nothing(x: Variable, y: Variable) -> Any:
-    """``x * y``, and 0 where x is 0 and y no number; the derivative for x is y where that is one."""
+    """Compute ``x * y``, but 0 where x is 0 and y not a number; the derivative by x is y if that is one."""
     undefined = pt.eq(x, 0) & (pt.isinf(y) | pt.isnan(y))
     return x * pt.switch(undefined, 0, y)

@@ -3,8 +3,8 @@
     SplineWrapper(spline)(x)  ->  c[0, i] d**k + ... + c[k, i],  with i the interval of x, d = x - knots[i]
 
 PyMC's op calls SciPy, which no backend can look into, and its derivative is an op of the derived spline:
-that of a linear one has none, although it is 0. A polynomial has derivatives of any order. At a knot they
-are those of the interval that begins there, as SciPy has them.
+the derivative of a linear one has no further derivative, although that is 0. A polynomial has derivatives
+of any order. At a knot they belong to the interval that begins there, as in SciPy.
 
 A spline that raises beyond its ends (``ext=2``) stays as it is.
 """
@@ -17,11 +17,11 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 
-_EXTRAPOLATED, _ZEROS, _RAISES, _CONSTANT = range(4)  # SciPy's numbers of what is beyond the ends
+_EXTRAPOLATED, _ZEROS, _RAISES, _CONSTANT = range(4)  # SciPy's extrapolation modes
 
 
 def spline_as_polynomials(node: Apply) -> Variable | None:
-    """The spline ``node`` in PyTensor's ops; None where it is no spline of PyMC's."""
+    """Express the spline ``node`` by PyTensor's ops; None if it is not PyMC's spline op."""
     op: Any = node.op
     # By name, since PyMC need not be there.
     if type(op).__name__ != "SplineWrapper" or not type(op).__module__.startswith("pymc."):
@@ -45,10 +45,8 @@ def spline_as_polynomials(node: Apply) -> Variable | None:
 
 
 def _pieces(spline: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of the intervals, and the coefficients of each polynomial, of the highest power first."""
-    from scipy.interpolate import (
-        PPoly,
-    )  # which takes as long to import as a small program to compile
+    """The ends of the intervals, and the coefficients of each polynomial, highest power first."""
+    from scipy.interpolate import PPoly  # as slow to import as a small program to compile
 
     knots, weights = spline.get_knots(), spline.get_coeffs()
     degree = len(weights) - len(knots) + 1

@@ -40,7 +40,7 @@ class Effects(Flag):
 
 
 class Speculation(IntEnum):
-    """The freedom with which a node may run at a place where it did not."""
+    """The freedom to run a node at a place where it did not run before."""
 
     FREE = 0  # no computation: another view of the same numbers
     CHEAP = 1  # cannot raise
@@ -72,7 +72,7 @@ def effects(op: Op) -> Effects:
 
 
 def errors(node: Apply) -> Errors:
-    """The errors that ``node`` may raise, from its op and the types and ancestors of its inputs."""
+    """The errors that ``node`` may raise, judged by its op and the types and ancestors of its inputs."""
     facts = facts_of(node.op)
     raised = facts.errors(node)
     if (
@@ -85,7 +85,7 @@ def errors(node: Apply) -> Errors:
 
 
 def _are_lengths(v: Variable) -> bool:
-    """Whether ``v``, a scalar or a vector, has no negative number except -1 for an open length."""
+    """Whether ``v``, a scalar or a vector, has no negative entries except -1 for an open length."""
     if not v.type.ndim:
         return _is_length(v)
     entries = entries_of(v)
@@ -110,7 +110,7 @@ _KEEPS_ITS_PLACE = Effects.DRAWS | Effects.PRINTS | Effects.OVERWRITES
 
 
 def speculation(node: Apply) -> Speculation:
-    """The freedom to move ``node``, from its op and the types of its inputs and outputs."""
+    """The freedom to move ``node``, judged by its op and the types of its inputs and outputs."""
     op: Any = node.op
     types = [v.type for v in (*node.inputs, *node.outputs)]
     if not all(isinstance(t, DenseTensorType | ps.ScalarType) for t in types):
@@ -124,17 +124,17 @@ def speculation(node: Apply) -> Speculation:
 
 
 def may_be_folded(node: Apply) -> bool:
-    """Whether ``node`` at constants may be replaced by its results. A loop may run for long, or forever."""
+    """Whether ``node`` with constant inputs may be folded. A loop may not: it may run long, or forever."""
     if isinstance(core_of(node.op), InnerGraphOp | OpFromGraph | AllocEmpty):
         return False
     return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
 def _has_own_derivative(op: Op) -> bool:
-    """Whether the derivative differs from the values' derivative.
+    """Whether the op has a derivative other than the derivative of its values.
 
-    Such are `grad_clip` and a `Call` with its own pullback. The derivative need not be linear: taken
-    at every step it may differ from one of the sum.
+    Examples are `grad_clip` and a `Call` with its own pullback. The derivative need not be linear: applied
+    at every step it may differ from one application to the sum.
     """
     if isinstance(op, Blockwise):
         return isinstance(op.core_op, InnerGraphOp) or _has_own_derivative(op.core_op)

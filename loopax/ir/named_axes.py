@@ -32,7 +32,7 @@ def with_names(x: Any, names: tuple[str, ...]) -> Any:
 
 
 def without_names(v: Any) -> Any:
-    """``v`` as a plain tensor; itself where it has no named axes."""
+    """Convert ``v`` to a plain tensor; itself where it has no named axes."""
     if axis_names(v) is None:
         return v
     if v.owner is not None and type(v.owner.op).__name__ == "XTensorFromTensor":
@@ -41,7 +41,7 @@ def without_names(v: Any) -> Any:
 
 
 def lower_names(graph: FunctionGraph) -> None:
-    """Replace operations on named tensors by plain ones, in place; not in bodies of ops."""
+    """Replace operations on named tensors by plain ones, in place, but not in bodies of ops."""
     if any(axis_names(v) is not None for node in graph.apply_nodes for v in node.outputs):
         for node in graph.toposort():
             # PyTensor's rewrites cover only the ops for named tensors, and PyMC's deterministics are

@@ -28,7 +28,7 @@ from loopax.ir.ops.scan import Scan
 
 
 def pformat(graph: AbstractFunctionGraph, name: str = "program") -> str:
-    """``graph`` as text, its loops and calls included. Equal graphs give equal text."""
+    """Print ``graph`` as text, its loops and calls included. Equal graphs give equal text."""
     names = [v.name for v in graph.inputs]
     return "\n".join(_graph(graph, name, names, lambda outs: [outs]))
 
@@ -100,7 +100,7 @@ def _step(scan: Scan) -> Iterator[str]:
 
 
 def op_as_text(op: Op) -> str:
-    """The op as text: by its scalar function where it is elementwise."""
+    """The op as text; an elementwise op by its scalar function."""
     return str(scalar_op_of(op) or op)
 
 

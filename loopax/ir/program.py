@@ -24,7 +24,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Shared:
-    """A shared variable of PyTensor: ``storage[0]`` is its current value.
+    """A shared variable of PyTensor; ``storage[0]`` is its current value.
 
     The storage is read at every call, since PyTensor's functions change its array in place. All
     variables for one shared variable have the same storage.
@@ -42,13 +42,12 @@ class Shared:
 class Program:
     """A function as a graph, from the front end.
 
-    The inputs of ``graph`` are the variables of ``inputs``, then of ``shared``, in order. Its outputs
-    are the leaves of the callable's result, which ``build`` puts into their structure, and then the
-    next values of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs
-    of a copy from before the first pass, if there is one, for derivatives. With ``has_flag`` there is
-    a further last output: whether a value of the program is nan or infinite. ``watching`` has the
-    inputs and outputs of a copy in which values are watched, if there is one; none are watched in
-    ``graph``.
+    The inputs of ``graph`` are the variables of ``inputs``, then of ``shared``, in order. Its outputs are
+    the leaves of the callable's result, which ``build`` puts into their structure, and then the next values
+    of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs of a copy from
+    before the first pass, if there is one, for derivatives. With ``has_flag`` there is an additional last
+    output: whether a value of the program is nan or infinite. ``watching`` has the inputs and outputs of a
+    copy in which values are watched, if there is one; none are watched in ``graph``.
     """
 
     graph: FunctionGraph
@@ -73,12 +72,12 @@ class Program:
         return len(self.graph.outputs) - len(self.updates) - self.has_flag
 
     def before_passes(self) -> Program:
-        """A copy of the program from before the first pass (``as_read``), to be lowered."""
+        """Copy the program in its state before the first pass (``as_read``), to be lowered."""
         assert self.as_read is not None
         return self.with_graph(FunctionGraph(*clone(*self.as_read), clone=False))
 
     def with_watches(self) -> Program:
-        """A copy of the program from before its passes with values watched, to be rebuilt."""
+        """Copy the program in its state before the passes, with values watched, to be rebuilt."""
         source = self.watching
         if source is None:
             assert self.as_read is not None
@@ -88,7 +87,7 @@ class Program:
         return replace(program, as_read=None, has_flag=False, watching=None)
 
     def with_graph(self, graph: FunctionGraph) -> Program:
-        """The program with another ``graph``, with corresponding inputs and outputs."""
+        """Copy the program with another ``graph``, whose inputs and outputs correspond."""
         n = len(self.inputs)
         return replace(
             self,
@@ -107,7 +106,7 @@ class Program:
 
 
 def unique_names(shared: Sequence[Shared]) -> tuple[str, ...]:
-    """Unique names: a variable's own, or ``shared``; further ones of a name get ``_1`` and so on.
+    """Unique names: each variable's own, or ``shared``; duplicates get ``_1`` and so on.
 
     A variable's own name is never given to another one.
     """
@@ -124,7 +123,7 @@ def unique_names(shared: Sequence[Shared]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class EarlyPart:
-    """A program in two parts, of which the first runs once for each value of shared variables.
+    """A program in two parts; the first runs once for each set of values of shared variables.
 
     ``early`` computes, from the shared variables at ``reads``, values that are the last inputs of
     ``residual``. The inputs of ``residual`` before these are the program's inputs, and the shared variables

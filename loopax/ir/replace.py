@@ -13,7 +13,7 @@ from loopax.base.upstream.pytensor import copy_origin, thaw
 
 
 def outputs_at(graph: FrozenFunctionGraph, inputs: Sequence[Variable]) -> list[Any]:
-    """The outputs of ``graph``, an inner graph of an op, at ``inputs``."""
+    """The outputs of ``graph``, an inner graph of an op, with ``inputs`` substituted."""
     body = thaw(graph)
     return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))
 
@@ -21,7 +21,7 @@ def outputs_at(graph: FrozenFunctionGraph, inputs: Sequence[Variable]) -> list[A
 def replaced(
     outputs: Sequence[Any], replace: Mapping[Any, Any], roots: Sequence[Any] = ()
 ) -> list[Any]:
-    """``outputs`` with some of their ancestors replaced. Those of ``roots`` are not looked at.
+    """Rebuild ``outputs`` with some ancestors replaced; the search ends at ``roots``.
 
     PyTensor's `clone_replace` copies the replacements and their ancestors too: derivatives with
     respect to a replacement are lost, and its ancestors are duplicated. Here replacements stay the
@@ -36,9 +36,9 @@ def replaced(
 
 
 def applied_to(node: Apply, inputs: Sequence[Any]) -> Apply:
-    """The op of ``node`` at ``inputs``, with the same output types where the input types are the same.
+    """Apply the op of ``node`` to ``inputs``, keeping the output types where the input types are equal.
 
-    Otherwise a type would be lost that the op derived from the ancestors of an input, as in
+    Otherwise types that the op derived from the ancestors of an input would be lost, as in
     ``reshape(x, (n, 1))``.
     """
     if all(v.type == x.type for v, x in zip(node.inputs, inputs, strict=True)):

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def with_items(xs: Iterable[Any], positions: Iterable[int], values: Iterable[Any]) -> list[Any]:
-    """A list of ``xs`` with ``values`` at ``positions``.
+    """Copy the list ``xs`` with ``values`` at ``positions``.
 
     >>> with_items("abcd", [0, 2], [1, 2])
     [1, 'b', 2, 'd']
@@ -21,5 +21,5 @@ def with_items(xs: Iterable[Any], positions: Iterable[int], values: Iterable[Any
 def partial_at(
     function: Callable[..., Any], xs: Sequence[Any], positions: Sequence[int]
 ) -> Callable[..., Any]:
-    """``function(*xs)`` as a function of the items at ``positions``, with the others fixed."""
+    """Restrict ``function(*xs)`` to the items at ``positions``, with the others fixed."""
     return lambda *items: function(*with_items(xs, positions, items))

@@ -1,6 +1,6 @@
-"""The trailing shapes of a loop's traces, also of empty ones.
+"""The trailing shapes of a loop's traces, including empty traces.
 
-A state keeps its shape, so every shape in the body follows from the shapes at the first step. Shapes
+A state keeps its shape, so the shapes at the first step determine every shape in the body. Shapes
 that depend on a *value* inside the body are not known outside.
 """
 
@@ -63,7 +63,7 @@ def lengths(x: TensorVariable) -> list[Any]:
 
 
 def filled(value: TensorLike, dims: Sequence[Variable | int]) -> Any:
-    """``pt.alloc(value, *dims)`` without a search for lengths that are static and do not look so.
+    """Build ``pt.alloc(value, *dims)`` without its search for hidden static lengths.
 
     The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
     """
@@ -79,7 +79,7 @@ def filled(value: TensorLike, dims: Sequence[Variable | int]) -> Any:
 
 
 def repeated(x: TensorVariable, n: Variable) -> Any:
-    """``n`` rows that are all ``x``."""
+    """Repeat ``x`` as ``n`` equal rows."""
     return filled(x, [n, *lengths(x)])
 
 
@@ -90,7 +90,7 @@ def symbolic_shape(x: Any) -> Any:
 
 
 def _without_inference(scan: ScanGrammar, y: Variable, shapes: ScanArgs) -> Any:
-    """The shape of ``y`` where it is static, or a state's."""
+    """The shape of ``y`` if it is static, or the shape of a state; else None."""
     if not isinstance(y.type, DenseTensorType):
         return None
     if None not in y.type.shape:
@@ -131,7 +131,7 @@ def _shapes(body: FunctionGraph, in_shapes: Sequence[Sequence[Variable] | None])
     """The shapes of the outputs of ``body``, from the shapes of its inputs.
 
     For ``zeros(x.shape)`` PyTensor infers an element of ``x.shape``, a value inside the body: such
-    values are inferred in turn.
+    values are inferred, too.
     """
     out_shapes = infer_shape(body.outputs, body.inputs, in_shapes)
     sizes = [0 if shape is None else len(shape) for shape in out_shapes]
@@ -165,7 +165,7 @@ def _asks(node: Apply) -> bool:
 
 
 def _one_op(a: Variable, b: Variable) -> bool:
-    """Whether both are outputs of equal ops on equal inputs: the inference clones nodes."""
+    """Whether both are outputs of equal ops on equal inputs, since the inference clones nodes."""
     if a.owner is None or b.owner is None:
         return a is b
     return a.owner.op == b.owner.op and equal_computations(a.owner.inputs, b.owner.inputs)
@@ -176,11 +176,10 @@ def _vector(dims: Sequence[Variable]) -> Any:
 
 
 class _Lengths:
-    """Root variables in the place of lengths from outside.
+    """Root variables that stand for lengths from outside.
 
-    With the lengths themselves PyTensor's inference would visit all their ancestors, other loops and
-    their bodies too, again for each loop: 11 s instead of 2 for the fourth derivative of a loop over
-    a vector.
+    With the actual lengths PyTensor's inference would visit all their ancestors, including other loops and
+    their bodies, once for each loop: 11 s instead of 2 for the fourth derivative of a loop over a vector.
     """
 
     def __init__(self) -> None:
@@ -219,7 +218,7 @@ def _take_branches(graph: FunctionGraph, branch: int) -> bool:
 def _outside(
     shape: Sequence[Variable], outside: dict[Variable, Variable], dummies: set[Variable]
 ) -> Any:
-    """``shape`` over variables ``outside``; None if it depends on ``dummies``."""
+    """Express ``shape`` in the variables ``outside``; None if it depends on ``dummies``."""
     if shape is None:
         return None
     dims = [pt.as_tensor(d) for d in shape]
@@ -229,7 +228,7 @@ def _outside(
 
 
 def empty_traces(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
-    """The traces of a loop that took no step: zero rows of the trailing shape the body implies.
+    """The traces of a loop that took no step: zero rows, with the trailing shape that the body implies.
 
     ``args`` are values. A dimension that depends on a value inside the body has length 0.
     """

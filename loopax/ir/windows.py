@@ -11,13 +11,12 @@ leaves, and rows 1 to ``C`` are carried on.
 Two representations share one interface. `Registers` holds each row in its own state: no indexing, and
 XLA or Numba choose where to keep the rows; each step moves ``C`` rows. `Ring` holds one state of
 ``C`` rows and moves none, at the cost of an indexed read per tap: row ``j`` of step ``t`` lies in
-slot ``(t + j) mod C``, so the slot of the row that leaves, ``t mod C``, is also that of the row that
-enters, ``(t + C) mod C``.
+slot ``(t + j) mod C``, so the row that enters, ``(t + C) mod C``, takes the slot of the row that leaves,
+``t mod C``.
 
-In a loop with a truncated gradient no value carried through the steps that are cut off has a
-derivative. An initial row that was only moved there is no step's result, though: the last steps may
-look back to an initial row itself, and its derivative counts, as in `pytensor.scan`. `Anchored` reads
-these rows from a constant.
+In a loop with a truncated gradient no value carried through the truncated steps has a derivative. But an
+initial row that was only moved there is not a step's result: the last steps may look back to an initial row
+itself, and its derivative counts, as in `pytensor.scan`. `Anchored` reads these rows from a constant.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ WIDEST_REGISTERS = 8  # moving all of 12 rows of 100 floats costs XLA 3 times th
 
 
 class SlidingWindow(ABC):
-    """The carried rows, ``size`` of them: the states that hold them in the body, and their ``inits``."""
+    """The ``size`` carried rows, as states of the body with their initial values ``inits``."""
 
     size: int
     row_type: Any
@@ -56,10 +55,10 @@ class SlidingWindow(ABC):
 
     @abstractmethod
     def rows_after(self, finals: Sequence[Any], n_steps: Variable | int) -> list[Any]:
-        """The carried rows after the last step, in order, one by one, from the final states."""
+        """The carried rows after the last step, one by one and in order, from the final states."""
 
     def rows_together(self, finals: Sequence[Variable], n_steps: Variable) -> Variable:
-        """The rows as one tensor."""
+        """The carried rows after the last step as one tensor."""
         return pt.stack(self.rows_after(finals, n_steps))
 
 
@@ -111,7 +110,7 @@ class Ring(SlidingWindow):
 
 
 class Anchored(SlidingWindow):
-    """A window whose initial rows are read from ``start``, the step's constant for ``rows``.
+    """A window that reads its initial rows from ``start``, the step's constant for ``rows``.
 
     Row ``j`` of step ``t`` is an initial one where ``t + j < size``.
     """
@@ -146,7 +145,7 @@ def sliding_window(
     i: Variable,
     start: TensorVariable | None = None,
 ) -> SlidingWindow:
-    """A window in the representation that suits ``size``.
+    """Build a window in the representation that suits ``size``.
 
     ``start`` is the step's constant for ``rows``, in a loop with a truncated gradient.
     """

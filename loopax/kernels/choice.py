@@ -1,4 +1,4 @@
-"""Decision whether a program runs as a native kernel on the CPU, or as JAX's operations."""
+"""Decide whether a program runs as a native kernel on the CPU, or as JAX's operations."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.primitive import bind
 from loopax.numerics.arrays import Array
 
-# With "auto": Numba takes some 5 ms for each. The gradient of a hidden Markov model, 825 lines, is there
-# after 5 s, as XLA's operations after 2, and from then on takes a third of their time; a second process has
-# it from the disk after 0.3 of theirs.
+# With "auto": Numba takes some 5 ms for each. The gradient of a hidden Markov model, 825 lines, is ready
+# after 5 s, with XLA's operations after 2 s; from then on native code takes a third of their time. A second
+# process loads it from the disk in 0.3 of XLA's time.
 _MOST_LINES = 1000
-# Nanoseconds saved by each call, with "auto" and no loop: less is not worth a second of compilation.
+# Nanoseconds saved by each call, with "auto" and no loop: less does not pay for a second of compilation.
 _LEAST_SAVED = 5_000.0
-# Nanoseconds of a batch that is measured, with "auto" and no loop, in which XLA's compiler takes half a
+# Nanoseconds of a batch that is measured, with "auto" and no loop, where XLA's compiler takes half a
 # second. Of 49 models in batches of 8, 64 and 1,024, seven were in a form 1.1 to 2.5 times as slow as the
 # other. Without a loop XLA may take 25 times the estimate.
 _MEASURED_WITHOUT_LOOP = 1e5, 2e7
@@ -70,8 +70,8 @@ class Candidate:
     optimize
         One of `loopax.lowering.OPTIMIZERS`.
     is_direct
-        Whether it is for direct calls. Others may want a derivative alone: whether the program itself has
-        native code is then known when that is compiled.
+        Whether it is for direct calls. Other callers may need only a derivative: then it is not checked in
+        advance that the program itself has native code.
     """
 
     inputs: Sequence[Variable]
@@ -90,7 +90,7 @@ class Candidate:
         self.remarks: dict[str, None] = {}  # the form chosen for each call so far, and why
 
     def run(self, args: Sequence[Array]) -> list[Any] | None:
-        """The outputs; None where native code does not suit the program or its arguments."""
+        """Run the kernel; None where native code does not suit the program or its arguments."""
         if self._draws:
             return self._with_native_loops(args)
         arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
@@ -109,9 +109,9 @@ class Candidate:
         return has_keys and all(isinstance(t, RandomType | DenseTensorType) for t in types)
 
     def _with_native_loops(self, args: Sequence[Array]) -> list[Any] | None:
-        """A call of a program with keys: its form in JAX's operations, whose loops are native.
+        """Call a program with keys in JAX's operations, whose loops are native.
 
-        So a draw is JAX's own, from the same random bits, in either form.
+        So draws are JAX's own, from the same random bits, in either form.
         """
         obstacle = self._obstacle_of_platform if self._has_loop else "there is no loop"
         if obstacle is None and not all(map(_is_plain, args)):
@@ -128,11 +128,12 @@ class Candidate:
 
     @cached_property
     def _obstacle(self) -> str | None:
-        """Why the program cannot be native code, whatever its arguments; None where it can."""
+        """The reason why the program cannot be native code for any arguments; None where it can."""
         if not all(isinstance(v.type, DenseTensorType) for v in (*self.inputs, *self.outputs)):
             return "an input or output is no array"
         if self.loops == "native":
-            # A cost needs a trace, in vain where there is no native code: where costs do not count,
+            # Estimating the cost takes a trace, wasted if there is no native code: where costs do not
+            # count, check that first.
             # ask that first.
             return self._no_code
         if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
@@ -141,7 +142,7 @@ class Candidate:
 
     @property
     def _obstacle_of_platform(self) -> str | None:
-        """Why the program is not native code on this platform; None where it may be.
+        """The reason why the program is not native code on this platform; None where it may be.
 
         With ``loops="native"`` it is native wherever JAX compiles it for a CPU.
         """
@@ -150,7 +151,7 @@ class Candidate:
         return "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Array]) -> str | None:
-        """Why these arguments rule out native code; None where they do not."""
+        """The reason why these arguments rule out native code; None where they do not."""
         if not all(map(_is_plain, arrays)):
             return "an argument is no plain array, or part of a mesh"
         if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
@@ -211,11 +212,11 @@ class Candidate:
     def _is_close(
         self, shapes: Shapes, rows: int, is_backward: bool = False, is_second: bool = False
     ) -> bool:
-        """Whether a measurement decides.
+        """Whether a measurement decides which form runs.
 
-        Without a loop, only a batch that takes long gains by one. Nor does one decide
-        whether a program becomes a kernel: JAX's own derivatives of its operations may be faster than a
-        kernel's as JAX's operations.
+        Without a loop, a measurement pays only for a batch that takes long. Nor does it decide whether such
+        a program becomes a kernel: JAX's own derivatives of its operations may be faster than the
+        derivatives of a kernel, run as JAX's operations.
         """
         if self.loops != "auto" or not measurement.is_possible():
             return False
@@ -257,9 +258,9 @@ def _shapes(arrays: Sequence[Array]) -> Shapes:
 
 
 def _is_plain(x: object) -> bool:
-    """Whether ``x`` is an array outside of any mesh whose shardings JAX has to see.
+    """Whether ``x`` is an array outside of any mesh whose shardings JAX must see.
 
-    Inside ``shard_map`` an array is one device's part.
+    Inside ``shard_map`` an array is the part of one device.
     """
     if not isinstance(x, np.ndarray | np.generic | jax.Array):
         return False

@@ -1,17 +1,17 @@
 """The cost of a program as XLA's thunks and as native code: nanoseconds of one CPU core, roughly.
 
-Both are read off the jaxpr. The constants are what single operations of float64 took in loops of 2,000
-steps on an x86-64 machine: they decide between forms that differ by a factor, and may be off by two where
-caches, vector widths and libm are others. `python -m benchmarks kernels` measures whole programs.
+Both are estimated from the jaxpr. The constants are times of single operations of float64 in loops of 2,000
+steps on an x86-64 machine: they decide between forms that differ by a factor, and may be off by two with
+other caches, vector widths and libm. `python -m benchmarks kernels` measures whole programs.
 
-Outside of loops XLA hands its thunks to a pool of threads. What that costs is fitted to the log-densities
-with gradients of 40 models (`python -m benchmarks models`), of 28 to 270 thunks and 64 to 400 us each, that
-took 0.3 to 1.6 us for each thunk beyond what their elements took.
+Outside of loops XLA hands its thunks to a pool of threads. That overhead is fitted to the log-densities
+with gradients of 40 models (`python -m benchmarks models`), of 28 to 270 thunks and 64 to 400 us each.
+They took 0.3 to 1.6 us per thunk on top of the time for their elements.
 
 XLA compiles a loop without library calls as one function, which has no thunks: with JAX 0.10 where its
-estimate of the bytes of a step is below 1,024, with 0.12 always. This sum has thunks for every loop, and
-takes XLA's loops of small steps for 2 to 30 times as slow as they are. It errs towards native code, which
-is the faster form of nearly all of these; of the others `measurement` decides.
+estimate of the bytes of a step is below 1,024, with 0.12 always. This estimate counts thunks in every loop,
+and overestimates XLA's loops of small steps by factors of 2 to 30. It errs towards native code, which is
+the faster form of nearly all of these; `measurement` decides about the others.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ _TASK = 300.0  # XLA: a thunk outside of loops
 _CALL = 400.0  # native: a call, with its results allocated and copied
 # The factor by which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
 _MARGIN = 1.4
-# Native: the least time of rows that threads share. In a program called again and again, a sampler's,
-# the threads are awake: 4 rows of 3 us take 0.5 of the time of one thread. Waking one that sleeps
-# takes up to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share
-# memory, and one of them has to wait at the end.
+# Native: the least time of rows that threads share. In a program called again and again, as by a sampler,
+# the threads are awake: 4 rows of 3 us take 0.5 of the time of one thread. Waking a sleeping thread takes
+# up to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share memory, and one
+# of them has to wait at the end.
 _DIVIDED, _TOLL = 10_000.0, 0.08
 _MOST_STEPS = 20.0  # the assumed steps of a loop whose number of steps depends on values
-# Of 361 programs (42 functions, their values and gradients, of 1 to 1,024 rows, on JAX 0.10 and 0.12)
-# the form with the lower cost was over 1.1 times as slow as the other for 108; where the native cost
-# is not between these shares of XLA's, for 4.
+# Of 361 programs (42 functions, their values and gradients, of 1 to 1,024 rows, on JAX 0.10 and 0.12), the
+# form with the lower cost was over 1.1 times as slow as the other for 108; with a native cost outside these
+# shares of XLA's, for 4.
 _CLOSE = 1 / 8, 4.0
 # For second derivatives a measurement doubles the time to the first result: JAX's form takes as long to
-# compile as native code. Of the Hessians of eight loops all with a lower share were faster natively.
+# compile as native code. Of the Hessians of eight loops, all with a lower share were faster natively.
 _CLOSE_SECOND = 0.6, 4.0
-_LONGEST_RUN = 5e8  # half a second is the most to be spent on a run that nobody asked for
+_LONGEST_RUN = 5e8  # half a second: the longest measurement that a user should have to wait for
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Nanoseconds: XLA's own for each operation, of its scalar and its vector code, and of native code.
+    """Estimated nanoseconds: of XLA's overhead, of its scalar and its vector code, and of native code.
 
     ``narrow`` is the time of XLA's operations on few elements: over many rows they are vector code
-    too, ``vectorized``. ``residuals`` is the further time of a derivative over many rows in loops.
-    ``assumed`` is the number of steps that are assumed of loops which end when a value says so.
+    too, ``vectorized``. ``residuals`` is the additional time of a derivative over many rows in loops.
+    ``assumed`` is the trip count assumed for loops that end on a condition.
     """
 
     thunks: float = 0.0
@@ -90,11 +90,11 @@ class Cost:
         return Cost(*(n * a for a in astuple(self)))
 
     def saved(self, rows: int, is_backward: bool = False) -> float:
-        """The time that native code saves on a batch, all of whose rows each operation of XLA takes."""
+        """The time that native code saves on a batch; each operation of XLA takes all rows at once."""
         return self._xla(rows, is_backward) - self._native(rows)
 
     def is_close(self, rows: int, is_backward: bool = False, is_second: bool = False) -> bool:
-        """Whether the two costs are too close to tell which form is faster, and a measurement can tell."""
+        """Whether the two costs are too close to tell which form is faster, but a measurement can."""
         native, xla = self._native(rows), self._xla(rows, is_backward)
         least, most = _CLOSE_SECOND if is_second else _CLOSE
         is_close = least * xla < native < most * xla
@@ -105,11 +105,11 @@ class Cost:
         return min(self._native(rows), self._xla(rows, is_backward))
 
     def in_words(self) -> str:
-        """A text with both costs."""
+        """Describe both costs in words."""
         return f"{self._native(1) / 1e3:.3g} us native, {self._xla(1) / 1e3:.3g} us as JAX's operations"
 
     def is_divided(self, rows: int) -> bool:
-        """Whether native code is faster where threads share its ``rows`` rows."""
+        """Whether native code is faster if threads share its ``rows`` rows."""
         return rows > 1 and _cores() > 1 and rows * self.native > _DIVIDED
 
     def _native(self, rows: int) -> float:
@@ -124,7 +124,7 @@ class Cost:
 
 
 def _cores() -> int:
-    """The number of XLA's threads that may share rows: one for each core that this process may use.
+    """The number of XLA's threads that may share rows: one for each core available to this process.
 
     On Windows there is no ``sched_yield``, which `loopax.kernels.ffi.threads` calls.
     """
@@ -134,7 +134,7 @@ def _cores() -> int:
 
 
 def cost_of(jaxpr: Jaxpr, in_loop: bool = False) -> Cost:
-    """The cost of running ``jaxpr`` once, by itself or as a part of a loop's step."""
+    """The cost of running ``jaxpr`` once, by itself or as part of the step of a loop."""
     total = Cost()
     fused = False  # whether the next operation can be fused with the previous one
     for eqn in jaxpr.eqns:
@@ -204,7 +204,7 @@ def _latency(eqn: JaxprEqn) -> float:
 
 
 def _steps(eqn: JaxprEqn) -> float:
-    """The steps of a ``while``: a ``fori_loop`` compares a counter with its end."""
+    """The trip count of a ``while``: a ``fori_loop`` compares a counter with its end."""
     ends = [
         int(v.val)
         for v in eqn.invars
@@ -214,10 +214,10 @@ def _steps(eqn: JaxprEqn) -> float:
 
 
 def _operation(eqn: JaxprEqn, name: str, in_loop: bool) -> Cost:
-    """The cost of one operation without XLA's overhead for a thunk."""
+    """The cost of one operation, without XLA's overhead for a thunk."""
     kind, size = kind_and_size(eqn, name)
     times = TIMES[kind]
-    native_size = 0.0 if name in INDICES else size  # by native code
+    native_size = 0.0 if name in INDICES else size  # of native code
     if size < WIDE:
         return Cost(
             narrow=times.xla_few * size,

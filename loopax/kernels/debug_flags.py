@@ -13,7 +13,7 @@ from loopax.base.upstream.jax import jax_config
 
 @contextmanager
 def without_debug_flags() -> Iterator[None]:
-    """A block in which a program is compiled, and JAX does not look for the operation that gave a NaN.
+    """A context for compiling a program, in which JAX does not search for the operation that gave a NaN.
 
     With the flags, JAX would evaluate the program's primitive again, whose rule calls the program.
     """
@@ -22,7 +22,7 @@ def without_debug_flags() -> Iterator[None]:
 
 
 def check_special(name: str, values: Sequence[jax.Array]) -> None:
-    """Raise JAX's error for a NaN or an infinity in ``values``, where JAX is to look for them."""
+    """Raise JAX's error for a NaN or an infinity in ``values``, if its flags ask for that."""
     looks = {
         "nan": (jax_config.jax_debug_nans, jnp.isnan),
         "inf": (jax_config.jax_debug_infs, jnp.isinf),

@@ -1,4 +1,4 @@
-"""Derivatives of a graph as graphs: JAX's where a function has a kink, the IR's otherwise."""
+"""Derivatives of a graph as graphs: with JAX's conventions at kinks, otherwise from the IR."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Variables = Sequence[Any]
 def with_gradient(
     inputs: Variables, outputs: Variables, scalar: int, wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``inputs -> [*outputs, *gradient]``: the gradient of output ``scalar`` in the inputs at ``wrt``.
+    """Build ``inputs -> [*outputs, *gradient]``, the gradient of output ``scalar`` for inputs ``wrt``.
 
     Raises `NotImplementedError` or `pytensor.gradient.NullTypeGradError` if PyTensor has no
     derivative of an op.
@@ -42,7 +42,7 @@ def with_gradient(
 def with_pushforward(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``[*inputs, *tangents of those at wrt] -> [*outputs, *tangents of the outputs at moving]``.
+    """Build ``[*inputs, *tangents of wrt] -> [*outputs, *tangents of the outputs at moving]``.
 
     Raises as `with_gradient` does.
     """
@@ -62,7 +62,7 @@ def with_pushforward(
 def pushforward(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``[*inputs, *tangents of those at wrt] -> tangents of the outputs at moving``.
+    """Build ``[*inputs, *tangents of wrt] -> tangents of the outputs at moving``.
 
     Raises as `with_gradient` does.
     """
@@ -72,7 +72,7 @@ def pushforward(
 def pullback(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``[*inputs, *cotangents of the outputs at moving] -> cotangents of the inputs at wrt``.
+    """Build ``[*inputs, *cotangents of the outputs at moving] -> cotangents of the inputs at wrt``.
 
     Raises as `with_gradient` does.
     """
@@ -82,13 +82,13 @@ def pullback(
 def partitioned_pullback(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> Partition | None:
-    """Two graphs: the outputs with residuals, and the `pullback`, which reads these; see `partition`.
+    """Build two graphs: the outputs with residuals, and the `pullback` that reads them; see `partition`.
 
     Raises as `with_gradient` does.
     """
     joint = _with_pullback(inputs, outputs, moving, wrt)
     run_passes(joint, CANONICAL_PASSES)
-    merge_equal(joint)  # equal values would be kept twice
+    merge_equal(joint)  # equal values would be kept as residuals twice
     n, m = len(inputs), len(outputs)
     return partition(joint.inputs[:n], joint.outputs[:m], joint.inputs[n:], joint.outputs[m:])
 
@@ -109,7 +109,7 @@ def _with_pullback(
 
 
 def _without_outputs(joint: FunctionGraph, n: int) -> FunctionGraph:
-    """The graph without its first ``n`` outputs: the derivatives alone."""
+    """Drop the first ``n`` outputs of the graph, which leaves the derivatives."""
     return FunctionGraph(joint.inputs, joint.outputs[n:], clone=True)
 
 
@@ -120,11 +120,11 @@ def _derived(
     derive: Callable[[FunctionGraph], tuple[Variables, Variables]],
     *key: object,
 ) -> FunctionGraph:
-    """The graph of ``derive``, with ``n_inputs`` inputs; ``key`` says which derivative it is."""
+    """Build the graph of ``derive``, with ``n_inputs`` inputs; ``key`` identifies the derivative."""
 
     def derivative_of(graph: FunctionGraph) -> list[Any]:
         derivative = with_own_kinks(*derive(with_jax_kinks(graph.inputs, graph.outputs)))
-        import_graph(derivative)  # the rules of PyTensor's ops are written in any op
+        import_graph(derivative)  # the rules of PyTensor's ops may create any op
         return [*derivative.inputs, *derivative.outputs]
 
     derived = rewritten(
@@ -143,5 +143,5 @@ def _cotangents_of_inputs(
 
 
 def _complete(variables: Variables, derivatives: Variables) -> list[Any]:
-    """The derivatives of ``variables``, with zeros in the place of None."""
+    """The derivatives of ``variables``, with zeros in place of None."""
     return [zeros_for(v) if d is None else d for v, d in zip(variables, derivatives, strict=True)]

@@ -19,7 +19,7 @@ from loopax.kernels.kernel import InJax, Inputs, Kernel, Shape, Shapes, once_for
 
 @once_for_each_input
 def with_gradient(kernel: Kernel, wrt: Inputs) -> Kernel:
-    """A kernel of the outputs, followed by the gradient of the one output that is a number."""
+    """A kernel of the outputs, followed by the gradient of the one scalar output."""
     (scalar,) = kernel.floats
     graph = derivative_graphs.with_gradient(kernel.inputs, kernel.outputs, scalar, wrt)
 
@@ -49,7 +49,7 @@ def with_gradient(kernel: Kernel, wrt: Inputs) -> Kernel:
 
 @once_for_each_input
 def with_pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
-    """The kernel from the inputs of `pushforward` to the outputs followed by their tangents."""
+    """The kernel from the inputs of `pushforward` to the outputs, followed by their tangents."""
     graph = derivative_graphs.with_pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     n = len(kernel.inputs)
 
@@ -75,7 +75,7 @@ def with_pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
 
 @once_for_each_input
 def pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
-    """The kernel from the inputs and the tangents of those at ``wrt`` to the tangents of the outputs."""
+    """The kernel from the inputs, and tangents for the inputs ``wrt``, to the tangents of the outputs."""
     graph = derivative_graphs.pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     n = len(kernel.inputs)
 
@@ -97,7 +97,7 @@ def pushforward(kernel: Kernel, wrt: Inputs) -> Kernel:
 
 @once_for_each_input
 def pullback(kernel: Kernel, wrt: Inputs) -> Kernel:
-    """The kernel from inputs and cotangents of the outputs to cotangents of the inputs at ``wrt``."""
+    """The kernel from inputs and cotangents of the outputs to cotangents of the inputs ``wrt``."""
     graph = derivative_graphs.pullback(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     return Kernel(
         graph.inputs,

@@ -1,13 +1,13 @@
-"""Derivative rules of `loopax_kernel`: forward mode, and its division for reverse mode.
+"""Derivative rules of `loopax_kernel`: forward mode, and its partial evaluation for reverse mode.
 
-Forwards one kernel gives the outputs and their tangents; two do, where many tangents share their
-outputs (`jax.jacfwd`) and where a gradient is differentiated. Backwards JAX first computes all that
-does not read the tangents, keeps the linear part and transposes it. Then the gradient of a number is
-computed with the number, and the product with the tangent is JAX's; arrays have a `linearization`. A
-forward derivative that JAX has traced, in the step of a loop, is taken apart later.
+In forward mode one kernel computes the outputs and their tangents; two kernels do where many tangents share
+their outputs (`jax.jacfwd`) and where a gradient is differentiated. In reverse mode JAX first computes all
+that does not read the tangents, then transposes the remaining linear part. The gradient of a scalar is
+computed with the scalar, and JAX multiplies it by the tangent; arrays have a `linearization`. A forward
+derivative that JAX has already traced, in the step of a loop, is split later.
 
-In one kernel a value and a tangent take 0.7 to 0.8 of the time of a gradient and the product with it, those
-of 64 rows 0.2 to 0.7 (GARCH, AR(2), HMM, Kalman, nested loops; Runge-Kutta 1.1, XLA's in both).
+In one kernel a value and a tangent take 0.7 to 0.8 of the time of a gradient and the product with it, for
+64 rows 0.2 to 0.7 (GARCH, AR(2), HMM, Kalman, nested loops; Runge-Kutta 1.1, XLA's in both).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _jvp(
         derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
     try:
         return derive(kernel, batch, primals, wrt, moving)
-    # An op has no derivative in PyTensor; it may have one in JAX.
+    # An op lacks a derivative in PyTensor; it may have one in JAX.
     except (NotImplementedError, NullTypeGradError):
         return _jvp_in_jax(kernel, batch, primals, wrt, moving)
 
@@ -67,8 +67,8 @@ def _jvp_at_once(
 ) -> Any:
     joint_batch = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
     if kernel.policy.is_backward:
-        # A product with a Hessian reads the tangents alone, and XLA drops the gradient. Both in one kernel
-        # took three times as long for a hidden Markov model in logs, too long to be held in locals.
+        # A Hessian product reads only the tangents, and XLA drops the gradient. Both in one kernel took
+        # three times as long for a hidden Markov model in logs: too many lines to keep arrays in locals.
         outs = bind(kernel, primals, batch)
         out_tangents = bind(pushforward(kernel, wrt), [*primals, *tangents], joint_batch)
     else:
@@ -84,7 +84,7 @@ def _linearized_scalar(
     wrt: tuple[int, ...],
     tangents: Sequence[jax.Array],
 ) -> Any:
-    """The value with its gradient by one kernel; the product with the tangents is linear, and JAX's."""
+    """Compute the value and its gradient by one kernel; JAX multiplies the gradient by the tangents."""
     outs = bind(with_gradient(kernel, wrt), primals, batch)
     values, slopes = outs[: len(kernel.outputs)], outs[len(kernel.outputs) :]
     depth = len(batch)
@@ -93,7 +93,7 @@ def _linearized_scalar(
     for k, slope, t in zip(wrt, slopes, tangents, strict=True):
         product = slope * _spread(t, [has_axis[k] for has_axis in batch])
         contribution = product.sum(axis=tuple(range(depth, slope.ndim)))
-        total = total + contribution.astype(total.dtype)  # an input may have another precision
+        total = total + contribution.astype(total.dtype)  # inputs may have different precisions
     return values, _with_zeros(values, {scalar: total})
 
 
@@ -146,7 +146,7 @@ def _jvp_in_jax(
 
 
 def _with_zeros(outs: Sequence[jax.Array], tangents: dict[int, Any]) -> list[Any]:
-    """A tangent for each output: zero for those that have none."""
+    """A tangent for each output, zero if it has none."""
     return [tangents.get(k, _zero_of(x)) for k, x in enumerate(outs)]
 
 
@@ -160,7 +160,7 @@ def _zero_of(x: jax.Array) -> ad.Zero:
 def _split(
     trace: Any, *tracers: pe.JaxprTracer, kernel: Kernel, batch: Batch, **params: object
 ) -> list[Any]:
-    """Partial evaluation: the outputs are computed, the tangents stay linear; in a loop, say."""
+    """Partial evaluation: compute the outputs, and leave the tangents linear; used for loop steps."""
     assert kernel.jvp_of is not None
     primal_kernel, wrt = kernel.jvp_of
     n = len(primal_kernel.inputs)
@@ -179,7 +179,7 @@ def _split(
 def _split_equation(
     saveable: object, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: JaxprEqn
 ) -> Any:
-    """`_split` for `jax.checkpoint`: see `division_for_checkpoint`."""
+    """Apply `_split` under `jax.checkpoint`: see `division_for_checkpoint`."""
     primal_kernel, _ = eqn.params["kernel"].jvp_of
     n, n_outs, n_all = len(primal_kernel.inputs), len(primal_kernel.outputs), len(eqn.outvars)
     if any(unknown[:n]):

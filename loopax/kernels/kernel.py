@@ -20,7 +20,7 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.lowering.rewritten import fact_of_rewritten
 
-# Nodes of a program for each line that its code may have: that of its gradient is hardly ever longer then.
+# Nodes of a program for each line that its code may have: a gradient's code is hardly ever longer.
 _NODES_A_LINE = 0.4
 
 Shape = tuple[int, ...]
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class NotPlain(Exception):
-    """An output is not an array of known shape: a trace as long as its loop has taken steps, say."""
+    """Raised where an output is not an array of known shape, for example the trace of a stopping loop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Policy:
         How many lines the native source may have for small arrays to be held in locals; None for the
         default.
     optimize
-        One of `loopax.lowering.OPTIMIZERS`: for the kernel's passes and those of each derivative.
+        One of `loopax.lowering.OPTIMIZERS`: for the passes of the kernel and of each derivative.
     remark
         Called with a sentence about the form of a kernel, and why.
     is_backward
@@ -81,7 +81,7 @@ class Policy:
 
     @property
     def forward(self) -> Policy:
-        """The policy of a derivative that runs forward if the kernel does."""
+        """The policy of a derivative that runs in the same direction as the kernel."""
         return replace(self, is_second=self.is_backward)
 
     @property
@@ -97,7 +97,7 @@ class Policy:
 
 
 class Kernel:
-    """A function of arrays, of one element of a batch.
+    """A function of arrays, for one element of a batch.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class Kernel:
     transpose
         The transpose in these inputs: a kernel of the other inputs and of a cotangent for each output.
     transpiled
-        Turns another graph of the same inputs into a function like ``in_jax``. Without it nothing is
-        kept for a pullback: derivatives have none, as their own derivatives are seldom needed.
+        Turns another graph of the same inputs into a function like ``in_jax``. Without it no residuals are
+        kept for a pullback: derivatives lack it, as their own derivatives are seldom needed.
     canonical
         Whether the graph is part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
     jvp_of
@@ -168,12 +168,12 @@ class Kernel:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the one output with a derivative is a number, whose derivative is a gradient."""
+        """Whether the one output with a derivative is a scalar, whose derivative is a gradient."""
         return len(self.floats) == 1 and self.outputs[self.floats[0]].type.ndim == 0
 
     @cached_property
     def is_differentiated_by_jax(self) -> bool:
-        """Whether PyTensor's convention differs: for complex numbers it has the conjugate."""
+        """Whether there are complex numbers, for whose derivatives PyTensor conjugates and JAX does not."""
         return any(v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs))
 
     @cached_property
@@ -194,19 +194,19 @@ class Kernel:
 
     @property
     def no_code(self) -> str | None:
-        """Why there is no native code; None where there is."""
+        """The reason why there is no native code; None where there is."""
         return self.code if isinstance(self.code, str) else None
 
     @cached_property
     def no_code_yet(self) -> str | None:
-        """`no_code`, unless that takes the passes and it is all but sure that there is native code.
+        """The reason `no_code`, but only if it is known without running the passes.
 
-        The native code of a program takes as long to write as XLA takes to compile a small one, in vain
-        where a derivative alone is run.
+        To write the native code of a program takes as long as XLA takes to compile a small one, which is
+        wasted if only a derivative is run.
         """
         few = _NODES_A_LINE * self.policy.most_lines
         if "code" not in self.__dict__ and self.n_nodes <= few:
-            kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
+            kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # imports Numba
             with TRACING:
                 if kernel_code.has_rules(self.inputs, self.outputs):
                     return None
@@ -214,7 +214,7 @@ class Kernel:
 
     @cached_property
     def code(self) -> Any:
-        """The native code, or a sentence that says why there is none."""
+        """The native code, or a sentence saying why there is none."""
         raises, optimize = self.policy.checks == "raise", self.policy.optimize
         with TRACING:
             # Writing a source only to refuse it takes a third of XLA's time to compile the program.
@@ -224,7 +224,7 @@ class Kernel:
             if lines is not None and lines[0] > self.policy.most_lines:
                 self.n_lines = int(lines[0])
                 return too_long(self.n_lines)
-            kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
+            kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # imports Numba
             try:
                 code = kernel_code.KernelCode(
                     self.inputs, self.outputs, raises, optimize, self.canonical, self.policy.longest
@@ -239,22 +239,23 @@ class Kernel:
 
 
 def once_for_each_input(build: Callable[[Kernel, Inputs], T]) -> Callable[[Kernel, Inputs], T]:
-    """``build(kernel, wrt)``, run once for a kernel and the positions ``wrt`` of its inputs.
+    """Cache ``build(kernel, wrt)`` per kernel and positions ``wrt`` of its inputs.
 
     Raises `NotImplementedError` if it fails.
     """
 
     @wraps(build)
     def derivative(kernel: Kernel, wrt: Inputs) -> T:
-        # The lines on a node are the user's. Lines of ours, for each node of a derivative, cost 3 %.
+        # The lines on a node are the user's. Recording our own for each node of a derivative would cost 3
+        # %.
         with TRACING, config.change_flags(traceback__limit=0):
             key = build, wrt
             if key not in kernel.derivatives:
                 try:
                     kernel.derivatives[key] = build(kernel, wrt)
                 except Exception as error:
-                    # PyTensor has no derivative, or fails: an `IfElse` with an integer among its
-                    # values, QR (3.3.7).
+                    # PyTensor has no derivative, or fails: an `IfElse` with an integer among its values, QR
+                    # (3.3.7).
                     raise NotImplementedError(str(error)) from error
             return kernel.derivatives[key]
 

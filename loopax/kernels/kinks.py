@@ -1,10 +1,10 @@
 """JAX's derivatives of functions with a kink and of checks.
 
-At such points PyTensor and JAX choose different elements of the subdifferential: of ``maximum(x, y)`` at
-``x == y`` all to ``x``, or one half to each; of ``abs(x)`` at 0 it is 0, or 1; of ``max(x)`` with equal
+At such points PyTensor and JAX choose different elements of the subdifferential: for ``maximum(x, y)`` at
+``x == y`` 1 for ``x``, or one half for each; for ``abs(x)`` at 0 it is 0, or 1; for ``max(x)`` with equal
 elements 1 for each, or 1 shared among them. Native code must not change ``jax.grad``. So these
 ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p``, ``min_p``, ``abs_p`` and
-``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and put back afterwards.
+``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and restored afterwards.
 
 A check is applied to its derivatives too, or a program that reads only these would run without it.
 """
@@ -31,21 +31,21 @@ from loopax.lowering.bodies import replace_nodes
 
 
 def with_jax_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
-    """A copy of a graph, bodies of loops included, whose derivatives are JAX's."""
+    """Copy a graph, bodies of loops included, with JAX's derivatives."""
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
     _exchange(graph, _JAX_FORMS)
     return graph
 
 
 def with_own_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
-    """A copy of a derivative of a graph `with_jax_kinks`, in PyTensor's own ops again."""
+    """Copy a derivative of a graph `with_jax_kinks` back to PyTensor's own ops."""
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
     _exchange(graph, _OWN_FORMS)
     return graph
 
 
 def _exchange(graph: FunctionGraph, forms: dict[type, Any]) -> None:
-    """Replace each op that has another form, in place."""
+    """Replace each op that has a counterpart in ``forms``, in place."""
     replace_nodes(
         graph,
         lambda op: _exchanged(op, forms) is not None,
@@ -58,7 +58,7 @@ def _exchange(graph: FunctionGraph, forms: dict[type, Any]) -> None:
 
 
 class _HalvesAtTies:
-    """The extremum of two numbers, whose cotangent goes to that number: one half to each of equal ones."""
+    """The extremum of two numbers, which gets the cotangent; equal numbers get one half each."""
 
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
@@ -97,7 +97,7 @@ def _number(value: float, like: Variable) -> Any:
 
 
 class _SharedAmongEqual:
-    """A reduction to an extremum whose cotangent is shared among all elements equal to it."""
+    """A reduction to an extremum that shares its cotangent among all elements equal to it."""
 
     axis: Any
 
@@ -133,7 +133,7 @@ class _JaxMin(_SharedAmongEqual, Min):
 
 
 class _CheckedThrough(CheckAndRaise):
-    """The check ``own``, whose derivatives are checked as well."""
+    """The check ``own``, applied to its derivatives as well."""
 
     __props__ = ("own",)  # type: ignore[assignment]  # PyTensor's type of it is that of its own two
 
@@ -172,7 +172,7 @@ _OWN_FORMS: dict[type, Any] = {v: k for k, v in _JAX_FORMS.items()}
 
 
 def _exchanged(op: Op, forms: dict[type, Any]) -> Any:
-    """``op`` in its other form; None where it has none."""
+    """The counterpart of ``op``; None where it has none."""
     if isinstance(op, _CheckedThrough):
         return op.own if forms is _OWN_FORMS else None
     if isinstance(op, CheckAndRaise):

@@ -2,7 +2,7 @@
 
 JAX linearizes a kernel into its outputs and its pushforward, which `jax.vjp` and `jax.grad` transpose.
 The residuals follow the outputs, and the transpose reads them (`partition` chooses them). Value and
-pullback of a program of arrays took 0.69 to 0.84 of the time without (recurrent net 0.81, stochastic
+pullback of a program of arrays took 0.69 to 0.84 of the time without it (recurrent net 0.81, stochastic
 volatility 0.69, SIR 0.81, Kalman filter 0.84, Cholesky factor 0.79), a pushforward 0.96 to 1.02.
 """
 
@@ -20,7 +20,7 @@ from loopax.kernels.kernel import Inputs, Kernel, NotPlain, Shape, Shapes, once_
 
 
 class Linearization(NamedTuple):
-    """``[*inputs] -> [*outputs, *residuals]``, and ``[*inputs, *residuals, *tangents] -> tangents``."""
+    """Two kernels: to ``[*outputs, *residuals]``, and from inputs, residuals and tangents to tangents."""
 
     forward: Kernel
     pushforward: Kernel
@@ -28,7 +28,7 @@ class Linearization(NamedTuple):
 
 @once_for_each_input
 def linearization(kernel: Kernel, wrt: Inputs) -> Linearization | None:
-    """The linearization of ``kernel`` by the inputs at ``wrt``; None where nothing is worth keeping.
+    """The linearization of ``kernel`` for the inputs ``wrt``; None where no residual is worth keeping.
 
     Raises `NotImplementedError` if an op has no derivative in PyTensor.
     """
@@ -63,7 +63,7 @@ def linearization(kernel: Kernel, wrt: Inputs) -> Linearization | None:
         kernel.policy.backward,
         canonical=True,
     )
-    # The pushforward computes the states again, in the loop that it runs for the tangents anyway.
+    # The pushforward recomputes the states in the loop that it runs for the tangents anyway.
     push = pushforward(kernel, wrt)
     with_residuals = Kernel(
         [*push.inputs[:n], *(v.type() for v in residuals), *push.inputs[n:]],

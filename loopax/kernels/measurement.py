@@ -1,11 +1,11 @@
-"""Measurement of both forms of a program, if their estimated costs are too close to tell.
+"""Measure both forms of a program, if their estimated costs are too close to tell.
 
-The arguments are made up: a loop that takes its steps whatever the values are takes as long for any. One
-that ends when a value says so might never end, and is not measured (`loopax.kernels.cost`).
+The arguments are synthetic: a loop with a fixed trip count takes as long for any values. A loop that ends
+on a condition might never end, and is not measured (`loopax.kernels.cost`).
 
-An answer is kept on disk, so that a program runs as equal operations in every process, and a seed gives
-equal draws. Where it cannot be kept, the costs decide; so they do where several processes of JAX run one
-program, as each of them would measure for itself.
+A result is kept on disk, so that a program runs the same operations in every process, and a seed gives
+equal draws. Where it cannot be kept, the costs decide; they also decide where several processes of JAX run
+one program, as each would measure for itself.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from loopax.cache.environment import NotKnown, environment, native_environment
 from loopax.cache.facts import Fact
 from loopax.kernels.debug_flags import without_debug_flags
 
-# Seconds. The forms take turns, so that a busy machine slows both; the least time of each counts.
-# A run of 0.5 ms fits between two interruptions of a machine with many processes; a long one has no turns.
+# Seconds. The forms alternate, so that a busy machine slows both; the least time of each counts. A run of
+# 0.5 ms fits between two interruptions of a machine with many processes; a long run is not repeated.
 _BATCH, _TURNS, _LONG, _ONCE = 0.0005, 20, 0.02, 0.2
-# Elements of all arguments: programs beyond are rare, and memory may not hold them twice.
+# Elements of all arguments: larger programs are rare, and memory may not hold their arguments twice.
 _MOST_ELEMENTS = 2e7
 
 Form = Callable[..., Any]
@@ -46,30 +46,30 @@ class Times(NamedTuple):
         return self.native <= self.in_jax
 
     def in_words(self) -> str:
-        """A text with both times."""
+        """Describe both times in words."""
         return f"{self.native / 1e3:.3g} us native, {self.in_jax / 1e3:.3g} us as JAX's operations"
 
 
 def is_possible() -> bool:
-    """Whether an answer can be kept, and this process alone runs its programs."""
+    """Whether a result can be kept, and no other JAX process runs this program."""
     return cache_folder() is not None and jax.process_count() == 1
 
 
 def measured(
     fact: Callable[[], Fact], native: Form, in_jax: Form, avals: Sequence[ShapedArray]
 ) -> Times | None:
-    """The times of a program in both forms; None where the costs have to tell.
+    """Measure a program in both forms, or read the times from disk; None where the costs must decide.
 
     Parameters
     ----------
     fact
-        Makes the times, as they are kept.
+        Runs the measurement, and keeps its result.
     native, in_jax
         The forms, each a function of arrays of the types ``avals``. ``native`` raises if there is no
         native code.
     """
     is_large = sum(aval.size for aval in avals) > _MOST_ELEMENTS
-    # A part of a mesh's program runs inside of the mesh alone.
+    # The part of a program for one device of a mesh runs only inside that mesh.
     if is_large or not is_possible() or not all(map(_is_outside_of_meshes, avals)):
         return None
     try:
@@ -89,7 +89,7 @@ def _is_outside_of_meshes(aval: ShapedArray) -> bool:
 
 
 def conditions() -> tuple[str | int, ...] | None:
-    """The parts of a key of times besides the program; None where one is not known."""
+    """The parts of a cache key for times, besides the program; None where one is not known."""
     try:
         return *environment(), *native_environment(), len(os.sched_getaffinity(0))
     except (NotKnown, AttributeError):  # not every system says which cores a process may use
@@ -112,7 +112,7 @@ def _times(native: Form, in_jax: Form, avals: Sequence[ShapedArray]) -> tuple[in
 
 
 def _value(aval: ShapedArray | jax.ShapeDtypeStruct) -> Any:
-    """An array of numbers between 0 and 1; of integers and bools, zeros, which are places of any array."""
+    """An array of numbers between 0 and 1; for integers and bools zeros, which are valid indices."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(
             jnp.zeros((*aval.shape, 2), jnp.uint32), impl="threefry2x32"

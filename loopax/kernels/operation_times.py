@@ -11,15 +11,15 @@ from loopax.base.upstream.jax import JaxprEqn
 
 
 class Times(NamedTuple):
-    """Nanoseconds of an element of an operation of one kind."""
+    """Nanoseconds per element of one kind of operation."""
 
     xla_many: float  # vector code, except for the kinds from "sine" to "gamma"
     xla_few: float
-    # Few elements in each of many rows, where fused values stay in registers. 64 rows of 500 steps of
-    # one tanh take 0.06 ms so, and 0.5 as native code, row by row; of Runge and Kutta's 0.34 and 0.58.
+    # Few elements in each of many rows, where fused values stay in registers. 64 rows of 500 steps of one
+    # tanh take 0.06 ms this way, and 0.5 ms as native code, row by row; Runge-Kutta takes 0.34 and 0.58.
     xla_rows: float
     native_few: float  # the throughput
-    native_wait: float  # on few elements: the latency, for which what reads the result waits
+    native_wait: float  # on few elements: the latency, for which the reader of the result waits
     native_many: float  # vector code for all kinds but "function"
 
 
@@ -107,21 +107,21 @@ _KINDS = {**dict.fromkeys(_ROOTS, "root"), **dict.fromkeys(_FUNCTIONS, "function
 
 
 def share_of_register(eqn: JaxprEqn) -> float:
-    """The share of XLA's time for an element of 8 bytes that an element of a short integer takes.
+    """The time of XLA for an element of a short integer, relative to an element of 8 bytes.
 
-    A register holds more of these, and native code, whose indices are of 64 bits, makes no use of it: 20
-    steps of a stencil on 256 by 256 int8 took XLA 0.16 ms, of int32 0.56, and native code 0.77 and 0.66.
+    A register holds more of these, but native code, whose indices have 64 bits, does not benefit: 20 steps
+    of a stencil on 256 by 256 int8 took XLA 0.16 ms, on int32 0.56, and native code 0.77 and 0.66.
     """
     avals: list[Any] = [v.aval for v in (*eqn.invars, *eqn.outvars)]
     types = [
         a.dtype for a in avals if isinstance(a.dtype, np.dtype)
-    ]  # a random key's is no NumPy dtype
+    ]  # a random key has no NumPy dtype
     are_short = all(t.kind in "iub" and t.itemsize <= 2 for t in types)
     return max(t.itemsize for t in types) / 8 if are_short and types else 1.0
 
 
 def is_for_blas(eqn: JaxprEqn, size: float) -> bool:
-    """Whether an equation is a product of ``size`` multiplications that BLAS computes fast in a loop."""
+    """Whether an equation is a product of ``size`` multiplications that BLAS speeds up even in a loop."""
     result: Any = eqn.outvars[0].aval
     if eqn.primitive.name != "dot_general" or result.dtype.kind not in "fc":
         return False
@@ -134,13 +134,13 @@ def is_for_blas(eqn: JaxprEqn, size: float) -> bool:
 
 
 def is_level_3(eqn: JaxprEqn, name: str) -> bool:
-    """Whether an equation is a factor or a solve by products of large matrices, in XLA and native code."""
+    """Whether an equation is a factorization or solve that uses products of large matrices."""
     if name not in ("cholesky", "triangular_solve"):
         return False
     matrix: Any = eqn.invars[0].aval
     result: Any = eqn.outvars[0].aval
     rows = matrix.shape[-1]
-    # The unknown has one axis along the matrix, and one along the right sides.
+    # The unknown has one axis along the matrix, and one for the right sides.
     right_sides = result.shape[-1 if eqn.params.get("left_side", True) else -2]
     is_for_many = name == "cholesky" or right_sides >= _LEAST_RIGHT_SIDES
     return rows in _ROWS and is_for_many

@@ -3,10 +3,10 @@
     before   x -> y                           before   x, dy -> dx   (runs the loop of y once more)
     after    x -> y, states                   after    x, states, dy -> dx
 
-The residuals are a minimum cut of the pullback's graph between the nodes that must not run twice
-(loops, linear algebra, functions such as exp, draws) and those that need the cotangents: the fewest
-bytes from which the rest is cheap to compute. So a loop keeps its states, and the values inside a
-step are computed again. PyTorch's ahead-of-time autograd partitions its joint graphs so (functorch,
+The residuals are a minimum cut of the pullback's graph between the nodes that must not run twice (loops,
+linear algebra, functions such as exp, draws) and those that need the cotangents: the fewest bytes from
+which the rest is cheap to compute. So a loop keeps its states, and the values inside a step are computed
+again. PyTorch's ahead-of-time autograd partitions its joint graphs in this way (functorch,
 ``min_cut_rematerialization_partition``).
 """
 
@@ -42,7 +42,7 @@ _MOST_BYTES = 2**20
 
 
 class Partition(NamedTuple):
-    """``inputs -> [*outputs, *residuals]``, and ``[*inputs, *residuals, *cotangents] -> pullback``."""
+    """Two graphs: to ``[*outputs, *residuals]``, and from inputs, residuals and cotangents back."""
 
     forward: FunctionGraph
     backward: FunctionGraph
@@ -51,9 +51,9 @@ class Partition(NamedTuple):
 def partition(
     inputs: Variables, outputs: Variables, cotangents: Variables, in_cotangents: Variables
 ) -> Partition | None:
-    """``inputs -> outputs``, and its pullback to ``in_cotangents``, as two graphs.
+    """Split ``inputs -> outputs`` and its pullback to ``in_cotangents`` into two graphs.
 
-    None where nothing is worth keeping, or a residual is not an array.
+    None where no residual is worth keeping, or one is not an array.
     """
     residuals = residuals_of(inputs, cotangents, in_cotangents)
     if not residuals or not all(isinstance(v.type, DenseTensorType) for v in residuals):
@@ -99,7 +99,7 @@ def _known_part(
 
 
 def _cut(edges: dict[tuple[int, int], int], source: int, sink: int) -> list[int]:
-    """The indices of the values whose edges are a minimum cut between ``source`` and ``sink``."""
+    """The indices of the values in a minimum cut between ``source`` and ``sink``."""
     n = sink + 1
     rows, columns = np.array([*edges], dtype=np.int32).reshape(-1, 2).T
     capacity = csr_matrix((np.fromiter(edges.values(), np.int32), (rows, columns)), shape=(n, n))
@@ -113,7 +113,7 @@ _RUN_ONCE = Structure.CONTRACTS, Structure.OTHER
 
 
 def _must_run_once(node: Apply) -> bool:
-    """Whether ``node`` must not run again: it is dear, or may give another result."""
+    """Whether ``node`` must not run again: it is expensive, or may give another result."""
     op: Any = node.op
     structure = facts_of(op).structure
     if structure is Structure.ELEMENTWISE:
@@ -122,7 +122,7 @@ def _must_run_once(node: Apply) -> bool:
 
 
 def _is_small_power(node: Apply) -> bool:
-    """Whether ``node`` is a power that a pass turns into a product of few factors."""
+    """Whether ``node`` is a power that a pass turns into a product of a few factors."""
     try:
         exponent = get_underlying_scalar_constant_value(node.inputs[-1])
     except NotScalarConstantError:

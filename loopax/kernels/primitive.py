@@ -41,12 +41,12 @@ from loopax.numerics.arrays import Array
 
 # The outputs have all axes of a batch.
 kernel_p = Checkable("loopax_kernel")
-# A kernel of outputs with their tangents: JAX takes it apart where a transpose follows.
+# Of a kernel for outputs and their tangents: JAX splits it where a transpose follows.
 kernel_jvp_p = Checkable("loopax_kernel_jvp")
 
 
 def bind(kernel: Kernel, args: Sequence[Array], batch: Batch = ()) -> list[Any]:
-    """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
+    """Bind ``kernel`` to ``args``, which have the dtypes that its inputs declare; return the outputs."""
     args = manual_axes.vary_alike(args)
     primitive = kernel_p if kernel.jvp_of is None else kernel_jvp_p
     if not kernel.is_checkable:
@@ -58,7 +58,7 @@ def bind(kernel: Kernel, args: Sequence[Array], batch: Batch = ()) -> list[Any]:
 
 @owner_cache
 def _jaxpr(kernel: Kernel, batch: Batch, avals: tuple[Any, ...]) -> Any:
-    """The kernel over its batch, with its checks, for arguments of these shapes and dtypes."""
+    """Trace the kernel over its batch, with its checks, for arguments of these shapes and dtypes."""
     args = [jax.ShapeDtypeStruct(*aval) for aval in avals]
     return jax.make_jaxpr(in_jax(kernel, batch))(*args)
 
@@ -118,7 +118,7 @@ def _batched(
 
 
 def in_jax(kernel: Kernel, batch: Batch) -> Any:
-    """The kernel over its batch, in JAX's operations."""
+    """Build the function of the kernel over its batch, in JAX's operations."""
     return over_batch(kernel.in_jax, batch)
 
 
@@ -146,11 +146,11 @@ def _lowered_to_native(
 
 
 def _chooses_native(kernel: Kernel, avals: Sequence[Any], batch: Batch) -> bool:
-    """Whether a kernel runs as native code, for arguments of these types."""
+    """Whether a kernel runs as native code for arguments of these types."""
     shapes, rows = row_shapes(avals, batch), _rows(avals, batch)
     is_native = kernel.policy.chooses_native(shapes, rows)
     is_measured = kernel.policy.is_to_be_measured(shapes, rows)
-    # Before native code is written: XLA compiles meanwhile.
+    # Started before native code is written, so that XLA compiles meanwhile.
     times = _times(kernel, avals, batch) if is_measured and not kernel.no_code_yet else None
     if (is_native or is_measured) and kernel.no_code:
         kernel.policy.remark(f"JAX's operations, for {kernel.name}: {kernel.no_code}")
@@ -193,7 +193,7 @@ _REGISTERED: set[str] = set()
 
 
 def _register(name: str, address: int) -> None:
-    """Register a handler once: XLA takes a name once."""
+    """Register a handler once: XLA accepts a name only once."""
     with TRACING:
         if name not in _REGISTERED:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")

@@ -1,4 +1,4 @@
-"""A change of a graph, applied to the bodies of its ops."""
+"""Apply a change of a graph to the bodies of its ops."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ Where = Callable[[AbstractFunctionGraph], bool]
 
 
 def with_body(op: Op) -> InnerGraphOp | None:
-    """The op of loopax that has a body: ``op``, or what it is a batch of. None for any other op."""
+    """The loopax op with a body: ``op``, or the core op it is a batch of. None for any other op."""
     core = core_of(op)
     return core if isinstance(core, InnerGraphOp) else None
 
 
 def has_bodies(graph: AbstractFunctionGraph) -> bool:
-    """Whether an op of ``graph`` has an inner graph, those of PyTensor included, which stay as they are."""
+    """Whether an op of ``graph`` has an inner graph, including PyTensor's ops, which are left unchanged."""
     return any(isinstance(core_of(node.op), HasInnerGraph) for node in graph.apply_nodes)
 
 
 def with_nodes(is_meant: Callable[[Apply], bool]) -> Where:
-    """A condition for `map_bodies`: a body has such a node, or bodies of its own."""
+    """Build a condition for `map_bodies`: a body has a matching node, or bodies of its own."""
     return lambda body: has_bodies(body) or any(map(is_meant, body.apply_nodes))
 
 
 def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) -> None:
-    """Run ``change``, which works in place, on a copy of each body of ``graph``'s ops.
+    """Run ``change``, which works in place, on a copy of each body of the ops of ``graph``.
 
-    Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is.
-    ``where`` says of a body, frozen as it is, whether there can be anything to do: to copy and freeze
-    one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
-    Equal bodies, for example of instances of one loop, are changed once if their names and lines are
-    equal, too.
+    Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is. ``where``
+    takes a body, frozen as it is, and says whether there may be anything to do: to copy and freeze a body
+    costs more than most passes. By default, a pass that changes loops looks into bodies with loops. Equal
+    bodies, for example of instances of one loop, are changed once if their names and lines are equal, too.
     """
     done: dict[FrozenFunctionGraph, list[tuple[Any, InnerGraphOp]]] = {}
 
@@ -71,9 +70,9 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
 
 
 def alternate(graph: FunctionGraph, once: Callable[[FunctionGraph], bool], change: Change) -> None:
-    """Run ``once`` on ``graph``, and ``change`` on its bodies, in turn, while ``once`` finds something.
+    """Alternate between ``once`` on ``graph`` and ``change`` on its bodies until ``once`` finds nothing.
 
-    What a body has lost may leave more to do around it. It has to end: each round leaves something less.
+    Smaller bodies may leave more to do around them. It terminates: each round makes the graph smaller.
     """
     once(graph)
     while True:
@@ -85,7 +84,7 @@ def alternate(graph: FunctionGraph, once: Callable[[FunctionGraph], bool], chang
 def replace_nodes(
     graph: FunctionGraph, is_meant: Callable[[Any], bool], new: Callable[[Apply], Any], reason: str
 ) -> None:
-    """Replace in place, in bodies too, the first output of each node whose op ``is_meant`` by ``new``."""
+    """Replace in place, in bodies too, the first output of each node whose op ``is_meant`` with ``new``."""
 
     def change(graph: FunctionGraph) -> None:
         for node in graph.toposort():
@@ -101,7 +100,7 @@ def replace_nodes(
 def rebranched(
     node: Apply, branches: Sequence[FunctionGraph], outputs: Sequence[Sequence[Variable]]
 ) -> list[Variable]:
-    """The results of the Cond ``node`` with other ``outputs``, which follow from its ``branches``."""
+    """The results of the Cond ``node`` with other ``outputs``, computed in copies of its ``branches``."""
     op: Any = node.op
     operands = [v.type() for v in op.fgraph.inputs]
     then, otherwise = [
@@ -113,7 +112,7 @@ def rebranched(
 
 
 def _with_body_of(op: InnerGraphOp, new: InnerGraphOp) -> InnerGraphOp:
-    """``op`` around the body of ``new``; ``op`` itself where that is its own."""
+    """Give ``op`` the body of ``new``; ``op`` itself where the bodies are equal."""
     if new.fgraph == op.fgraph:
         return op
     other = op.with_body(new.fgraph)
@@ -134,7 +133,7 @@ def _have_equal_origins(first: FunctionGraph | None, second: FunctionGraph | Non
 
 
 class _Changes(Feature):  # type: ignore[misc]  # PyTensor has no types
-    """Whether an input of a node, or an output, has changed."""
+    """Records whether an input of a node, or an output of the graph, has changed."""
 
     any = False
 

@@ -1,11 +1,12 @@
-"""The part of a program that follows from shared variables alone: ``f(g(w), x)`` -> ``g(w)``, ``f(v, x)``.
+"""The part of a program that depends on shared variables alone: ``f(g(w), x)`` -> ``g(w)``, ``f(v, x)``.
 
 Condition: as for `fold_constants`; the variables are arrays, and the program updates none of them. Their
-values as they are now say how large the results are, and what it takes to compute them.
+current values determine the sizes of the results and the cost of computing them.
 
 Reason: data are shared variables in most models, and change seldom. The first part is computed once for
-each value of theirs (`loopax.calling.memo`), the second at each call. To see whether an array is still
-the same takes about a nanosecond for each number: the part is cut off where it costs several times that.
+each set of their values (`loopax.calling.memo`), the second at each call. To check whether an array is
+still the same takes about a nanosecond for each number: the part is split off where it costs several times
+that.
 
 Constants stay in the program, also large ones: as arguments of a compiled call they made a log-density with
 a basis of 2000 x 200 take 3.4 times as long in JAX.
@@ -37,7 +38,7 @@ _WORTH = 4
 
 
 def early_part(program: Program) -> EarlyPart | None:
-    """The two parts of a lowered program, or None where it is better left whole. It stays as it is."""
+    """Split a lowered program into two parts, or return None where that does not pay."""
     now = _arrays(program)
     if not now:
         return None
@@ -56,9 +57,9 @@ def early_part(program: Program) -> EarlyPart | None:
 
 
 def early_part_as_read(program: Program) -> EarlyPart | None:
-    """The two parts of a program from before its passes. ``residual`` has derivatives, and is not lowered.
+    """Split a program in its state before the passes; ``residual`` has derivatives, and is not lowered.
 
-    What only the passes take out of a loop is not in ``early``.
+    Computations that only the passes take out of a loop are not in ``early``.
     """
     if not _arrays(program):
         return None
@@ -68,7 +69,7 @@ def early_part_as_read(program: Program) -> EarlyPart | None:
 
 
 def _arrays(program: Program) -> dict[Variable, np.ndarray]:
-    """The shared variables that may be told from what they were, with their values."""
+    """The shared variables whose changes can be detected, with their values."""
     shared = zip(program.graph.inputs[len(program.inputs) :], program.shared, strict=True)
     return {
         v: s.value
@@ -92,7 +93,7 @@ def _parts(program: Program, kept: list[Variable], read: list[Variable]) -> Earl
 
 
 def _work(node: Apply, values: dict[Variable, Any]) -> float:
-    """The work of a node, as a number of entries that a simple operation goes over."""
+    """The work of a node, in entries processed by a simple operation."""
     op: Any = node.op
     size = float(sum(np.size(values[v]) for v in node.outputs if v in values))
     read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))

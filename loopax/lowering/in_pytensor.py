@@ -1,14 +1,14 @@
-"""Our passes in PyTensor's own modes: four entries in its database of rewrites. One drops what somebody
-may want to watch, one takes derivatives.
+"""Our passes in PyTensor's own modes: four entries in its database of rewrites. One removes watch points,
+one takes derivatives.
 
-(Rewrites of PyTensor's that we ask for in another form, `corrected_rewrites` and `shifted_exponents`, are
-registered with them.)
+(Our corrected versions of PyTensor's rewrites, `corrected_rewrites` and `shifted_exponents`, are registered
+with them.)
 
 PyTensor rewrites the bodies of its own ops only. With the third every mode that includes
-``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and computes
-before them what is the same at every step. It runs before PyTensor's canonicalize, so that what a
-loop no longer needs is gone by then, and long before the rewrites that work in place, which no body
-of loopax may see. The last merges loops once more behind canonicalize.
+``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and hoists
+loop-invariant computations. It runs before PyTensor's canonicalize, so that
+unneeded parts of loops are gone by then, and long before the rewrites that work in place, which no body of
+loopax may see. The last merges loops once more after canonicalize.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _WATCHES = "loopax_watches"
 
 
 class _Rewriter(GraphRewriter):
-    """A rewriter that PyTensor's profiles name after its class."""
+    """A rewriter that appears in PyTensor's profiles under the name of its class."""
 
     def __str__(self) -> str:
         return type(self).__name__
 
 
 class LoopaxRewriter(_Rewriter):
-    """`merge_loops`, `remove_unused`, `hoist_invariants` on a graph, `stabilize` on the bodies in it."""
+    """Runs `merge_loops`, `remove_unused` and `hoist_invariants` on a graph, `stabilize` on its bodies."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         if not any(isinstance(node.op, InnerGraphOp) for node in fgraph.apply_nodes):
@@ -54,7 +54,7 @@ class LoopaxRewriter(_Rewriter):
 
 
 class WatchesRewriter(_Rewriter):
-    """`drop_watches`."""
+    """Runs `drop_watches`."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         if has_watches(fgraph):
@@ -62,7 +62,7 @@ class WatchesRewriter(_Rewriter):
 
 
 class DerivativesRewriter(_Rewriter):
-    """`take_derivatives`, with `copy_writes` in what it adds."""
+    """Runs `take_derivatives`, and `copy_writes` on the nodes that it adds."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         if has_derivatives(fgraph):
@@ -72,10 +72,10 @@ class DerivativesRewriter(_Rewriter):
 
 
 class TwinsRewriter(_Rewriter):
-    """`merge_loops`, of loops whose inputs and bodies have one form by now.
+    """Runs `merge_loops` once more: inputs and bodies of equal loops now have one form.
 
-    The function in a derivative that was not taken yet has been stabilized before, and its loop may be one
-    that computes the value besides.
+    A function under a lazy derivative has been stabilized before, and its loop may be equal to the loop
+    that computes the value.
     """
 
     def apply(self, fgraph: FunctionGraph) -> None:

@@ -10,7 +10,7 @@ _LINES: ContextVar[list[str] | None] = ContextVar("lines", default=None)
 
 
 def note(line: str) -> None:
-    """Say ``line`` to whoever collects; nobody does but where a program is explained."""
+    """Report ``line`` to a collector; there is one only where a program is explained."""
     lines = _LINES.get()
     if lines is not None:
         lines.append(line)
@@ -18,7 +18,7 @@ def note(line: str) -> None:
 
 @contextmanager
 def collected() -> Iterator[list[str]]:
-    """The lines that passes say meanwhile."""
+    """Collect the lines that passes report inside the context."""
     lines: list[str] = []
     token = _LINES.set(lines)
     try:

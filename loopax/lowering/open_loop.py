@@ -1,7 +1,7 @@
-"""A `Scan` node taken apart, for a pass to change, and put together again.
+"""A `Scan` node opened up for a pass to change, then closed again.
 
-Every variable inside stands beside the one outside that belongs to it, so that a pass adds, drops or
-moves whole ports and never counts positions.
+Each inner variable is paired with its outer one, so that a pass adds, drops or moves whole ports and
+never counts positions.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Input:
 
 @dataclass(eq=False)
 class State:
-    """A state: ``inner`` before the step, ``next`` behind it, ``init`` before the first one.
+    """A state: ``inner`` before the step, ``next`` after it, ``init`` before the first one.
 
-    ``final`` is the output of the node as it was, None for a state that a pass has added; ``new`` that
-    of the node that `OpenLoop.close` has made. ``label`` is what its author calls it, where that is known.
+    ``final`` is the output of the original node, None for a state that a pass has added; ``new`` is the
+    output of the node that `OpenLoop.close` has made. ``label`` is the author's name for it, where known.
     """
 
     inner: Any
@@ -44,7 +44,7 @@ class State:
 
 @dataclass(eq=False)
 class Y:
-    """A variable emitted at each step: ``inner``; ``trace``, ``new`` and ``label`` are as of a `State`."""
+    """A variable emitted at each step: ``inner``; ``trace``, ``new`` and ``label`` as in `State`."""
 
     inner: Any
     trace: Any = None
@@ -54,7 +54,7 @@ class Y:
 
 @dataclass(eq=False)
 class OpenLoop:
-    """The ports of one loop. Change the lists and the variables in them, then `close`."""
+    """The ports of one loop. Change the lists and the variables in them, then call `close`."""
 
     n_steps: Any
     i: Any
@@ -62,19 +62,19 @@ class OpenLoop:
     states: list[State]
     consts: list[Input]
     ys: list[Y]
-    stop: Any  # the flag inside, None for a loop that cannot stop
+    stop: Any  # the stop flag inside; None for a loop that cannot stop
     options: ScanOptions
     n_done: Any = None
     stopped: Any = None
 
     @classmethod
     def of(cls, node: Apply) -> OpenLoop:
-        """The loop of ``node``, with a copy of its body."""
+        """Open the loop of ``node``, with a copy of its body."""
         return cls.on(node, node.op.unfrozen())
 
     @classmethod
     def on(cls, node: Apply, body: AbstractFunctionGraph) -> OpenLoop:
-        """The loop of ``node`` with ``body``, its own or a copy; its own is to be looked at only."""
+        """Open the loop of ``node`` with ``body``: a copy, or its own body for reading only."""
         op: Any = node.op
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
         operands, results = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
@@ -96,12 +96,12 @@ class OpenLoop:
         return loop
 
     def outputs(self) -> list[Any]:
-        """All that the step computes: next states, rows of the traces, the stop flag."""
+        """All outputs of the step: next states, rows of the traces, the stop flag."""
         stop = [] if self.stop is None else [self.stop]
         return [*(s.next for s in self.states), *(y.inner for y in self.ys), *stop]
 
     def set_outputs(self, new: Sequence[Variable]) -> None:
-        """Other variables for `outputs`, in its order."""
+        """Replace `outputs` by ``new``, in the same order."""
         remaining = iter(new)
         for s in self.states:
             s.next = s.inner.type.filter_variable(next(remaining))
@@ -111,21 +111,21 @@ class OpenLoop:
             self.stop = next(remaining)
 
     def drop_unread(self) -> None:
-        """Leave out the sequences and constants that the step does not read."""
+        """Drop the sequences and constants that the step does not read."""
         read = set(ancestors(self.outputs()))
         self.rows = [r for r in self.rows if r.inner in read]
         self.consts = [c for c in self.consts if c.inner in read]
 
     @property
     def inner(self) -> BodyArgs:
-        """The inputs of the step, as variables inside."""
+        """The inputs of the step, as inner variables."""
         groups = self.rows, self.states, self.consts
         return BodyArgs(self.i, *([p.inner for p in group] for group in groups))
 
     def close(self) -> dict[Variable, Variable]:
-        """A node of the loop as it is now: outputs of the old node -> those of the new one.
+        """Build a node of the changed loop; map the outputs of the old node to its outputs.
 
-        The step must follow from ``i``, the rows, states and constants that are in the lists.
+        The step may read only ``i`` and the rows, states and constants in the lists.
         """
         bound = self.bind()
         end = [] if self.stop is None else [self.n_done, self.stopped]
@@ -133,7 +133,7 @@ class OpenLoop:
         return {v: new for v, new in zip(old, bound, strict=True) if v is not None}
 
     def bind(self) -> list[Variable]:
-        """The outputs of a node of the loop as it is now, which its states and ys have as ``new``."""
+        """Build a node of the changed loop and return its outputs, the ``new`` of its states and ys."""
         outs = BodyOuts([s.next for s in self.states], [y.inner for y in self.ys], self.stop)
         sequences, consts = ([p.outer for p in group] for group in (self.rows, self.consts))
         args = ScanArgs(self.n_steps, sequences, [s.init for s in self.states], consts)
@@ -148,9 +148,9 @@ class OpenLoop:
 
 
 def replace_outputs(graph: FunctionGraph, new: dict[Variable, Variable], reason: str) -> None:
-    """Put what `OpenLoop.close` gives in the place of the old outputs, with their types.
+    """Replace the old outputs in ``graph`` by the result of `OpenLoop.close`, keeping their types.
 
-    A variable of a more precise type stands as it is: PyTensor's own check would refuse one of a less
+    A variable of a more precise type is used as it is: PyTensor's own check would refuse one of a less
     precise type.
     """
     pairs = [(old, old.type.filter_variable(v)) for old, v in new.items() if old is not v]

@@ -130,7 +130,7 @@ OPTIMIZERS = "none", "egraph"
 def passes_with(
     optimize: str, passes: tuple[Callable[[FunctionGraph], None], ...]
 ) -> tuple[Callable[[FunctionGraph], None], ...]:
-    """``passes`` with the optimizer that is asked for, in its place.
+    """Insert the requested optimizer into ``passes``, at its place.
 
     Raises `ImportError` if it needs an extension or a package that is missing.
     """
@@ -144,7 +144,7 @@ def passes_with(
 def after_canonical(
     passes: tuple[Callable[[FunctionGraph], None], ...],
 ) -> tuple[Callable[[FunctionGraph], None], ...]:
-    """The remaining ``passes`` for a part of a graph that has been through `CANONICAL_PASSES`."""
+    """The remaining ``passes`` for a part of a graph to which `CANONICAL_PASSES` have been applied."""
     return passes[
         1 + max(k for k, p in enumerate(passes) if p in (stabilize, stabilize_for_loops)) :
     ]
@@ -175,7 +175,7 @@ def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], 
 
 
 def _end(graph: FunctionGraph, k: int) -> Apply:
-    """The node that stands for output ``k``, among those that read it."""
+    """The client node that stands for output ``k``."""
     ends = (node for node, _ in graph.clients[graph.outputs[k]] if isinstance(node.op, Output))
     return next(node for node in ends if node.op.idx == k)
 

@@ -1,7 +1,7 @@
-"""The passes run one by one, with the graph before and after each that changes something.
+"""Run the passes one by one, and keep the graph before and after each that changes something.
 
-`lower` leaves only the last graph. Here a copy of every graph on the way is kept. Not a frozen one: to
-freeze a graph makes equal nodes one, and what a pass did may be just that.
+`lower` leaves only the last graph. Here a copy of every intermediate graph is kept, but not a frozen one:
+freezing merges equal nodes, which may be all that a pass did.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from loopax.lowering.bodies import with_body
 
 
 class Counts(NamedTuple):
-    """The nodes of a graph. Each is counted once, in one of the three."""
+    """The numbers of nodes of a graph. Each node is counted once, in one of the three fields."""
 
     loops: int  # at any depth
-    outside: int  # of the rest, those that run once; in the branches of a Cond too
-    inside: int  # those in the bodies of loops
+    outside: int  # the others, which run once, including nodes in the branches of a Cond
+    inside: int  # nodes in the bodies of loops
 
 
 class Stage(NamedTuple):
@@ -31,15 +31,15 @@ class Stage(NamedTuple):
     name: str
     before: FunctionGraph
     after: FunctionGraph
-    counts: Counts  # of the graph after it
+    counts: Counts  # the counts of the graph after the pass
 
 
 def stages(
     graph: FunctionGraph, passes: Sequence[Callable[[FunctionGraph], None]] | None = None
 ) -> Iterator[Stage]:
-    """Run the passes on ``graph``, in place; what each did that changed something.
+    """Run the passes on ``graph``, in place, and yield a stage for each that changes something.
 
-    ``passes`` are those of `lower` where none are given.
+    ``passes`` defaults to the passes of `lower`.
     """
     before, mark = thaw(graph), _mark(graph)
     for run in order.PASSES if passes is None else passes:
@@ -51,12 +51,12 @@ def stages(
 
 
 def _mark(graph: FunctionGraph) -> Any:
-    """Equal for equal graphs, except for the names in them."""
+    """A key that is equal for equal graphs, ignoring names."""
     return graph.freeze(), len(graph.apply_nodes)
 
 
 def counts(graph: AbstractFunctionGraph) -> Counts:
-    """How many loops a graph has, and how many other nodes outside of them and in them."""
+    """Count the loops of a graph, and the other nodes outside and inside of them."""
     loops = outside = inside = 0
     for node in graph.apply_nodes:
         op = with_body(node.op)

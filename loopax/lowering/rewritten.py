@@ -1,4 +1,4 @@
-"""Rewritten graphs, and numbers about them, perhaps from another process by disk."""
+"""Cached results of PyTensor's rewrites on graphs, shared by processes through the disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rewritten(
     make: Callable[[], Sequence[Any]],
     *parts: Hashable,
 ) -> list[Any]:
-    """The result of ``make`` on a graph with the help of PyTensor's rewrites; see `cached`."""
+    """Run ``make``, which applies PyTensor's rewrites to a graph, or load the result; see `cached`."""
     if (rewrites := _rewrites_to_keep()) is None:
         return list(make())
     return cached(inputs, outputs, make, rewrites, *parts)
@@ -29,10 +29,10 @@ def rewritten(
 def fact_of_rewritten(
     inputs: Sequence[Variable], outputs: Sequence[Variable], *parts: Hashable
 ) -> Fact:
-    """Numbers about what PyTensor's rewrites, and passes, make of a graph."""
+    """Cached numbers about the graph that PyTensor's rewrites and our passes produce."""
     return fact_of_graph(inputs, outputs, _rewrites_to_keep(), *parts)
 
 
 def _rewrites_to_keep() -> str | None:
-    """The key of PyTensor's rewrites; None where nothing is kept."""
+    """The key of PyTensor's rewrites; None where nothing is cached."""
     return None if cache_folder() is None else registered_rewrites()

@@ -10,9 +10,9 @@
   ``reverse``), where ``n_steps`` is a size one can allocate: see `_can_be_allocated`.
 - Any other trace is a typed list that each step appends to, stacked after the loop where its rows
   are tensors.
-- An output that nobody reads gets neither.
+- An output that nothing reads gets neither.
 
-Condition: none. It comes last: a buffer says less than a trace.
+Condition: none. It comes last: a buffer carries less information than a trace.
 
 Everything stays pure here. A buffer whose only reader is the write into it is written in place by a
 backend that compiles loops; run by `evaluate` it is copied at every step.
@@ -40,7 +40,7 @@ from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 
-_ROWS = 2**16  # a bound up to this is a buffer's length though the loop may stop long before
+_ROWS = 2**16  # up to this, a bound serves as a buffer's length even if the loop may stop early
 
 
 def scan_to_loop(graph: FunctionGraph) -> None:
@@ -53,7 +53,7 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         if isinstance(op, Scan) and not isinstance(op, Loop):
             args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
-            # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
+            # Use the old body: a Scan in it says more about the shapes of its traces than a Loop does.
             dims = unconditional_dims_of(graph)
             outs = _bare(op, args, dims, read, trailing_shapes(node.op, args))
         elif op is not node.op:
@@ -76,7 +76,7 @@ def _lowered(op: InnerGraphOp) -> InnerGraphOp:
 def _bare(
     scan: Scan, args: ScanArgs, dims: Dims, read: Sequence[bool], shapes: Sequence[Any]
 ) -> list[Variable | None]:
-    """Replacements for the outputs of ``scan``; None for a trace that is not read.
+    """Replacements for the outputs of ``scan``; None for a trace that nothing reads.
 
     ``shapes`` are the trailing shapes of the traces, None where one is not known before the loop.
     """
@@ -115,15 +115,15 @@ def _bare(
 
 
 class _Buffer:
-    """A trace as a tensor of ``n_steps`` rows, each set by its step."""
+    """A trace as a tensor of ``n_steps`` rows; each step sets its own."""
 
     def __init__(self, y: Variable, shape: Sequence[Any]) -> None:
         self.y, self.shape = y, shape
         self.state = stacked(y.type)()
 
     def start(self, n_steps: Variable) -> Any:
-        # Not `pt.empty`: it folds what its lengths follow from, to see whether they are constants, and a
-        # length may follow from the loop before. That made many loops one after the other quadratic.
+        # Not `pt.empty`: it folds the ancestors of its lengths to see whether they are constants, and a
+        # length may depend on the loop before. Compiling a sequence of many loops took quadratic time.
         dims = [pt.as_tensor(n).astype("int64") for n in (n_steps, *self.shape)]
         shape = [*map(known_number, dims)]
         dtype = self.y.type.dtype
@@ -131,7 +131,7 @@ class _Buffer:
 
     def written(self, i: Variable) -> Any:
         row = self.y
-        if None in row.type.shape:  # a row of length 1 would be broadcast without a word
+        if None in row.type.shape:  # otherwise a row of length 1 would be broadcast silently
             row = pt.specify_shape(row, [self.state.shape[k + 1] for k in range(row.type.ndim)])
         return pt.set_subtensor(self.state[i], row)
 
@@ -144,7 +144,7 @@ class _Buffer:
 
 
 class _List:
-    """A trace as a typed list, each step appending its row."""
+    """A trace as a typed list, to which each step appends its row."""
 
     def __init__(self, y: Variable, shape: Sequence[Any] | None) -> None:
         self.y, self.shape = y, shape
@@ -165,7 +165,7 @@ class _List:
 
 
 def _shape_of_first(rows: Variable) -> list[Variable]:
-    """The shape of a list's elements; of an empty list what their type says, and 0 otherwise."""
+    """The shape of a list's elements; for an empty list from their type, 0 where it is not static."""
     symbol = rows.type()
     element = symbol.type.ttype
     first: Any = getitem(symbol, 0)
@@ -181,10 +181,10 @@ def _fits(scan: Scan, args: ScanArgs, y: Variable) -> bool:
 
 
 def _can_be_allocated(args: ScanArgs) -> bool:
-    """Whether ``n_steps``, the bound of a loop that stops early, is a number of rows to allocate.
+    """Whether ``n_steps``, the bound of a loop that stops early, is a feasible number of rows to allocate.
 
-    It is where there is a sequence, which has that many rows; and where it is a small constant. A
-    bound that is only computed may be any number, such as the largest there is.
+    It is if there is a sequence, which has that many rows, or if it is a small constant. A bound that is
+    computed may be any number, even the largest integer.
     """
     n_steps = args.n_steps
     return bool(args.sequences) or (isinstance(n_steps, Constant) and int(n_steps.data) <= _ROWS)

@@ -1,1 +1,1 @@
-"""Mathematics that knows nothing of PyTensor: special functions, vector functions, samplers."""
+"""Mathematics independent of PyTensor: special functions, vector functions, samplers."""

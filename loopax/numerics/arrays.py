@@ -1,4 +1,4 @@
-"""Types of the arrays that functions for JAX take."""
+"""Types of the arrays that functions for JAX accept."""
 
 from __future__ import annotations
 

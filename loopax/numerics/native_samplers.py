@@ -1,6 +1,6 @@
 """Native samplers: functions for one draw from a NumPy generator, for Numba to compile.
 
-Each takes the same numbers from the generator as NumPy or SciPy, so that its draws are theirs, up to
+Each takes the same numbers from the generator as NumPy or SciPy, so that its draws equal theirs, up to
 rounding. They check nothing: with invalid parameters a loop may not end.
 """
 

@@ -13,9 +13,10 @@ from loopax.numerics.arrays import Array
 
 
 def no_number(dtype: np.dtype) -> Any:
-    """The value in place of an error that cannot be raised while a program runs.
+    """The value that replaces an error, which cannot be raised while a program runs.
 
-    NaN; the least integer; the largest integer of an unsigned type, where the least is a plausible 0.
+    It is NaN; or the least integer; or the largest integer of an unsigned type, whose least one is a
+    plausible 0.
     """
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.asarray(np.nan, dtype=dtype)
@@ -34,5 +35,5 @@ def is_no_number(x: Any) -> Any:
 
 
 def or_no_number(ok: ArrayLike, x: Array) -> jax.Array:
-    """``x`` where ``ok``, and `no_number` elsewhere."""
+    """Return ``x`` where ``ok``, else `no_number`."""
     return jnp.where(ok, x, no_number(x.dtype))

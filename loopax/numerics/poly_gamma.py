@@ -2,8 +2,8 @@
 
     poly_gamma(n, x) = (-1)^(n + 1) n! zeta(n + 1, x)        n = 1, 2, ...
 
-Hurwitz's zeta function is summed up to a term, and the remainder is that of the Euler-Maclaurin
-formula, as in Cephes and SciPy.
+Hurwitz's zeta function is summed up to a term, and the remainder comes from the Euler-Maclaurin formula, as
+in Cephes and SciPy.
 """
 
 from __future__ import annotations

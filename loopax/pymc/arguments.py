@@ -1,4 +1,4 @@
-"""Arguments of ``pm.sample`` with a second name here, or for one sampler alone."""
+"""Arguments of ``pm.sample`` that have a second name here, or that only one sampler takes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def one_name(
 
 
 def asks_for_pymc(options: dict[str, Any]) -> bool:
-    """Whether PyMC's own sampler alone takes one of the arguments; ``pm.sample`` does this test."""
+    """Whether an argument is for PyMC's own sampler only, by the test of ``pm.sample``."""
     starts = options.get("initvals")
     return (
         any(options.get(name) is not None for name in ("step", "trace", "callback"))

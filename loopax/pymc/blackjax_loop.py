@@ -1,7 +1,7 @@
-"""The loop by which PyMC's JAX sampler runs BlackJAX's NUTS, at once or in blocks that a checkpoint keeps.
+"""The loop in which PyMC's JAX sampler runs BlackJAX's NUTS, at once or in blocks kept by a checkpoint.
 
 PyMC 6.4 has such a loop, written for the progress bars of BlackJAX before 1.7: it fails with 1.7.
-When the oldest supported PyMC has a loop that runs, `inference_loop` can go.
+When the oldest supported PyMC has a working loop, `inference_loop` can be removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TUNED = ("step_size", "inverse_mass_matrix")
 
 
 class _Algorithm(NamedTuple):
-    """BlackJAX's NUTS or HMC for one chain: how it is tuned, and how it draws."""
+    """BlackJAX's NUTS or HMC for one chain: how to tune it, and how to draw."""
 
     tune: Callable[[Any, Any], Any]  # a key and a position -> a state
     draw: Callable[

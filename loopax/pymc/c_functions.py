@@ -18,7 +18,7 @@ from loopax.numba_backend.callable.array_function import called_natively
 
 
 def logp_function(compiling: ModuleType, theirs: Callable[..., Any]) -> Any:
-    """Replacement of ``nutpie.compile_pymc._make_c_logp_func``; ``theirs`` is the original."""
+    """Replaces ``nutpie.compile_pymc._make_c_logp_func``; ``theirs`` is the original."""
 
     def make(
         n: int,
@@ -52,7 +52,7 @@ def logp_function(compiling: ModuleType, theirs: Callable[..., Any]) -> Any:
 
 
 def expand_function(compiling: ModuleType, theirs: Callable[..., Any]) -> Any:
-    """Replacement of ``nutpie.compile_pymc._make_c_expand_func``; ``theirs`` is the original."""
+    """Replaces ``nutpie.compile_pymc._make_c_expand_func``; ``theirs`` is the original."""
 
     def make(
         n: int,

@@ -33,7 +33,7 @@ class ModelDiagnosis(Diagnosis):
 
     # The log-density of each variable and potential, summed over its entries.
     terms: Mapping[str, float] | None = None
-    # The largest entry, in absolute value, of the gradient by each variable of the sampler.
+    # The largest absolute entry of the gradient with respect to each variable of the sampler.
     gradient: Mapping[str, float] | None = None
     point: Mapping[str, Any] | None = None  # the point, on the unconstrained space
 
@@ -107,7 +107,7 @@ def _term_findings(model: pm.Model, variable: Variable, point: Mapping[str, Any]
     if (f := _parameters(model, variable)) is not None:
         if findings := diagnose_graph(call_of(f, (), point)).findings:
             return [_labelled(f, f"the parameters of {title}", origin) for f in findings]
-    # Without a traceback, ops that PyMC adds here have no line, in the place of the line of this call.
+    # Without a traceback, so that ops added by PyMC here have no line, rather than the line of this call.
     with pytensor.config.change_flags(traceback__limit=0):
         term = model.logp(vars=[variable], sum=False)[0]
     if not model.check_bounds:

@@ -271,8 +271,7 @@ def _mode(backend: str) -> str:
 def _steps_beside_nuts(model: pm.Model) -> list[str]:
     """Variables to which PyMC assigns another step than NUTS, each with the name of the step.
 
-    The choice is that of ``pm.sample``, by the steps' competence, but without a gradient for each
-    variable.
+    It chooses like ``pm.sample``, by the steps' competence, but without a gradient for each variable.
     """
     steps = []
     for value in model.value_vars:

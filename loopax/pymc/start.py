@@ -1,4 +1,4 @@
-"""PyMC's error for a start that is not finite, for every sampler."""
+"""PyMC's error for a nonfinite start, for every sampler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pymc.initial_point import make_initial_point_fn
 
 @contextmanager
 def start_checked(model: pm.Model, starts: Mapping[str, Any] | None) -> Iterator[None]:
-    """Raise PyMC's error where nutpie has no start: nutpie's is a backtrace that names no variable.
+    """Raise PyMC's error if nutpie finds no start, since nutpie's own names no variable.
 
     See https://github.com/pymc-devs/nutpie/issues/44; remove this when nutpie names the variable.
     """

@@ -1,6 +1,6 @@
 """Compilation with a status line after a while, and without garbage collection.
 
-An interrupt raises in the waiting thread; the compilation goes on to its end
+An interrupt raises in the waiting thread; the compilation runs to its end
 (`loopax.base.uninterrupted`).
 """
 
@@ -27,7 +27,7 @@ for _lock in reversed(COMPILER_LOCKS):  # the last one registered runs first
 
 
 def with_status(dispatcher: Dispatcher) -> Any:
-    """``dispatcher`` with a status line while it compiles, or reads its code from disk.
+    """Give ``dispatcher`` a status line while it compiles, or reads its code from disk.
 
     Numba's own events report every compilation of a process, and must be enabled on import.
     """

@@ -1,4 +1,4 @@
-"""LLVM's optimization done once, in the function that Python or XLA calls, with its callees linked in.
+"""Optimize LLVM code once, in the function that Python or XLA calls, with its callees linked in.
 
 Numba optimizes each function when it is compiled, emits machine code for it, and does both again in
 each function that calls it. (LLVM's first passes still run on every function: without them, a

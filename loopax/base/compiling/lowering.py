@@ -6,8 +6,8 @@ half of its time. Here a local that is assigned once is an SSA value wherever it
 are addressed through the fields of their array's descriptor.
 
 Numba also promises LLVM that sums, differences and products of signed integers do not wrap around
-(``nsw``), so that ``i + 1`` is no index from the end. For numbers that the user compares that gives
-wrong answers: LLVM takes ``x * x < 0`` for False. Here only indices carry the promise.
+(``nsw``), so that ``i + 1`` is never an index from the end. For numbers that the user compares that gives
+wrong answers: LLVM simplifies ``x * x < 0`` to False. Here only indices carry the promise.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
 
     def lower_assign(self, type_: types.Type, statement: numba_ir.Assign) -> Any:
         value = super().lower_assign(type_, statement)
-        # For an operator of integers Numba emits one instruction, whose type is that of the operands.
+        # For an operator of integers Numba emits one instruction, with the type of the operands.
         if (
             _is_arithmetic(statement.value)
             and statement.target.name not in self._indices
@@ -149,7 +149,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
 def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
     """Locals with one assignment, which dominates all uses and is lowered before them.
 
-    Blocks are lowered in order, so the assignment stands in an earlier block, or earlier in the same
+    Blocks are lowered in order, so the assignment is in an earlier block, or earlier in the same
     one.
 
     Returns

@@ -1,8 +1,8 @@
-"""Functions that refuse arguments of other types than they were compiled for.
+"""Functions that refuse arguments of types that they were not compiled for.
 
-Numba dispatches each call on the types of all arguments, and compiles where there is no code for
+Numba dispatches each call on the types of all arguments, and compiles if there is no code for
 them. A check in Python that an array has this dtype and rank, is in C order and writeable takes as
-long again as the whole call. So a function without code for its arguments raises, and the caller
+long as the whole call. So a function without code for its arguments raises, and the caller
 converts them; only then is anything compiled.
 """
 
@@ -15,17 +15,17 @@ from loopax.base.upstream.numba import Dispatcher, call_instead_of_compiling
 
 
 class SignatureMismatch(Exception):
-    """A function was not compiled for the types of its arguments."""
+    """Raised where a function was not compiled for the types of its arguments."""
 
 
 def no_recompilation(dispatcher: Dispatcher) -> Any:
-    """``dispatcher``, which raises `SignatureMismatch` at a call instead of compiling."""
+    """Make ``dispatcher`` raise `SignatureMismatch` at such a call instead of compiling."""
     call_instead_of_compiling(dispatcher, _refuse)
     return dispatcher
 
 
 def compile_for(dispatcher: Dispatcher, args: Sequence[Any]) -> None:
-    """Compile ``dispatcher`` for ``args``, so that it does not refuse them."""
+    """Compile ``dispatcher`` for ``args``, so that it accepts them."""
     dispatcher.compile(tuple(map(dispatcher.typeof_pyval, args)))
 
 

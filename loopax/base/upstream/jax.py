@@ -126,13 +126,13 @@ def without_dead_code(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
 def part_of(
     jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn]
 ) -> Any:
-    """An open jaxpr of some of the equations of another."""
+    """An open jaxpr with some of the equations of another one."""
     info = jaxpr.debug_info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
 
 
 def as_weak(x: jax.Array) -> jax.Array:
-    """``x`` with a weak type, which no public function of JAX makes."""
+    """Give ``x`` a weak type; no public function of JAX does."""
     return convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
@@ -154,7 +154,7 @@ def user_line(eqn: JaxprEqn) -> str:
 
 
 def default_platform() -> str:
-    """The platform, such as ``"cpu"`` or ``"gpu"``, of what runs on no device in particular.
+    """The platform, such as ``"cpu"`` or ``"gpu"``, of code that is placed on no particular device.
 
     `jax.default_backend` does not ask for the default device that a user has set.
     """
@@ -165,7 +165,7 @@ def default_platform() -> str:
 
 
 def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:
-    """The closed jaxpr of the function that evaluates an equation's primitive outside of traces."""
+    """The closed jaxpr of a primitive's implementation outside of traces."""
     primitive: Any = eqn.primitive
     avals = [v.aval for v in eqn.invars]
     return jax.make_jaxpr(lambda *args: primitive.impl(*args, **eqn.params))(*avals)
@@ -191,7 +191,7 @@ def search_jaxpr(
     Returns
     -------
     str or None
-        None where JAX refuses such arguments.
+        None if JAX refuses such arguments.
     """
     search: Any = partial(jax.numpy.searchsorted, side=side)
     search = jax.vmap(search, axes) if axes else search
@@ -208,9 +208,9 @@ def search_jaxpr(
 
 
 def jaxpr_text(jaxpr: Any) -> str:
-    """The text of a jaxpr, equal where the equations are.
+    """The text of a jaxpr; equal equations have equal text.
 
-    JAX 0.11 writes the trees of a scan's arguments, which its removal of dead code leaves in another form.
+    JAX 0.11 prints the trees of a scan's arguments, which its dead code elimination leaves in another form.
     """
     return re.sub(r"^\s*ft_(in|out)=.*\n", "", str(jaxpr), flags=re.MULTILINE)
 

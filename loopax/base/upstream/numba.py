@@ -112,17 +112,17 @@ def compiled_of(context: CPUContext, data: bytes) -> Any:
 
 
 def numbers_functions_in_order() -> bool:
-    """Whether Numba numbers the functions of a process 0, 1, 2 and so on, as PyTensor does not let it."""
+    """Whether Numba numbers the functions of a process 0, 1, 2 and so on; PyTensor prevents that."""
     return isinstance(FunctionIdentity._unique_ids, count)
 
 
 def call_instead_of_compiling(dispatcher: Dispatcher, function: Callable[..., Any]) -> None:
-    """Call ``function`` where ``dispatcher`` has no code for the types of its arguments."""
+    """Make ``dispatcher`` call ``function`` where it has no code for the types of its arguments."""
     dispatcher._compile_for_args = function
 
 
 def literal_type_callable(function: Callable[..., Any]) -> Callable[[Any], None]:
-    """`numba.extending.type_callable` for a rule that reads the values of literal arguments."""
+    """Register a rule like `numba.extending.type_callable`, which also reads values of literals."""
 
     def register(rule: Callable[[Any], Any]) -> None:
         parts = {

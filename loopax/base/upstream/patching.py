@@ -18,10 +18,10 @@ free_in_children(_PATCHING)
 
 @dataclass(frozen=True)
 class Patch:
-    """``replacement(module, original)`` in place of the function ``name`` of ``module``.
+    """Replaces the function ``name`` of ``module`` by ``replacement(module, original)``.
 
-    ``if_missing`` says for a warning what follows in a release without that function; for an error,
-    where the function is ``required``.
+    ``if_missing`` describes the effect of a release without that function, for a warning, or for an error
+    if the function is ``required``.
     """
 
     module: str
@@ -33,7 +33,7 @@ class Patch:
 
 @contextmanager
 def patched(patches: Sequence[Patch]) -> Iterator[None]:
-    """Replace the functions in the block, for all threads, and put them back at its end.
+    """Replace the functions in the block, for all threads, and restore them at its end.
 
     >>> with patched([Patch("math", "tau", lambda module, tau: tau / 2, "nothing is halved")]):
     ...     import math

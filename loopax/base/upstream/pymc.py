@@ -33,7 +33,7 @@ def jax_sampler_patches(
 def loop_patches(loops: Mapping[str, Callable[..., Any]]) -> list[Patch]:
     """Patches of the loops over draws: ``loops[name](original, **arguments)`` in place of each.
 
-    The names are those of `JAX_LOOPS` and `LOOPS`.
+    The names are in `JAX_LOOPS` and `LOOPS`.
     """
     return [
         Patch(
@@ -56,5 +56,5 @@ def _instead(function: Callable[..., Any], module: object, original: object) -> 
 
 
 def competence(step: Any, variable: object, is_differentiable: bool) -> Any:
-    """How well a step method suits a variable, as ``pm.sample`` compares them."""
+    """The suitability of a step method for a variable, as ``pm.sample`` compares them."""
     return step._competence(variable, is_differentiable)

@@ -62,7 +62,7 @@ except ImportError:
     from pytensor.ifelse import IfElse
 
     class LazyIfElse:  # type: ignore[no-redef]
-        """Stands for the op that 3.0 does not have: nothing is an instance of it."""
+        """Stands for an op that 3.0 does not have: nothing is an instance of it."""
 
 
 # It takes entries of any kind, and its annotations variables alone.
@@ -72,7 +72,7 @@ indices_from_subtensor: Callable[[Sequence[Any], Any], Sequence[Any]] = (
 
 
 def _dropped(module: str, name: str) -> Any:
-    """An Op class that only 3.0 has; in its place on 3.3 a class that nothing is an instance of."""
+    """An Op class that only 3.0 has; on 3.3 a class without instances replaces it."""
     return getattr(importlib.import_module(module), name, type(name, (), {}))
 
 
@@ -83,7 +83,7 @@ AdvancedIncSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedIncSubten
 
 
 def adds_last_only(op: IncSubtensor | AdvancedIncSubtensor) -> bool:
-    """Whether a write adds the last element for a place only, as NumPy's ``x[i] += y``.
+    """Whether a write adds only the last element for each place, as NumPy's ``x[i] += y`` does.
 
     `AdvancedIncSubtensor1` of 3.0 cannot.
     """
@@ -97,7 +97,7 @@ def _renamed(module: str, name: str, before: str) -> Any:
 
 
 def linalg_rewrite(module: str, name: str) -> Any:
-    """PyTensor's rewrite ``name`` of linear algebra; before it was added, one that changes nothing.
+    """PyTensor's linear algebra rewrite ``name``; for releases without it, one that changes nothing.
 
     3.0.1 has neither `eig_to_eigh` nor `generic_solve_to_structured_form`.
     """
@@ -106,7 +106,7 @@ def linalg_rewrite(module: str, name: str) -> Any:
 
 
 class _AbsentOp(Op):
-    """No node has this op."""
+    """An op that no node has."""
 
 
 @node_rewriter([_AbsentOp])
@@ -124,10 +124,10 @@ _INFER_SHAPE_TAKES_FGRAPH = "fgraph" in inspect.signature(IfElse.infer_shape).pa
 
 
 class WithShapes:
-    """An Op that writes `shapes_of`: `infer_shape` lost its ``fgraph`` argument between releases."""
+    """An Op with `shapes_of`: `infer_shape` lost its ``fgraph`` argument between releases."""
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Symbolic shapes of the outputs, one tuple (or None) each, given those of the inputs."""
+        """The symbolic shapes of the outputs, one tuple (or None) each, given the shapes of the inputs."""
         raise NotImplementedError(type(self).__name__)
 
     if _INFER_SHAPE_TAKES_FGRAPH:
@@ -146,10 +146,10 @@ class WithShapes:
 
 
 def freeze(graph: FunctionGraph) -> FrozenFunctionGraph:
-    """A frozen copy of ``graph``, whose equal nodes are merged in place before.
+    """Freeze a copy of ``graph``, after merging its equal nodes in place.
 
-    Otherwise 3.0 has one node for all of them, and lists it once for each: whoever follows the list
-    computes it as often. 3.3 has a node for each of them, and graphs that compute the same differ.
+    Otherwise 3.0 has one node for all of them, but lists it once for each, so that an evaluation of the
+    list computes it as often. 3.3 has a node for each of them, so that equivalent graphs differ.
     """
     if sys.version_info < (3, 12):
         _without_constant_slices(graph)
@@ -165,7 +165,7 @@ def freeze(graph: FunctionGraph) -> FrozenFunctionGraph:
 
 
 def _without_constant_slices(graph: FunctionGraph) -> None:
-    """Replace constant slices, as those of typed lists, in place: they have no hash before Python 3.12."""
+    """Replace constant slices in place, for example in typed lists: before Python 3.12 they lack a hash."""
     for node in graph.toposort():
         for k, v in enumerate(node.inputs):
             if isinstance(v, Constant) and isinstance(v.data, slice):
@@ -174,10 +174,10 @@ def _without_constant_slices(graph: FunctionGraph) -> None:
 
 
 def thaw(graph: AbstractFunctionGraph, written: FunctionGraph | None = None) -> FunctionGraph:
-    """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both).
+    """Make a mutable copy of an inner graph, of whichever kind the release stores (3.0 keeps both).
 
-    A frozen graph has neither names nor source lines. Where the graph that was frozen, ``written``, is
-    known, the copy has those of its variables.
+    A frozen graph has neither names nor source lines. If the graph that was frozen, ``written``, is known,
+    the copy takes them from its variables.
 
     A frozen graph's own ``unfreeze`` fails on 3.0 where an output is a constant that no node uses.
     """
@@ -204,9 +204,9 @@ def thaw(graph: AbstractFunctionGraph, written: FunctionGraph | None = None) -> 
 def _copy_origins(
     written: FunctionGraph, frozen: AbstractFunctionGraph, new: Mapping[Variable, Variable]
 ) -> None:
-    """Give ``new[v]``, for each variable ``v`` of a frozen graph, the origin of what was frozen to it.
+    """Give ``new[v]``, for each variable ``v`` of a frozen graph, the origin of its unfrozen variable.
 
-    Freezing keeps the order of the nodes. What does not correspond, node by node, is left without names.
+    Freezing keeps the order of the nodes. Nodes that do not correspond are left without names.
     """
     frozen_from: dict[Variable, Variable] = {}
 
@@ -242,7 +242,7 @@ def joined_by(op: Join, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def axis_of(node: Apply) -> int | None:
-    """The axis of a join, a split or a sort, from 0 on, where it is known; in 3.0 it is an input."""
+    """The nonnegative axis of a join, a split or a sort, if it is known; in 3.0 it is an input."""
     if hasattr(node.op, "axis"):
         axis = node.op.axis
     else:
@@ -252,7 +252,7 @@ def axis_of(node: Apply) -> int | None:
 
 
 def joined_rows(node: Apply | None) -> list[Any] | None:
-    """The variables that a Join joins along the first axis, None for any other node."""
+    """The variables that a Join joins along the first axis; None for any other node."""
     if node is None or not isinstance(node.op, Join) or axis_of(node) != 0:
         return None
     return list(joined_by(node.op, node.inputs))
@@ -262,16 +262,16 @@ def joined_rows(node: Apply | None) -> list[Any] | None:
 
 
 def core_node(op: Any, inputs: Sequence[Any], keeps_shared: bool = False) -> Apply:
-    """The node that ``op``, a Blockwise, applies to one row of ``inputs``; its inputs are new variables.
+    """The node that the Blockwise ``op`` applies to one row of ``inputs``; its inputs are new variables.
 
-    With ``keeps_shared`` an input that all rows share is an input of the node as it is.
+    With ``keeps_shared`` an input that all rows share is used as an input of the node.
     """
     node: Apply = op._create_dummy_core_node(inputs, propagate_unbatched_core_inputs=keeps_shared)
     return node
 
 
 def core_node_and_inputs(op: Any, inputs: Sequence[Any]) -> tuple[Apply, list[Any]]:
-    """The `core_node`, and its new variables: the op may cast them before they are inputs of the node."""
+    """The `core_node`, and its new variables, which the op may cast to make the node's inputs."""
     node, dummies = op._create_dummy_core_node(inputs, return_dummy_inputs=True)
     return node, dummies
 
@@ -285,7 +285,7 @@ def check_batch_shapes(node: Apply, values: Sequence[Any]) -> None:
 def has_own_connections(op: OpFromGraph) -> bool:
     """Whether ``op`` was built with a connection pattern other than its graph's.
 
-    PyTensor keeps the pattern that it finds in the same attribute.
+    PyTensor stores an inferred pattern in the same attribute.
     """
     pattern = io_connection_pattern(op.inner_inputs, op.inner_outputs)
     return op._connection_pattern not in (None, pattern)
@@ -309,7 +309,7 @@ def names_of_flags() -> list[str]:
 
 
 def wrap_setting(name: str, wrapper: type) -> None:
-    """Let the flag ``name`` take its values by ``wrapper(before)``; ``before`` is PyTensor's function."""
+    """Filter values of the flag ``name`` by ``wrapper(before)``; ``before`` is PyTensor's own filter."""
     setting: Any = vars(type(pytensor.config))[name]
     if not isinstance(setting._apply, wrapper):
         setting._apply = wrapper(setting._apply)

@@ -1,4 +1,4 @@
-"""Equality saturation: all forms of a program under rules in one e-graph, and the cheapest of them.
+"""Equality saturation: all equivalent forms of a program in one e-graph, and extraction of the cheapest.
 
 `optimize.py` is the pass. It needs the package egglog, the extra ``egraph``.
 """

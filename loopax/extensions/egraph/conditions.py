@@ -1,4 +1,4 @@
-"""Constant conditions of ``switch``: the rows taken from each branch, as accesses of these rows."""
+"""Constant conditions of ``switch``: the rows taken from each branch, as accesses to these rows."""
 
 from __future__ import annotations
 

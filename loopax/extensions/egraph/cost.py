@@ -1,6 +1,6 @@
 """Cost model of terms, in nanoseconds for each entry of a result, from measurements.
 
-The figures are those of `loopax.facts`. An access is free where it is arithmetic on positions, and
+The figures come from `loopax.facts`. An access is free where it is arithmetic on positions, and
 costs a gather elsewhere. Writes, products and factorizations cost by their size.
 """
 

@@ -51,7 +51,7 @@ class _Chain(NamedTuple):
 
 
 class Unwritable(Exception):
-    """The selected terms are no program, since the dtype of a number is unknown."""
+    """Raised if the selected terms form no program, since the dtype of a number is unknown."""
 
 
 def original_terms(program: Encoded, egraph: Saturated) -> Iterator[tuple[int, Node]]:

@@ -43,7 +43,7 @@ class Encoded:
     Attributes
     ----------
     terms
-        Distinct terms, each behind its operands.
+        Distinct terms, each after its operands.
     variables
         Number of a term -> its variable in the graph, if there is one.
     outputs

@@ -5,7 +5,7 @@ Dependencies are sets of classes, so that the union of two operands' sets counts
 (the greedy extraction of directed acyclic graphs, as in the extraction gym of the egg project: the
 optimum is NP-hard). The sets are bits of integers.
 
-Termination and absence of cycles: the cost of a class exceeds that of each of its operands, and the
+Termination and absence of cycles: the cost of a class exceeds the cost of each of its operands, and the
 costs of classes only decrease.
 """
 
@@ -71,8 +71,8 @@ def cheapest(
 def users_of(classes: Mapping[int, list[Node]]) -> dict[int, int]:
     """The number of classes in which each class may be an operand, at least 1.
 
-    With costs divided by these numbers, a term is selected that pays off for several users alone:
-    neither ``softplus(x)`` nor ``softplus(-x)`` is cheaper by ``exp(-abs(x))`` alone.
+    With costs divided by these numbers, a term can be selected that pays off only for several users
+    together: neither ``softplus(x)`` nor ``softplus(-x)`` alone is cheaper by ``exp(-abs(x))``.
     """
     counts = dict.fromkeys(classes, 0)
     for nodes in classes.values():
@@ -91,7 +91,7 @@ def _sum(bits: int, values: Mapping[int, float]) -> float:
 
 
 def needed(choice: Choice, roots: Iterable[int]) -> list[int]:
-    """The classes that ``roots`` depend on, each behind its operands."""
+    """The classes that ``roots`` depend on, each after its operands."""
     ordered: dict[int, None] = {}
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:

@@ -14,7 +14,7 @@ Constructors of terms encode the kind of an op and its number of operands:
   and the like by name, ``"#k"`` for an op without rules. An op of several outputs has a term for each.
 
 So properties that are awkward as terms (the slices of a subtensor, axes, dtypes, a composite, the body
-of a loop) are none: the op, frozen, is an entry of a table, and the term has its number.
+of a loop) are not encoded: the op, frozen, is an entry of a table, and the term has its number.
 
 ``Few``, ``Lin`` and ``Quad`` are in no program (`rules/sufficient.py`).
 

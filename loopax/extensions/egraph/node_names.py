@@ -61,7 +61,7 @@ def name_of(node: Apply, output: int) -> str | None:
 
 
 def is_total(node: Apply) -> bool:
-    """Whether a node raises nothing, though `speculation` calls it too costly to run in vain."""
+    """Whether a node never raises, though `speculation` considers it too costly to run in vain."""
     if isinstance(node.op, Sum | All | AnyOf | CumOp):
         return all(0 not in v.type.shape for v in node.inputs)
     if isinstance(node.op, Reshape):
@@ -102,7 +102,7 @@ def is_within(node: Apply) -> bool:
 
 
 def operand_type(op: Op, t: Type) -> Any:
-    """The required type of an operand: exact for an op with a body, else the broadcast axes alone."""
+    """The required type of an operand: exact for an op with a body, else only the broadcast axes."""
     if not isinstance(t, TensorType) or isinstance(op, HasInnerGraph | Blockwise):
         return t
     if isinstance(op, CheckAndRaise):

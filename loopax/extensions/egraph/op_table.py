@@ -1,8 +1,8 @@
-"""Table of the ops of a program, whose numbers stand in the terms.
+"""Table of the ops of a program; terms refer to its numbers.
 
 An entry is an op of the graph, frozen, with everything else that defines it as a function of its
 operands: the constants among its inputs (the index of a gather, the shape of a reshape), the types of
-the operands, and the position of its output. Equal entries are one.
+the operands, and the position of its output. Equal entries are merged.
 """
 
 from __future__ import annotations

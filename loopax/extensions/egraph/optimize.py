@@ -5,7 +5,7 @@
     inv(A) @ x, x @ that    ->  solve(A, x), once
 
 Condition: the option ``optimize="egraph"`` of `loopax.jaxify`, and the package egglog. The new program
-replaces the old one where it costs less, by the model of `cost.py`.
+replaces the old one if it costs less, by the model of `cost.py`.
 
 Reason: PyTensor's rewrites run one after the other, and an earlier one may destroy the pattern of a
 later one. An e-graph keeps every form of an expression beside the others, and selects one at the end.
@@ -137,8 +137,8 @@ def _total(
 def used_rules(egraph: Saturated, choice: Choice, changed: Iterable[int]) -> list[str]:
     """Count the rules that added the selected terms of classes ``changed``: ``"log1mexp (2)"``.
 
-    The most frequent rule comes first. An e-graph stores equalities without their reasons: of several
-    rules that added terms of one op to a class, each is named.
+    The most frequent rule comes first. An e-graph stores equalities without their reasons: if several rules
+    added terms of one op to a class, each is named.
     """
     counts = Counter(
         name

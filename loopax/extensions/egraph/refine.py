@@ -1,8 +1,8 @@
 """Local search on a choice of terms, one class at a time, by the cost of the whole program.
 
-`extract.py` selects the cheapest term of each class on its own, and ignores what the program computes
-elsewhere anyway: it may select two halves of a function whose whole is there already. So the search
-tries all terms of each class, from the outputs downwards: it refunds the classes that no other class
+`extract.py` selects the cheapest term of each class on its own, and ignores that the program may compute a
+term elsewhere anyway: it may select two halves of a function of which the whole is already there. So the
+search tries all terms of each class, from the outputs downwards: it refunds the classes that no other class
 needs, and pays for new ones. It never increases the cost.
 """
 

@@ -1,4 +1,4 @@
-"""Loops in parallel over their steps, associative scans, and the filters built on them."""
+"""Loops run in parallel over their steps, associative scans, and the filters built on them."""
 
 from loopax.base.extensions import Extension
 

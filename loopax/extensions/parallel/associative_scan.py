@@ -2,9 +2,9 @@
 
     (e1, e2, e3, ...)  ->  (e1, e1 * e2, e1 * e2 * e3, ...)
 
-An element is a few arrays; each is an input, and an output, with a leading axis of elements. What it means
-is said by its body, a plain loop, so that values, derivatives, batches and native code are the loop's. A
-backend that can combines elements in any grouping.
+An element is a few arrays; each is an input, and an output, with a leading axis of elements. The semantics
+are defined by the body, a plain loop, which also provides values, derivatives, batches and native code. A
+backend may combine elements in any grouping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loopax.ir.ops.scan import Scan
 
 
 class AssociativeScan(Call):
-    """A `Call` of the loop that combines elements one after another, with what it combines them by.
+    """A `Call` of the loop that combines elements sequentially, with the combining function.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class AssociativeScan(Call):
         ``[*first, *second] -> [*both]``, an associative operation.
     reverse
         Whether the prefixes begin at the last element: ``(..., e2 * e3, e3)``, with the later one first
-        among the arguments of ``combine``, as `jax.lax.associative_scan` has it.
+        among the arguments of ``combine``, as in `jax.lax.associative_scan`.
     name
         For printing.
 
@@ -67,9 +67,9 @@ class AssociativeScan(Call):
         reverse: bool = False,
         name: str = "associative scan",
     ) -> AssociativeScan:
-        """The op for such ``rows`` of elements, where ``combine(first, second)`` gives both, as lists.
+        """Build the op for ``rows`` of elements; ``combine(first, second)`` combines two, as lists.
 
-        Raises `LoopTypeError` if ``combine`` gives something of another type than it takes.
+        Raises `LoopTypeError` if ``combine`` returns another type than it takes.
         """
         kinds = [TensorType(x.type.dtype, (None,) * (x.type.ndim - 1)) for x in rows]
         first, second = [t() for t in kinds], [t() for t in kinds]

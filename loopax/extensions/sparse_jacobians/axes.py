@@ -1,7 +1,7 @@
-"""The structure of an op by its axes: an element depends on the elements that agree with it on them.
+"""The structure of an op by its axes: an element depends on input elements at equal positions.
 
-`facts_of(op).axes` maps axes of the first output to axes of the inputs. An op of which nothing is known has
-none, and each element of its outputs depends on all elements of its inputs.
+`facts_of(op).axes` maps axes of the first output to axes of the inputs. An unknown op has no such map, and
+each element of its outputs depends on all elements of its inputs.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def _axes(node: Apply, k: int) -> Sequence[Sequence[int | None]]:
 
 
 def _agreeing(x: Known, axes: Sequence[int | None], shape: tuple[int, ...]) -> Any:
-    """The dependences of an array of ``shape`` on the elements of ``x`` in the same place on ``axes``."""
+    """The dependences of an array of ``shape`` on the elements of ``x`` at equal positions on ``axes``."""
     mapped = [(own, axis) for axis, own in enumerate(axes) if own is not None]
     lengths = [x.full_shape[own] for own, _ in mapped]
     places = np.arange(prod(lengths)).reshape(lengths)  # in the order of the output's axes
 
     def numbered(full: tuple[int, ...], at: Sequence[int]) -> np.ndarray:
-        """The place of each element of an array that has the mapped axes ``at``, in any order."""
+        """The position of each element of an array that has the mapped axes ``at``, in any order."""
         beside = [1] * len(full)
         for axis, n in zip(at, lengths, strict=True):
             beside[axis] = n
@@ -96,7 +96,7 @@ def shapes_of(node: Apply, operands: Sequence[Known]) -> list[Lengths]:
 
 
 def of_axes(node: Apply, operands: Sequence[Known]) -> Lengths:
-    """The shape of the first output, by the axes whose lengths it has; None for an unknown length."""
+    """The shape of the first output, from the axes that share its lengths; None for an unknown length."""
     facts = facts_of(node.op)
     axes = (facts.sizes or facts.axes)(node) or ()
     lengths: list[int | None] = [*getattr(node.outputs[0].type, "shape", ())]

@@ -1,10 +1,10 @@
-"""Colouring: groups of columns that one product measures, and the place of each entry in the products.
+"""Colouring: groups of columns measured by one product, and the place of each entry in the products.
 
     columns     columns with an entry in a common row differ: each row of a product has one entry
     symmetric   a star colouring: neighbours differ in colour, and each path of four vertices has three
                 colours, so that (i, j) or (j, i), which are equal, is alone in its row of a product
 
-Both are greedy, over several orders of the columns, of which the best counts: the optimum is NP-hard.
+Both are greedy, over several orders of the columns, and keep the best result: the optimum is NP-hard.
 On a band of half-width b they find 2 b + 1 colours, the fewest of either kind. Gebremedhin, Manne and
 Pothen, What Color Is Your Jacobian? Graph Coloring for Computing Derivatives, SIAM Review 47 (2005),
 algorithms 3.1 and 4.1.

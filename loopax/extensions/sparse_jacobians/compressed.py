@@ -39,7 +39,7 @@ def plan(
     column_sizes: Sequence[int],
     is_symmetric: bool = False,
 ) -> Plan:
-    """Choose products for a matrix of ``pattern``: of columns, or of rows where these are fewer."""
+    """Choose products for a matrix of ``pattern``: by columns, or by rows if that takes fewer."""
     sizes = tuple(row_sizes), tuple(column_sizes)
     if is_symmetric:
         # An entry that is zero on one side of the diagonal is zero on the other side.

@@ -1,4 +1,4 @@
-"""Colours of a square Jacobian whose diagonal alone is read."""
+"""Colours for a square Jacobian of which only the diagonal is read."""
 
 from __future__ import annotations
 

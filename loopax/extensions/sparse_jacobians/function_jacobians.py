@@ -22,7 +22,7 @@ from loopax.ir.derivatives.lazy_grammar import expand
 
 
 class UnknownLengths(LoopTypeError):
-    """A sparse derivative needs a length that is unknown."""
+    """Raised if a sparse derivative needs a length that is unknown."""
 
 
 def sparse_blocks_at(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> list[list[Any]]:

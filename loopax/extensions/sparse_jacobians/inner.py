@@ -53,7 +53,7 @@ def known_node_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
 
 
 def _is_known(node: Apply, operands: Sequence[Known]) -> bool:
-    """Whether the outputs are constant; those of draws and of user-defined ops may change."""
+    """Whether the outputs are constant; the outputs of draws and of user-defined ops may change."""
     op: Any = node.op
     if isinstance(op, RandomVariable) or is_foreign(type(op)):
         return False

@@ -16,7 +16,7 @@ Lengths = tuple[int | None, ...]
 
 
 class UnknownStructure(Exception):
-    """The dependences of elements are unknown, for the reason in the message."""
+    """Raised if the dependences of elements are unknown, with the reason as message."""
 
 
 class Known(NamedTuple):
@@ -60,7 +60,7 @@ def stacked(parts: Sequence[Any]) -> Any:
 
 
 def rows_at(deps: sparse.csr_matrix, ids: np.ndarray) -> Any:
-    """The rows ``ids`` of ``deps``; -1 stands for an element without dependences."""
+    """The rows ``ids`` of ``deps``; -1 denotes an element without dependences."""
     flat = np.asarray(ids).ravel()
     if flat.size == deps.shape[0] and np.array_equal(flat, np.arange(flat.size)):
         return deps

@@ -33,7 +33,7 @@ def _numbered(node: Apply, operands: Sequence[Known]) -> tuple[Any, Any]:
     """The inputs with numbers from 1 on for elements with dependences, 0 for others; and all
     dependences.
 
-    None where an unknown value decides where the elements go.
+    None if an unknown value decides where the elements go.
     """
     values, parts, n = [], [], 1
     for v, x in zip(node.inputs, operands, strict=True):

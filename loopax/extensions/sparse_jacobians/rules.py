@@ -1,7 +1,7 @@
 """Rules for the structure of outputs of PyTensor's ops.
 
-An op that only moves elements runs on their numbers, which show where the elements go. Each rule here
-says more than the axes of the op's record do, by which `by_axes` infers the structure of all other ops.
+An op that only moves elements is applied to their numbers, which shows where they go. Each rule here is
+more precise than the axes of the op's record, from which `by_axes` infers the structure of all other ops.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
 
 
 def _passes(scalar_op: ScalarOp, k: int) -> bool:
-    """Whether a derivative passes through input ``k``, which is no condition and no shape."""
+    """Whether a derivative passes through input ``k``, which is neither a condition nor a shape."""
     if isinstance(scalar_op, ps.Second | ps.Switch):
         return k > 0
     return True

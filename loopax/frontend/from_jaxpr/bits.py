@@ -1,4 +1,4 @@
-"""Bits of floats: reinterpreted integers, where they are arithmetic on the floats."""
+"""Bits of floats: reinterpreted integers that can be expressed as arithmetic on the floats."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LOWEST = {
 
 @rule("bitcast_convert_type", bits=True)
 def _bitcast(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """A reinterpretation of integers, or of random bits after the exponent of 1 as a float.
+    """A reinterpretation of integers, or of random bits as the mantissa of a float from 1 to 2.
 
-    The bits of floats are `FloatBits`.
+    The bits of floats become `FloatBits`.
     """
     target = np.dtype(eqn.params["new_dtype"])
     if isinstance(x, FloatBits):
@@ -48,7 +48,7 @@ def _bitcast(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 
 def _mantissa(x: TensorVariable, target: np.dtype[Any]) -> Any:
-    """The mantissa of ``x``, where its exponent is known to be that of 1; else None."""
+    """The mantissa of ``x``, if its exponent is known to equal the exponent of 1; else None."""
     bits_of_one = np.array(1, target).view(f"u{target.itemsize}")
     if not is_elementwise(x.owner, ps.OR):
         return None
@@ -77,7 +77,7 @@ def _float_of(eqn: JaxprEqn, bits: FloatBits, target: np.dtype[Any]) -> Any:
 
 
 def _truncated(x: Variable, n_cleared: int) -> Any:
-    """``x`` without its lowest bits: cut to an integer after a product with the right power of two."""
+    """Clear the lowest bits of ``x``: truncate its product with the right power of two to an integer."""
     dtype, lowest = x.type.dtype, _LOWEST[x.type.dtype]
     kept = np.finfo(dtype).nmant + 1 - n_cleared
     size = pt.abs(x)
@@ -85,7 +85,7 @@ def _truncated(x: Variable, n_cleared: int) -> Any:
     exponent = pt.clip(pt.floor(pt.log2(size)), np.array(lowest, dtype), np.array(highest, dtype))
     scale = pt.exp2(np.array(kept - 1, dtype) - exponent)
     two = np.array(2, dtype)
-    # The logarithm of a number beside a power of two may be rounded to that.
+    # The logarithm of a number next to a power of two may be rounded to that power's.
     scale = pt.switch(pt.ge(size * scale, two**kept), scale / two, scale)
     scale = pt.switch(pt.lt(size * scale, two ** (kept - 1)), scale * two, scale)
     is_tiny = pt.lt(size, two**lowest)

@@ -43,7 +43,7 @@ def _call(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
 
 @rule("loopax_functional", keys=True)
 def _functional(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    """The linear part of a native function in the step of another."""
+    """The linear part of a native function nested in the step of another one."""
     return inner_graph(eqn.params["of"].jaxpr, inputs)
 
 
@@ -55,7 +55,7 @@ def _named(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 @rule("check", keys=True)
 def _check(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    """A check that checkify has not collected is skipped, unless the host is to raise."""
+    """Skip a check that checkify has not collected, unless the host is to raise."""
     if eqn.params["raises"]:
         raise refuse(eqn, "errors of the host")
     return list(inputs[:-1])
@@ -63,7 +63,7 @@ def _check(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
 
 @rule("platform_index")
 def _platform_index(eqn: JaxprEqn) -> Any:
-    """The number of the branch that is for CPUs; None is the branch for all other platforms."""
+    """The number of the branch for CPUs; None denotes the branch for all other platforms."""
     platforms = eqn.params["platforms"]
     branches = [k for k, names in enumerate(platforms) if names is None or "cpu" in names]
     if not branches:

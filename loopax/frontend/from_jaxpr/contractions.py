@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _dot_general(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
     """A product of matrices, with the axes in the order batches, rows, columns."""
     (x_summed, y_summed), (x_batch, y_batch) = eqn.params["dimension_numbers"]
-    # Factors of more digits than the product, as in softmax attention, are rounded after the sum.
+    # Factors more precise than the product, as in softmax attention, are rounded after the sum.
     dtype = np.result_type(x.type.dtype, y.type.dtype, out_dtype(eqn)).name
     x, y = x.astype(dtype), y.astype(dtype)
     x_free = [k for k in range(x.type.ndim) if k not in (*x_summed, *x_batch)]
@@ -40,7 +40,7 @@ def _dot_general(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
 
 
 def _product(left: Any, right: Any, dtype: str) -> Any:
-    """``(*b, n, k), (*b, k, m) -> (*b, n, m)``."""
+    """A matrix product ``(*b, n, k), (*b, k, m) -> (*b, n, m)``."""
     *batch, n, k = left.type.shape
     m = right.type.shape[-1]
     if not batch and dtype.startswith(("float", "complex")):

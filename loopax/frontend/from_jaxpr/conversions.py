@@ -31,9 +31,9 @@ def _convert(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 
 def _to_integer(x: TensorVariable, target: str) -> Any:
-    """``x`` rounded to zero; out of range the nearest integer of the dtype, and 0 for nan."""
+    """Truncate ``x`` to an integer; out of range the nearest one of the dtype, and 0 for nan."""
     limits = np.iinfo(target)
-    # The least float beyond the greatest integer: a power of two, which each float has.
+    # The least float above the greatest integer: a power of two, which every float dtype represents.
     beyond = np.array(2.0 ** (limits.max.bit_length()), dtype=x.type.dtype)
     lowest = np.array(limits.min, dtype=x.type.dtype)
     fits = pt.ge(x, lowest) & pt.lt(x, beyond)

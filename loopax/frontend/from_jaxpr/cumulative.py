@@ -23,7 +23,7 @@ def _cumulative(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
     if not dtype.startswith("float"):
-        x = x.astype("int64")  # whose sums wrap as those of shorter integers do
+        x = x.astype("int64")  # in which sums wrap as in the shorter dtype
     run = pt.cumsum if eqn.primitive.name == "cumsum" else pt.cumprod
     if not eqn.params["reverse"]:
         return run(x, axis=axis).astype(dtype)
@@ -36,7 +36,7 @@ _RUNNING = {"cummax": pt.maximum, "cummin": pt.minimum, "cumlogsumexp": pt.logad
 
 @rule(*_RUNNING)
 def _running(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """A loop over the rows of ``x``, whose state is the extreme, or the sum, of those before."""
+    """A loop over the rows of ``x``, whose state is the extreme, or the sum, of the rows so far."""
     name, axis, dtype = eqn.primitive.name, eqn.params["axis"], x.type.dtype
     if dtype.startswith("complex") or (name == "cumlogsumexp" and not dtype.startswith("float")):
         raise refuse(eqn, str(dtype))
@@ -50,7 +50,7 @@ def _running(eqn: JaxprEqn, x: TensorVariable) -> Any:
         BodyOuts([after], [after]),
         ScanOptions(reverse=eqn.params["reverse"]),
     )
-    # The number that leaves the first row as it is.
+    # The initial state that leaves the first row as it is.
     start = pt.full(row.shape, extreme_number(dtype, largest=name == "cummin"))
     length = pt.constant(rows.type.shape[0], dtype="int64")
     trace: Any = loop.bind(ScanArgs(length, [rows], [start], []))[1]

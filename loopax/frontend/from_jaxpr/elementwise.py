@@ -1,4 +1,4 @@
-"""Elementwise primitives on floats, and those with one meaning on all dtypes."""
+"""Elementwise primitives on floats, and primitives with one meaning on all dtypes."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _abs(eqn: JaxprEqn, x: TensorVariable) -> Any:
 def _sign(eqn: JaxprEqn, x: TensorVariable) -> Any:
     if x.type.dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
-    # The sign of a zero is that zero, of either sign.
+    # The sign of a zero is the zero itself, with its sign.
     return pt.switch(pt.eq(x, 0), x, pt.sign(x)) if x.type.dtype.startswith("float") else pt.sign(x)
 
 
@@ -150,7 +150,7 @@ def _round(eqn: JaxprEqn, x: TensorVariable) -> Any:
         raise refuse(eqn, x.type.dtype)
     if int(eqn.params["rounding_method"]) == 1:
         return pt.round(x, mode="half_to_even")
-    # PyTensor rounds 0.0 to -0.0, whose reciprocal is another.
+    # PyTensor rounds 0.0 to -0.0, whose reciprocal differs.
     return pt.switch(pt.eq(x, 0), x, pt.round(x, mode="half_away_from_zero"))
 
 
@@ -189,7 +189,7 @@ def _div(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
         return pt.true_div(x, y)
     if x.type.dtype == "bool":
         raise refuse(eqn, "bool")
-    # XLA rounds a quotient to zero, the IR down; a quotient by zero is -1, all bits set, in XLA.
+    # XLA rounds a quotient towards zero, the IR down; division by zero gives -1, all bits set, in XLA.
     quotient = pt.int_div(x, y)
     if not x.type.dtype.startswith("uint"):
         is_inexact = pt.neq(quotient * y, x) & (pt.lt(x, 0) ^ pt.lt(y, 0))
@@ -199,7 +199,7 @@ def _div(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
 
 @rule("rem")
 def _rem(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
-    """A remainder with the sign of ``x``, also of a zero; the IR's has that of ``y``."""
+    """A remainder with the sign of ``x``, also for a zero; the IR's has the sign of ``y``."""
     if x.type.dtype.startswith("float"):
         remainder = pt.mod(pt.abs(x), pt.abs(y))
         signed = pt.switch(pt.lt(x, 0), -remainder, remainder)
@@ -229,7 +229,7 @@ def _select_n(eqn: JaxprEqn, which: TensorVariable, *cases: TensorVariable) -> A
 
 @rule("polynomial")
 def _polynomial(eqn: JaxprEqn, x: TensorVariable, *coefficients: TensorVariable) -> Any:
-    """Horner's rule, from the highest power; by XLA as a loop from 0, if there are many."""
+    """Horner's rule, from the highest power; if there are many, XLA does it in a loop from 0."""
     is_loop = len(coefficients) > (eqn.params.get("unroll") or 8)
     starts = [pt.zeros_like(x)] if is_loop else []
     return reduce(lambda total, c: total * x + c, [*starts, *reversed(coefficients)])
@@ -237,7 +237,7 @@ def _polynomial(eqn: JaxprEqn, x: TensorVariable, *coefficients: TensorVariable)
 
 @rule("cbrt")
 def _cbrt(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """A power, and a step of Newton's method for its last digits."""
+    """A power, refined by a step of Newton's method for its last digits."""
     size = pt.abs(_require_float(eqn, x))
     root = size ** np.array(1 / 3, x.type.dtype)
     better = root - (root - size / root / root) / 3
@@ -250,7 +250,7 @@ def _bessel(eqn: JaxprEqn, x: TensorVariable) -> Any:
     """``exp(-abs(x))`` times the modified Bessel function of order 0, which is even, or 1, which is odd."""
     order, dtype = int(eqn.primitive.name == "bessel_i1e"), x.type.dtype
     size = pt.abs(_require_float(eqn, x))
-    is_large = pt.gt(size, np.array(1e5, dtype))  # where the function of SciPy is nan in the end
+    is_large = pt.gt(size, np.array(1e5, dtype))  # SciPy's function becomes nan there
     values = pt.ive(np.array(order, dtype), pt.switch(is_large, np.array(1, dtype), size))
     y = np.array(1 / 8, dtype) / size
     series = 1 - y * (3 + y * 7.5) if order else 1 + y * (1 + y * 4.5)

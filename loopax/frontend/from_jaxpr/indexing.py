@@ -1,7 +1,7 @@
-"""Reads and writes at computed positions: dynamic slices, and gathers.
+"""Reads and writes at computed positions: dynamic slices and gathers.
 
-XLA moves a slice that would reach beyond an end back until it fits. So do the rules here, and indices
-in the IR are in range.
+XLA shifts a slice that would reach beyond an end back until it fits. So do the rules here, and indices in
+the IR are in range.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Windows:
     """Windows of an array at computed positions, one for each element of a batch.
 
     ``starts`` has an array of the batch's shape for each axis in ``axes``: the starts of the windows,
-    in range. ``valid`` says for each element of the batch whether its window was in range before; None
-    where all are. ``sizes`` is the shape of a window, ``batch`` that of the batch.
+    in range. ``valid`` flags for each element of the batch whether its window was in range before; None
+    if all were. ``sizes`` is the shape of a window, ``batch`` the shape of the batch.
     """
 
     axes: tuple[int, ...]
@@ -152,7 +152,7 @@ def windows_at(
 
 
 def _component(indices: TensorVariable, j: int) -> Any:
-    """The entries ``j`` along the last axis of ``indices``, which JAX joins from an array for each axis."""
+    """Component ``j`` of indices along the last axis, which JAX joins from an array for each axis."""
     if isinstance(indices, Constant):
         return pt.constant(np.ascontiguousarray(indices.data[..., j]))
     node, axis = indices.owner, indices.type.ndim - 1
@@ -230,7 +230,7 @@ def _gather(eqn: JaxprEqn, x: TensorVariable, indices: TensorVariable) -> Any:
 
 
 def _fill_value(eqn: JaxprEqn) -> Any:
-    """The result of a gather for an index out of range."""
+    """The result of a gather at an index out of range."""
     dtype, value = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
     if value is None:
         limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else None

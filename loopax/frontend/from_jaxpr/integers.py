@@ -1,4 +1,4 @@
-"""Shifts, which the IR lacks, as products and quotients by powers of two that wrap as XLA's do."""
+"""Shifts, which the IR lacks, as products and quotients by powers of two that overflow as in XLA."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _MOST_SHIFTED = 8
 
 
 def one_integer(v: Variable) -> int | None:
-    """The number that all elements of integers are; None where they are not one constant."""
+    """The common value of all elements of a constant integer array; None if they differ."""
     value = known(v)
     is_one = value is not None and value.size > 0 and (value == value.flat[0]).all()
     return int(value.flat[0]) if value is not None and is_one else None
 
 
 def shifted_left(x: TensorVariable, count: int) -> Any:
-    """``x << count``."""
+    """Compute ``x << count``."""
     factor = np.array(2**count % 2 ** _bits(x), dtype=f"uint{_bits(x)}").astype(x.type.dtype)
     return x * factor if 0 <= count < _bits(x) else pt.zeros_like(x)
 
 
 def shifted_right(x: TensorVariable, count: int) -> Any:
-    """``x >> count`` for unsigned integers."""
+    """Compute ``x >> count`` for unsigned integers."""
     if not 0 <= count < _bits(x):
         return pt.zeros_like(x)
     return x // np.array(2**count, dtype=x.type.dtype) if count else x
@@ -46,12 +46,12 @@ def _bits(x: TensorVariable) -> int:
 def _powers_of_two(
     eqn: JaxprEqn, x: TensorVariable, n: TensorVariable, most: int
 ) -> tuple[Any, Any]:
-    """``2**n`` for each number of bits, and whether it is less than ``most``.
+    """Compute ``2**n`` for each number of bits, and whether it is less than ``most``.
 
     Raises
     ------
     NotImportable
-        There are many: the powers are read from a table, and XLA has vector code.
+        There are many elements: powers come from a table, while XLA has vector code.
     """
     if np.prod(x.type.shape) > _MOST_SHIFTED:
         raise refuse(eqn, "long arrays, shifted by variable numbers of bits")
@@ -99,7 +99,7 @@ def _shift_right_arithmetic(eqn: JaxprEqn, x: TensorVariable, n: TensorVariable)
 
 
 def _sign_bit(eqn: JaxprEqn, bits: FloatBits, n: TensorVariable) -> Any:
-    """Whether the first bit of floats is 1, if that is the bit which remains. That of a nan is 0."""
+    """Whether the sign bit of floats is 1, if only that bit remains; 0 for a nan."""
     x: Any = bits.x
     if isinstance(n, FloatBits) or one_integer(n) != _bits(x) - 1:
         raise refuse(eqn, "bits of a float other than its sign")
@@ -108,7 +108,6 @@ def _sign_bit(eqn: JaxprEqn, bits: FloatBits, n: TensorVariable) -> Any:
 
 @rule("population_count")
 def _population_count(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """The sum of the bits."""
     unsigned = x.astype(f"uint{_bits(x)}")
     one = np.array(1, unsigned.type.dtype)
     ones = [shifted_right(unsigned, k) & one for k in range(_bits(x))]

@@ -1,7 +1,7 @@
-"""Integers and bools that follow from constants alone: indices, masks, numbers of bits.
+"""Integers and bools that depend on constants alone: indices, masks, numbers of bits.
 
-JAX writes the index of ``x.at[1, 2]`` as operations on literals, and hands the indices of a step to its
-loop as arguments. A rule that knows an index leaves out what one out of range would need.
+JAX writes the index of ``x.at[1, 2]`` as operations on literals, and passes the indices of a step to its
+loop as arguments. A rule that knows an index omits the handling of indices out of range.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_ELEMENTS, _MOST_ANCESTORS = 1000, 100
 
 
 def known(v: Variable) -> np.ndarray | None:
-    """The value of a small array of integers or bools; None if it does not follow from constants."""
+    """The value of a small array of integers or bools; None if it does not depend on constants alone."""
     if v.type.dtype.startswith(("float", "complex")):
         return None
     if isinstance(v, Constant):
@@ -36,7 +36,7 @@ def known(v: Variable) -> np.ndarray | None:
 
 
 def with_known(variables: Sequence[TensorVariable], values: Sequence[Variable]) -> list[Any]:
-    """``variables``, the arguments of a body, with constants where their ``values`` are `known`."""
+    """Replace ``variables``, the arguments of a body, by constants where their ``values`` are `known`."""
     pairs = zip(variables, map(known, values), strict=True)
     return [v if value is None else pt.constant(value) for v, value in pairs]
 

@@ -1,7 +1,7 @@
 """Linear algebra of matrices and their batches: factorizations, and solves with triangular matrices.
 
-Where a matrix has no factor, or a triangular one a zero on its diagonal, some entries of XLA's result are
-not finite; in native code all of them are nan.
+If a matrix has no factor, or a triangular one a zero on its diagonal, some entries of XLA's result are
+nonfinite; in native code all of them are nan.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @rule("cholesky")
 def _cholesky(eqn: JaxprEqn, a: TensorVariable) -> Any:
-    """The lower factor, from the lower triangle; nan where there is none."""
+    """The lower factor, from the lower triangle; nan if there is none."""
     _refuse_dtype(eqn, a)
     return pt.linalg.cholesky(a, lower=True, on_error="nan")
 
 
 @rule("triangular_solve")
 def _triangular_solve(eqn: JaxprEqn, a: TensorVariable, b: TensorVariable) -> Any:
-    """``a x = b``, or ``x a = b``, which is the first one of the transposes."""
+    """Solve ``a x = b``, or ``x a = b``, which is the transposed system."""
     _refuse_dtype(eqn, a)
     lower, is_left = eqn.params["lower"], eqn.params["left_side"]
     if eqn.params["transpose_a"] == is_left:
@@ -44,7 +44,7 @@ def _triangular_solve(eqn: JaxprEqn, a: TensorVariable, b: TensorVariable) -> An
 
 @rule("lu")
 def _lu(eqn: JaxprEqn, a: TensorVariable) -> Any:
-    """Both factors in one matrix, the rows that were exchanged, and the permutation that these make."""
+    """Both factors in one matrix, the rows that were exchanged, and the permutation from the exchanges."""
     _refuse_dtype(eqn, a)
     rows, columns = a.type.shape[-2:]
     if rows != columns:
@@ -63,7 +63,7 @@ def _pivots_to_permutation(eqn: JaxprEqn, pivots: TensorVariable) -> Any:
 
 @rule("custom_linear_solve")
 def _custom_linear_solve(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    """The solution; its derivatives have been taken by now."""
+    """The solution; its derivatives have already been taken."""
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     first = lengths.matvec + lengths.vecmat
     consts = inputs[first : first + lengths.solve]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @rule("scan", keys=True)
 def _scan(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    """A scan; its sequences and traces have an axis more than their rows, unlike other values."""
+    """A scan, whose sequences and traces have one more axis than their rows."""
     body, length = eqn.params["jaxpr"], eqn.params["length"]
     args, outs = body.jaxpr.invars, body.jaxpr.outvars
     n_rows = sum(_is_row(v, w) for v, w in zip(eqn.invars, args, strict=True))
@@ -53,9 +53,9 @@ def _split_three(xs: Sequence[TensorVariable], n: int, m: int) -> tuple[Any, Any
 
 @rule("while", keys=True)
 def _while(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    """A while loop: its condition is the IR's stop flag after each step, and its length before the first.
+    """A while loop: the condition becomes the stop flag after each step, and the length before the first.
 
-    In a batch each row has a flag: the loop goes on while any is true, and a row whose flag is false
+    In a batch each row has a flag: the loop continues while any is true, and a row whose flag is false
     stays as it is. The flags are a state.
     """
     params = eqn.params
@@ -96,14 +96,14 @@ def _any(flags: TensorVariable) -> Any:
 
 
 def _spread(flags: TensorVariable, ndim: int) -> Any:
-    """``flags`` with trailing axes of length 1."""
+    """Add trailing axes of length 1 to ``flags``."""
     return flags.dimshuffle([*range(flags.type.ndim), *["x"] * (ndim - flags.type.ndim)])
 
 
 @rule("cond", keys=True)
 def _cond(eqn: JaxprEqn, index: TensorVariable, *operands: TensorVariable) -> Any:
     branches = eqn.params["branches"]
-    if (number := one_integer(index)) is not None:  # that of the platform, where code depends on it
+    if (number := one_integer(index)) is not None:  # the platform's, for platform-dependent code
         return inner_graph(branches[min(max(number, 0), len(branches) - 1)], operands)
     if index.type.dtype == "bool":
         index = index.astype("int32")

@@ -18,12 +18,12 @@ from loopax.frontend.from_jaxpr.reading import function_rule, out_dtype, refuse,
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
 
-_MOST_OF_TOP = 8  # each element takes a search; of more, sorting is faster
+_MOST_OF_TOP = 8  # each element takes a search; for more, sorting is faster
 
 
 @rule("sort")
 def _sort(eqn: JaxprEqn, *operands: TensorVariable) -> Any:
-    """The operands in the stable order of the keys, the first ones: sorted by the last key first."""
+    """Sort the operands stably by the keys, the first ones, last key first."""
     axis, keys = eqn.params["dimension"], operands[: eqn.params["num_keys"]]
     if any(x.type.dtype.startswith("complex") for x in keys):
         raise refuse(eqn, "complex numbers")
@@ -45,7 +45,7 @@ def _in_order(x: TensorVariable, order: TensorVariable | None, axis: int) -> Any
         pt.constant(np.arange(n).reshape([n if j == k else 1 for j in range(x.type.ndim)]))
         for k, n in enumerate(x.type.shape)
     ]
-    # As an ``argsort`` has it, which sorts the numbers of the elements with them.
+    # As in an ``argsort``, which sorts the indices along with the elements.
     if isinstance(x, Constant) and np.array_equal(
         x.data, np.broadcast_to(lines[axis].data, x.data.shape)
     ):
@@ -58,7 +58,8 @@ def _in_order(x: TensorVariable, order: TensorVariable | None, axis: int) -> Any
 def _searchsorted(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
     """``jnp.searchsorted``, or a batch of it, by bisection.
 
-    Read step by step, with JAX's comparison of floats as fifteen operations, it takes ten times as long.
+    Imported equation by equation, with JAX's comparison of floats as fifteen operations, it takes ten times
+    as long.
     """
     dtypes = {v.type.dtype for v in inputs}
     if len(inputs) != 2 or len(dtypes) != 1 or not dtypes.isdisjoint(complex_dtypes):
@@ -81,7 +82,7 @@ def _searchsorted(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
 
 @rule("top_k")
 def _top_k(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """The ``k`` largest elements in descending order, of equal ones the first; 0 is larger than -0.
+    """The ``k`` largest elements in descending order; among equal ones the first; 0 is larger than -0.
 
     A nan is larger than all other elements, as in XLA in float64; in float32 XLA puts it anywhere.
     """
@@ -108,12 +109,12 @@ def _top_k(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 
 def _is_negative_zero(x: TensorVariable) -> Any:
-    """Where ``x``, floats, is -0, which is less than 0 here."""
+    """A mask of the floats in ``x`` that are -0, which is less than 0 here."""
     return pt.eq(x, 0) & pt.lt(1 / x, 0)
 
 
 def _top_by_sorting(x: TensorVariable, k: int, n: int) -> list[Any]:
-    """The reversed row in ascending order, read from its end: of equal elements the first comes first."""
+    """The end of the ascending order of the reversed row: among equal elements the first comes first."""
     key = x.astype("uint8") if x.type.dtype == "bool" else x
     key, axis = key[..., ::-1], x.type.ndim - 1
     order = None

@@ -1,4 +1,4 @@
-"""Random bits: counters through the cipher threefry, bit for bit JAX's.
+"""Random bits: counters encrypted by the cipher threefry, bit for bit as in JAX.
 
 Operations on keys are JAX's own functions, as jaxprs of the cipher; the cipher itself is one function
 of four integers (`loopax.ir.ops.threefry`).
@@ -40,13 +40,13 @@ def _counters(eqn: JaxprEqn) -> Any:
 
 @rule("random_wrap", "random_unwrap", "random_clone", keys=True)
 def _same_integers(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """Conversions between a key and its integers, which are one in the IR."""
+    """Conversions between a key and its integers, which are identical in the IR."""
     return x
 
 
 @rule("random_bits", "random_split", "random_fold_in", "random_seed", keys=True)
 def _key_function(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
-    """JAX's own function of a key's integers, over all keys."""
+    """Apply JAX's own function of a key's integers to all keys."""
     name = eqn.primitive.name
     aval: Any = eqn.invars[0].aval
     if name == "random_seed" and out_dtype(eqn) != "key<fry>":
@@ -57,5 +57,5 @@ def _key_function(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
 
 @rule("random_gamma", keys=True)
 def _gamma(eqn: JaxprEqn, key: TensorVariable, alpha: TensorVariable) -> Any:
-    """JAX's own function, as a loop over the draws, with a loop of rejections in each."""
+    """Import JAX's own function, as a loop over the draws, with a rejection loop in each."""
     return inner_graph(implementation_jaxpr(eqn), [key, alpha])

@@ -37,13 +37,13 @@ _DTYPES |= {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 
 
 class NotImportable(Exception):
-    """A primitive has no rule, or none for such arguments; the message names it."""
+    """Raised if a primitive has no rule, or none for these arguments; the message names it."""
 
 
 class FloatBits(NamedTuple):
-    """The bits of ``x``, floats, as integers, of which the lowest ``n_cleared`` are 0.
+    """The bits of the floats ``x`` as integers whose lowest ``n_cleared`` bits are 0.
 
-    The IR has no such integers. Some of what programs do with them is arithmetic on ``x``.
+    The IR has no such integers, but some operations of programs on them are arithmetic on ``x``.
     """
 
     x: Variable
@@ -68,7 +68,8 @@ def rule(*primitives: str, keys: bool = False, bits: bool = False) -> Callable[[
 def function_rule(name: str) -> Callable[[Rule], Rule]:
     """Register a rule for calls of the function of JAX with this name.
 
-    A user's function may have that name, too: the rule compares the jaxprs, and returns None for another.
+    A user's function may have that name, too: the rule compares the jaxprs, and returns None if they
+    differ.
     """
 
     def register(function: Rule) -> Rule:
@@ -86,7 +87,7 @@ def tensor_type(aval: object) -> TensorType:
     NotImportable
         The value has a dtype without native code, or a symbolic length.
     """
-    shape: Any = getattr(aval, "shape", None)  # of what is no array: it has no dtype either
+    shape: Any = getattr(aval, "shape", None)  # not an array: it has no dtype either
     dtype = str(getattr(aval, "dtype", aval))
     if dtype == "key<fry>":
         shape, dtype = (*shape, 2), "uint32"
@@ -98,7 +99,7 @@ def tensor_type(aval: object) -> TensorType:
 
 
 def declared(v: Variable, aval: object) -> Variable:
-    """``v`` as a variable of exactly the type of ``aval`` in the IR."""
+    """Convert ``v`` to exactly the type of ``aval`` in the IR."""
     if isinstance(v, FloatBits):
         return v
     declared_type = tensor_type(aval)
@@ -115,7 +116,7 @@ def declared(v: Variable, aval: object) -> Variable:
 def read_equations(
     equations: Iterable[JaxprEqn], variables: Mapping[Any, Variable]
 ) -> dict[Any, Variable]:
-    """``variables``, by variable of a jaxpr, with the results of ``equations`` added.
+    """Extend ``variables``, keyed by variables of a jaxpr, by the results of ``equations``.
 
     Raises
     ------
@@ -169,8 +170,8 @@ def constant(value: ArrayLike, aval: object) -> Variable:
     Raises
     ------
     NotImportable
-        The constant is a random key, or contains -0.0: PyTensor merges constants that compare equal, and
-        the reciprocal of 0.0 is not that of -0.0.
+        The constant is a random key, or contains -0.0: PyTensor merges constants that compare equal, but
+        0.0 and -0.0 have different reciprocals.
     """
     declared_type = tensor_type(aval)
     if str(getattr(value, "dtype", "")).startswith("key"):
@@ -185,7 +186,7 @@ def constant(value: ArrayLike, aval: object) -> Variable:
 def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> list[Variable]:
     """The outputs of a closed jaxpr, a parameter of a primitive, for these inputs.
 
-    With ``bits`` they may be `FloatBits`. A primitive whose results nobody reads needs no rule.
+    With ``bits`` they may be `FloatBits`. A primitive whose results are unread needs no rule.
     """
     opened = without_dead_code(jaxpr).jaxpr
     variables = dict(zip(opened.invars, inputs, strict=True))
@@ -202,7 +203,7 @@ def inner_graph(jaxpr: Any, inputs: Sequence[Variable], bits: bool = False) -> l
 
 
 def out_aval(eqn: JaxprEqn) -> Any:
-    """The shape and dtype of the one output of an equation, which JAX's annotations do not have."""
+    """The shape and dtype of the one output of an equation, which JAX's annotations lack."""
     return eqn.outvars[0].aval
 
 
@@ -212,5 +213,5 @@ def out_dtype(eqn: JaxprEqn) -> str:
 
 
 def refuse(eqn: JaxprEqn, why: str) -> NotImportable:
-    """The exception of a rule that does not apply to these arguments; ``why`` names them, in the plural."""
+    """The exception for a rule that does not apply to these arguments; ``why`` names them (plural)."""
     return NotImportable(f"{eqn.primitive.name} ({why})")

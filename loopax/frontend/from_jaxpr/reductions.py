@@ -1,4 +1,4 @@
-"""Reductions of axes."""
+"""Reductions along axes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _max_or_min(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 @rule("psum", "pmax", "pmin")
 def _over_named_axes(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
-    """Collectives, whose named axes ``jax.vmap`` has made axes of the arrays."""
+    """Collectives whose named axes ``jax.vmap`` has turned into axes of the arrays."""
     axes, name = eqn.params["axes"], eqn.primitive.name
     if eqn.params["axis_index_groups"] is not None or any(isinstance(k, str) for k in axes):
         raise refuse(eqn, "groups of an axis, and axes without a batch")
@@ -48,13 +48,14 @@ def _extremum(eqn: JaxprEqn, x: TensorVariable, largest: bool) -> Any:
     if not axes:
         return x
     if dtype.startswith("int") and not largest:
-        # PyTensor's minimum is that of the negated numbers, of which the least integer has none.
+        # PyTensor's minimum is the negated maximum of the negated numbers: the least integer has no
+        # negative.
         return pt.invert(pt.max(pt.invert(x), axis=axes))
     return (pt.max if largest else pt.min)(x, axis=axes)
 
 
 def extreme_number(dtype: Any, largest: bool) -> Any:
-    """The largest number of a dtype of floats or integers, or the least: infinite for floats."""
+    """The largest or the least number of a float or integer dtype; infinite for floats."""
     kind = np.dtype(dtype)
     if kind.kind == "f":
         return kind.type(np.inf if largest else -np.inf)
@@ -72,7 +73,7 @@ def _logical(eqn: JaxprEqn, x: TensorVariable) -> Any:
 
 @rule("argmax", "argmin")
 def _arg(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """The first index of the extremum, or of a nan, if there is one: XLA's, NumPy's and the IR's rule."""
+    """The first index of the extremum, or of a nan if there is one, as in XLA, NumPy and the IR."""
     (axis,), largest = eqn.params["axes"], eqn.primitive.name == "argmax"
     if x.type.dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")

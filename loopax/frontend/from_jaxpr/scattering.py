@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SUBTRACTIONS = {"scatter-sub", "scatter_sub"}
 _SUMS = {"scatter-add", "scatter_add"} | _SUBTRACTIONS
-# The functions of an element and its update, except for a write and a sum.
+# The function that combines an element and its update, except for a write and a sum.
 _COMBINED = {"scatter-mul": pt.mul, "scatter-min": pt.minimum, "scatter-max": pt.maximum}
 _COMBINED |= {name.replace("-", "_"): op for name, op in _COMBINED.items()}
 
@@ -51,7 +51,7 @@ def _scatter(
     for axis, k in zip(window_axes, numbers.update_window_dims, strict=True):
         sizes[axis] = updates.type.shape[k]
     p = windows_at(x, indices, numbers.scatter_dims_to_operand_dims, sizes, batching)
-    # The axes of the batch first, then those of a window, in the order of x.
+    # The axes of the batch first, then the axes of a window, in the order of x.
     outer = [k for k in range(updates.type.ndim) if k not in numbers.update_window_dims]
     updates = updates.dimshuffle([*outer, *numbers.update_window_dims])
     is_dropped = eqn.params["mode"].name != "CLIP" and p.valid is not None
@@ -63,14 +63,14 @@ def _scatter(
 
 
 def _is_plain_write(function: None) -> bool:
-    """Whether a scatter's function of an element and its update returns the update."""
+    """Whether a scatter's combining function returns the update."""
     return function is None or (not function.eqns and function.outvars == function.invars[1:])
 
 
 def _one_window(
     eqn: JaxprEqn, x: TensorVariable, update: TensorVariable, p: Windows, is_dropped: bool
 ) -> Any:
-    """A write of one window; out of range it writes the elements that are there."""
+    """Write one window; if it is partly out of range, only the elements within."""
     starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
     begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
     adds = eqn.primitive.name in _SUMS
@@ -88,7 +88,7 @@ def _one_window(
 def _one_by_one(
     eqn: JaxprEqn, x: TensorVariable, updates: TensorVariable, p: Windows, is_dropped: bool
 ) -> Any:
-    """A loop over the windows: a position may come several times."""
+    """Write the windows in a loop, since a position may occur several times."""
     n = math.prod(p.batch)
     rows = [reshaped(s, (n,)) for s in p.starts]
     rows += [reshaped(p.valid, (n,))] if is_dropped else []

@@ -31,7 +31,7 @@ def _broadcast_in_dim(eqn: JaxprEqn, x: TensorVariable, *dynamic: Type) -> Any:
 def _reshape(eqn: JaxprEqn, x: TensorVariable, *dynamic: Type) -> Any:
     if dynamic:
         raise refuse(eqn, "shapes known only at run time")
-    order = eqn.params.get("dimensions")  # in which the elements are read
+    order = eqn.params.get("dimensions")  # the order in which the elements are read
     return reshaped(x if order is None else x.dimshuffle(list(order)), _shape(eqn))
 
 
@@ -41,7 +41,7 @@ def _shape(eqn: JaxprEqn) -> tuple[int, ...]:
 
 
 def reshaped(x: TensorVariable, shape: Sequence[int]) -> Any:
-    """``x`` in another shape; by adding and dropping axes of length 1, where that is enough."""
+    """Reshape ``x``, by adding and dropping axes of length 1 if that suffices."""
     shape = tuple(shape)
     if x.type.shape == shape:
         return x
@@ -116,7 +116,7 @@ def _stack(eqn: JaxprEqn, *xs: TensorVariable) -> Any:
 
 @rule("empty", "empty2")
 def _empty(eqn: JaxprEqn) -> Any:
-    """An array whose elements nobody reads: zeros."""
+    """An uninitialised array, filled with zeros."""
     aval = out_aval(eqn)
     return pt.zeros(aval.shape, dtype=str(aval.dtype))
 
@@ -133,7 +133,7 @@ def _iota(eqn: JaxprEqn, *dynamic: Type) -> Any:
 
 @rule("pad")
 def _pad(eqn: JaxprEqn, x: TensorVariable, value: TensorVariable) -> Any:
-    """A write into an array of the padding value; a negative padding cuts elements off."""
+    """A write into an array of the padding value; negative padding cuts elements off."""
     shape = out_aval(eqn).shape
     source, target = [], []
     for n, (low, high, inner) in zip(x.type.shape, eqn.params["padding_config"], strict=True):

@@ -1,4 +1,4 @@
-"""Convolutions of small kernels, and reductions of sliding windows: a term for each place in them."""
+"""Convolutions with small kernels, and reductions of sliding windows: one term for each window place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loopax.frontend.from_jaxpr.reductions import extreme_number
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
 
-_MOST_PLACES = 64  # of a larger window XLA's code is faster
+_MOST_PLACES = 64  # for a larger window XLA's code is faster
 
 
 def _at_places(
@@ -29,7 +29,7 @@ def _at_places(
     dilation: Sequence[int],
     lengths: Sequence[int],
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Each place in the window, and the elements that are there in all windows along ``axes``."""
+    """Yield each place of a window, with the elements at that place of all windows along ``axes``."""
     for place in product(*map(range, window)):
         index = [slice(None)] * x.type.ndim
         for axis, k, stride, step, n in zip(axes, place, strides, dilation, lengths, strict=True):
@@ -44,7 +44,7 @@ def _padded(
     dilation: Sequence[int],
     value: TensorLike,
 ) -> Any:
-    """``x`` with ``value`` around it, and between its elements; negative padding cuts elements off."""
+    """Pad ``x`` with ``value`` around and between its elements; negative padding cuts elements off."""
     for axis, (low, high), step in zip(axes, padding, dilation, strict=True):
         n = x.type.shape[axis]
         inner = (n - 1) * step + 1
@@ -69,7 +69,7 @@ def _refuse_sizes(eqn: JaxprEqn, x: TensorVariable, window: Sequence[int]) -> No
 
 @rule("conv_general_dilated")
 def _convolution(eqn: JaxprEqn, x: TensorVariable, kernel: TensorVariable) -> Any:
-    """The axes in the order batch, channel, places; the kernel's output channel, input channel, places."""
+    """A convolution; axes are batch, channel, places, and output channel, input channel, places."""
     params, dtype = eqn.params, out_dtype(eqn)
     numbers = params["dimension_numbers"]
     x = x.dimshuffle(list(numbers.lhs_spec)).astype(dtype)
@@ -78,7 +78,7 @@ def _convolution(eqn: JaxprEqn, x: TensorVariable, kernel: TensorVariable) -> An
     _refuse_sizes(eqn, x, window)
     if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
         raise refuse(eqn, "feature groups and batch groups")
-    if len(window) > 1 and kernel.type.shape[:2] == (1, 1):  # XLA takes 0.6 to 0.8 of the time
+    if len(window) > 1 and kernel.type.shape[:2] == (1, 1):  # XLA takes 0.6 to 0.8 times as long
         raise refuse(eqn, "images with one channel")
     axes = range(2, x.type.ndim)
     lengths = [out_aval(eqn).shape[numbers.out_spec[axis]] for axis in axes]
@@ -97,7 +97,7 @@ def _convolution(eqn: JaxprEqn, x: TensorVariable, kernel: TensorVariable) -> An
         term = pt.sum(weights * values, axis=2, dtype=dtype, acc_dtype=dtype)
         masks = [rows[k] for rows, k in zip(is_element, place, strict=True)]
         mask = reduce(np.logical_and.outer, masks)
-        # The padding is no factor: an infinite weight or nan there is not in the sum.
+        # Padding is no factor: an infinite or nan weight there does not enter the sum.
         terms.append(term if mask.all() else pt.switch(mask, term, np.array(0, dtype)))
     return reduce(pt.add, terms).dimshuffle(list(np.argsort(numbers.out_spec)))
 
@@ -111,7 +111,7 @@ def _is_element(
     dilation: int,
     length: int,
 ) -> Any:
-    """Whether an element of the padded axis is one of the ``n``: a row for each place in the window."""
+    """Whether an element of the padded axis is one of the ``n``, with a row for each window place."""
     positions = np.arange(length) * stride + np.arange(window)[:, None] * dilation - padding[0]
     return (positions >= 0) & (positions % spacing == 0) & (positions < n * spacing)
 

@@ -117,7 +117,7 @@ def cond(
     bindings = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
     closure = close(outs, [d for _, d in bindings], since)
     bindings += zip(closure.outer, closure.inner, strict=True)
-    # An operand that no branch reads would be computed in vain.
+    # An operand that no branch reads would be computed for nothing.
     read_inputs = {*graph_inputs(closure.outs)}
     bindings = [(x, d) for x, d in bindings if d in read_inputs]
     op = Cond.from_branches(
@@ -139,7 +139,7 @@ def _same_structure(results: list[Any], then: Tree, otherwise: Tree, label: str)
 
 
 def _joined(a: Variable, b: Variable, path: str, label: str) -> tuple[Variable, Variable]:
-    """The leaves of both branches with one type, except for static shapes, which `Cond` joins."""
+    """Convert both leaves to one type, except for static shapes, which `Cond` joins."""
     s: Any = a.type
     t: Any = b.type
     if s == t or s.is_super(t) or t.is_super(s):

@@ -1,8 +1,8 @@
 """Closures: the variables that a step uses from outside.
 
-A step is called with dummies, root variables created for that call. So all that depends on a dummy is
-younger, and only younger nodes have to be visited: tracing a step costs as much as the step, not as
-much as the graph around it.
+A step is called with dummies, root variables created for that call. So every variable that depends on a
+dummy is younger, and only younger nodes have to be visited: the cost of tracing a step is proportional to
+the step, not to the graph around it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def age(variable: Variable) -> int:
 
 
 class Closure(NamedTuple):
-    """``outer`` are the captured variables, ``inner`` their stand-ins in ``outs``."""
+    """The graph of a step: ``outer`` are the captured variables, ``inner`` their stand-ins in ``outs``."""
 
     outer: list[Variable]
     inner: list[Variable]
@@ -45,16 +45,15 @@ def close(
     *,
     runs: bool = False,
 ) -> Closure:
-    """``outs`` as a graph of ``dummies`` and of captured variables.
+    """Close ``outs`` over ``dummies`` and captured variables.
 
-    Captured are variables, not constants, that are older than ``since``. All nodes of a step or a
-    branch stay inside, so that one that does not run computes none of them, and raises nothing: a pass
-    moves invariants out, under their guard.
+    Variables, but not constants, that are older than ``since`` are captured. All nodes of a step or a
+    branch stay inside, so that if it does not run, none of them is computed or raises: a pass hoists
+    invariants, under a guard.
 
-    For a step that surely ``runs`` the outermost variable that does not depend on ``dummies`` is
-    captured: it is computed once in any case, and a derivative of the loop pulls its cotangent back
-    once, not at every step. Constants are not captured, nor nodes of constants alone, which rewriting
-    folds.
+    If the step surely ``runs``, the outermost variables that do not depend on ``dummies`` are captured:
+    they are computed once, and a derivative of the loop pulls their cotangents back once, not at every
+    step. Constants are not captured, nor nodes of constants alone, which rewriting folds.
 
     ``dummy_of`` has the dummies of values that a step reads in another form: a row, as an index into
     its sequence.
@@ -84,7 +83,7 @@ def close(
 def substitute(
     outs: Sequence[Variable], replace: Mapping[Variable, Variable], since: int
 ) -> list[Any]:
-    """``outs`` with some variables, none older than ``since``, replaced."""
+    """Rebuild ``outs`` with some variables, none older than ``since``, replaced."""
     return _rebuilt(outs, young_nodes(outs, since), replace)
 
 
@@ -122,7 +121,7 @@ def young_nodes(
 
 
 def refuse_hidden_draws(outs: Iterable[Variable], since: int, label: str) -> None:
-    """Raise where a step draws from a generator that is only updated between calls.
+    """Raise if a step draws from a generator that is only updated between calls.
 
     ``RandomStream`` makes such generators: a shared variable with a ``default_update``. Inside a loop
     it would be read at each step and give the same draw each time.
@@ -147,7 +146,7 @@ def refuse_hidden_draws(outs: Iterable[Variable], since: int, label: str) -> Non
 
 
 def refuse_captures(outer: Sequence[Variable], label: str) -> None:
-    """Raise where a step with ``strict=True`` captures variables."""
+    """Raise if a step with ``strict=True`` captures variables."""
     if outer:
         lines = "\n".join(f"  - {describe(v)}" for v in outer)
         raise LoopaxError(

@@ -1,4 +1,4 @@
-"""The types of a carry: a fixpoint, by calling the step until it returns the types that it got.
+"""The types of a carry: a fixpoint, found by calling the step until it returns the types that it got.
 
 A leaf starts with the type of its initial value. Where the step returns another type, the leaf takes
 the join of the two (`joined`), and the step is called again.
@@ -21,7 +21,7 @@ from loopax.frontend.loops.leaves import as_variable, is_weak
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.loops.widened_starts import collected_messages, warn_of_widened_starts
 
-# A bound: one change for each dtype of PyTensor to which a leaf can rise.
+# A bound: a leaf changes its dtype at most once for each dtype of PyTensor.
 _DTYPES = 14
 
 
@@ -33,7 +33,7 @@ class Slot:
 
     def __init__(self, path: str, x: Any) -> None:
         self.path = path
-        # The smallest type, which yields to the type of any value that it is joined with; see `settle`.
+        # A weak type, which yields to the type of any value that it is joined with; see `settle`.
         self.weak = is_weak(x)
         self.init: Any = as_variable(x, path)
         if self.weak:
@@ -41,7 +41,7 @@ class Slot:
         self.type: Any = self.init.type
 
     def enter(self, count: Variable) -> None:
-        """Create new dummies. ``count`` is the number of steps taken before this one."""
+        """Create new dummies; ``count`` is the number of steps before this one."""
         self.states = [self.type(name=self.path)]
         self.view: Any = self.states[0]
 
@@ -56,11 +56,11 @@ class Slot:
         return finals[0]
 
     def emitted(self, result: Variable) -> Variable:
-        """The row of a step where the loop returns the carries of all steps."""
+        """The row of a step, if the loop returns the carries of all steps."""
         return fitted(result, self.type)
 
     def all_rows(self, trace: Variable, reverse: bool) -> Any:
-        """The carry before the first step and ``trace``, those after each, in the order of the rows."""
+        """The carry before the first step and ``trace``, the later ones, in the order of the rows."""
         (init,) = self.inits()
         if isinstance(self.type, DenseTensorType):
             return in_order(pt.shape_padleft(init), trace, reverse)
@@ -70,7 +70,7 @@ class Slot:
 
 
 def in_order(initial_rows: Variable, trace: Variable, reverse: bool) -> Any:
-    """The rows before the first step and the ``trace`` of a loop, in the order of the rows."""
+    """Join the rows before the first step and the ``trace`` of a loop, in the order of the rows."""
     return pt.concatenate([trace, initial_rows] if reverse else [initial_rows, trace])
 
 
@@ -90,13 +90,12 @@ class Traced(NamedTuple):
 def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], label: str) -> Traced:
     """Call ``trace`` until each slot has the type that the step returns for it.
 
-    ``trace`` is given a function that makes the slots' dummies.
+    ``trace`` is called with a function that makes the slots' dummies.
 
-    Every call but the last two raises the type of a slot, and a type only rises: its dtype in the
-    order of `joins._rank`, which has `_DTYPES` levels, a dimension of its shape from known to unknown,
-    once, and a weak integer to int64, once. So the number of calls has the bound below; in practice
-    it is two. The last call but one is for inner loops that were lenient because of types that had
-    not settled.
+    Every call but the last two raises the type of a slot, and a type only rises: its dtype in the order of
+    `joins._rank`, which has `_DTYPES` levels; a dimension of its shape once, from known to unknown; and a
+    weak integer once, to int64. So the number of calls has the bound below; in practice it is two. The
+    second to last call is for inner loops that were lenient because types had not settled.
     """
     bound = 3 + sum(_DTYPES + 1 + getattr(s.type, "ndim", 0) for s in slots)
     lenient = True
@@ -147,7 +146,7 @@ def _widened(slot: Slot) -> bool:
 
 
 def carry_leaves(result: object, names: Sequence[str], tree: Tree, label: str) -> list[Variable]:
-    """The leaves of the carry that a step returned, which must have the structure of the one it got."""
+    """The leaves of the carry that a step returned, whose structure must equal the initial one's."""
     leaves, result_tree = flatten(result)
     if result_tree != tree:
         expected_names, result_names = [*names], ["carry" + name for name in leaf_names(result)]

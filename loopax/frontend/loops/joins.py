@@ -1,4 +1,4 @@
-"""The join of two types of a leaf: the type that holds the values of both.
+"""The join of two types of a leaf: the type that holds the values of both types.
 
 A join is one of:
 
@@ -29,7 +29,7 @@ _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 2}
 
 
 def joined(slot: CarryLeaf, result: Variable, label: str) -> Any:
-    """The type that holds both the slot's values so far and ``result``, or a `LoopTypeError`."""
+    """The type that holds the slot's values so far and ``result``, or raise a `LoopTypeError`."""
     slot_type, result_type = slot.type, result.type
     if slot_type == result_type or slot_type.is_super(result_type):
         return slot_type
@@ -114,7 +114,7 @@ def join_of_kind(a: str, b: str) -> str | None:
 
 
 def may_rise(slot: CarryLeaf) -> bool:
-    """Whether the slot is an integer that may yet turn out to be a float."""
+    """Whether the slot is an integer that may still become a float."""
     dtype = getattr(slot.type, "dtype", "")
     if dtype not in pt.type.integer_dtypes:
         return False
@@ -122,17 +122,17 @@ def may_rise(slot: CarryLeaf) -> bool:
 
 
 def mark_unsettled(dummies: Sequence[Variable], leniences: list[Any]) -> None:
-    """Mark the dtype of ``dummies`` as not known yet.
+    """Mark the dtype of ``dummies`` as not yet known.
 
-    An inner loop that starts from one, or a branch that returns one, must then not refuse it for
-    being an integer; if it turns it into a float it records that in ``leniences``.
+    An inner loop that starts from one, or a branch that returns one, must then accept it although it is an
+    integer; if it converts it to a float it records that in ``leniences``.
     """
     for v in dummies:
         v.tag.leniences = leniences
 
 
 def is_unsettled(v: Variable) -> bool:
-    """Whether ``v`` depends on a dummy whose dtype is not known yet, which records a lenience."""
+    """Whether ``v`` depends on a dummy of unknown dtype; if so, record a lenience."""
     records = [x.tag.leniences for x in ancestors([v]) if hasattr(x.tag, "leniences")]
     for leniences in records:
         leniences.append(v)
@@ -140,7 +140,7 @@ def is_unsettled(v: Variable) -> bool:
 
 
 def fitted(v: Variable, kind: Any) -> Any:
-    """``v`` as a value of type ``kind``, which holds it by `joined`."""
+    """Convert ``v`` to the type ``kind``, which holds it by `joined`."""
     if isinstance(v.type, TensorType) and v.type.dtype != kind.dtype:
         if isinstance(v, Constant):
             return pt.constant(np.asarray(v.data).astype(kind.dtype), name=v.name)

@@ -25,12 +25,12 @@ class CarryLeaf(Protocol):
 
 
 def as_variable(x: object, path: str) -> Variable:
-    """``x`` as a variable; ``path`` names it in errors.
+    """Convert ``x`` to a variable; ``path`` names it in errors.
 
     A Python int is an int64 and a float has ``config.floatX``: PyTensor's dtype for a number (``0``
     in an int8, ``0.5`` in a float32) follows from its value, and would overflow in a loop.
 
-    Raises `LoopTypeError` if it is no variable, array or number.
+    Raises `LoopTypeError` if it is not a variable, array or number.
     """
     if isinstance(x, Variable):
         return x
@@ -59,7 +59,7 @@ def as_variable(x: object, path: str) -> Variable:
     if hasattr(x, "__array__"):
         return _constant(np.asarray(x), path)
     try:
-        return as_symbolic(x)  # other types of PyTensor's: sparse matrices
+        return as_symbolic(x)  # PyTensor's other types, such as sparse matrices
     except (NotImplementedError, TypeError):
         raise LoopTypeError(
             f"{path} is {x!r} of type {type(x).__name__}, but a leaf must be a PyTensor variable, an "
@@ -70,7 +70,7 @@ def as_variable(x: object, path: str) -> Variable:
 
 
 def variables_of(tree: object, label: str) -> tuple[list[Any], list[str], Tree]:
-    """The leaves of a pytree as variables; their names, which begin with ``label``; and its structure."""
+    """The leaves of a pytree as variables; their names, prefixed by ``label``; and its structure."""
     leaves, structure = flatten(tree)
     names = [f"{label}{name}" for name in leaf_names(tree)]
     return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, structure
@@ -86,12 +86,12 @@ def _constant(x: np.ndarray, path: str) -> Variable:
 
 
 def is_weak(x: object) -> bool:
-    """Whether ``x`` is a Python int, whose width nobody chose."""
+    """Whether ``x`` is a Python int, whose width the user did not choose."""
     return isinstance(x, int) and not isinstance(x, bool)
 
 
 def as_flag(x: object, label: str, *, from_step: bool = True) -> Variable:
-    """``x``, which must be a bool scalar, and not a Python bool in a flag ``from_step``."""
+    """Convert ``x`` to a bool scalar; a flag ``from_step`` must not be a Python bool."""
     if from_step and isinstance(x, bool):
         raise LoopTypeError(
             f"{label} is the Python bool {x}, the same at every step. `==` and `!=` compare PyTensor "
@@ -112,13 +112,13 @@ def as_flag(x: object, label: str, *, from_step: bool = True) -> Variable:
 
 
 def exact_in(x: Constant, dtype: str) -> bool:
-    """Whether the values of a constant are the same numbers in ``dtype``."""
+    """Whether the values of a constant can be represented exactly in ``dtype``."""
     value = np.asarray(x.data)
     if value.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         return False  # 2 + 0j is meant as a complex number
     with np.errstate(all="ignore"):
         cast = value.astype(dtype)
         round_trip = (cast if value.dtype.kind == "c" else cast.real).astype(value.dtype)
-        # -1 goes to a large number in uint8, and comes back from it.
+        # -1 becomes a large number in uint8, and is restored by the cast back.
         signs = value.dtype.kind not in "iu" or bool(np.all((cast.real < 0) == (value < 0)))
     return signs and np.array_equal(round_trip, value, equal_nan=value.dtype.kind in "fc")

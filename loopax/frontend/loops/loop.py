@@ -50,8 +50,8 @@ class Emitted(NamedTuple):
 class Result(NamedTuple):
     """The result of a loop.
 
-    ``stopped`` is None where it cannot stop. With the carries of all steps, ``final`` has one row
-    more than there are steps.
+    ``stopped`` is None if it cannot stop. With the carries of all steps, ``final`` has one more row than
+    there are steps.
     """
 
     final: Any
@@ -105,7 +105,7 @@ def build_loop(
     carried: str = "carry",
     all_carries: bool = False,
 ) -> Result:
-    """The loop of ``step(i, carry, row)``, as one `Scan`.
+    """Build the loop of ``step(i, carry, row)``, as one `Scan`.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def build_loop(
 
 
 def _labels(slots: Sequence[CarryLeaf], traced: Traced, carried: str) -> tuple[str, ...]:
-    """The labels of the states and the rows of the traces: their names, or else their paths."""
+    """Labels of the states and of the traces' rows: their names, or else their paths."""
     paths = [carried + s.path.removeprefix("carry") for s in slots]
     named = [
         v.name if v.name and v.owner is not None and v not in traced.row_views else path

@@ -69,7 +69,7 @@ class Rows:
         return static_lengths[0][1] if static_lengths else self.leaves[0].steps
 
     def checked(self, n_steps: Any) -> Any:
-        """``n_steps`` with a check, at run time, that lists that are indexed have as many rows."""
+        """Check at run time that indexed lists have ``n_steps`` rows; return the checked number."""
         for leaf in self.leaves:
             if leaf.indexed and leaf.steps is not n_steps:
                 message = (
@@ -79,7 +79,7 @@ class Rows:
         return n_steps
 
     def with_unread_checked(self, n_steps: Any, unread: Sequence[bool]) -> Any:
-        """``n_steps`` with a check, at run time, that sequences that no step reads have as many rows.
+        """Check at run time that sequences that no step reads have ``n_steps`` rows.
 
         An unread sequence is removed from the loop, and the loop's own check with it.
         """
@@ -104,7 +104,7 @@ class Rows:
         return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
 
     def as_indices(self, dummies: Sequence[Variable], i: TensorVariable) -> list[Any]:
-        """``dummies`` in the form that step ``i`` reads: a row of a tensor is an index into it.
+        """Express ``dummies`` as step ``i`` reads them: a row of a tensor is an index into it.
 
         So a derivative in the step goes through the row to the variables that the sequence depends
         on.
@@ -121,7 +121,7 @@ class Rows:
         return [d if row is None else row for row, d in zip(views, dummies, strict=True)]
 
     def build(self, rows: Sequence[Variable], i: TensorVariable) -> Any:
-        """The argument of step ``i``: ``rows``, and rows of lists that are indexed."""
+        """Build the argument of step ``i`` from ``rows`` and the rows of indexed lists."""
         remaining = iter(rows)
         arguments: list[Any] = []
         for leaf in self.leaves:

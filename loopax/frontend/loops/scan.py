@@ -231,7 +231,7 @@ def _method(
 
 
 def _refuse_in_parallel(result: Result, label: str) -> None:
-    """Raise where a loop cannot take all steps at once."""
+    """Raise if a loop cannot take all steps at once."""
     if result.stopped is not None:
         raise LoopTypeError(
             f"{label} has parallel='newton', but its step returns a stop flag, so the number of steps "

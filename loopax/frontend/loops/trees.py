@@ -1,7 +1,7 @@
 """Pytrees of PyTensor variables: nested tuples, lists, dicts, named tuples, dataclasses, None.
 
-`jax.tree` takes an unregistered dataclass for a leaf. Here it is a node of the fields that its
-constructor takes, without being registered globally.
+`jax.tree` treats an unregistered dataclass as a leaf. Here it is a node with the fields that its
+constructor takes, without global registration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tree(NamedTuple):
     boxes: tuple[Any, ...] = ()
 
     def build(self, leaves: Any, axis_name: str = "step") -> Any:
-        """The pytree of ``leaves``; ``axis_name`` names a further leading axis."""
+        """Build the pytree of ``leaves``; ``axis_name`` names an additional leading axis."""
         if not self.boxes:
             return jax.tree.unflatten(self.treedef, leaves)
         remaining = iter(leaves)
@@ -45,7 +45,7 @@ class Tree(NamedTuple):
         return jax.tree.unflatten(self.treedef, children)
 
     def leaves_of(self, tree: object) -> list[Any]:
-        """The subtrees of ``tree`` in the places of this structure's leaves."""
+        """The subtrees of ``tree`` at the positions of this structure's leaves."""
         tops = self.treedef.flatten_up_to(tree)
         if not self.boxes:
             return list(tops)
@@ -103,7 +103,7 @@ class _Named(NamedTuple):
         return f"axes ({', '.join(self.names)})"
 
     def build(self, leaves: Iterator[Any], axis_name: str) -> Any:
-        """The tensor, a row of it, or a stack with a row for each step; an array as it is."""
+        """The tensor, a row of it, or a stack with a row for each step; an array is returned unchanged."""
         x = next(leaves)
         if not isinstance(x, Variable) or not hasattr(x.type, "ndim"):
             return x
@@ -179,7 +179,7 @@ def is_traced(x: object) -> bool:
 
 
 def is_sparse(x: object) -> bool:
-    """Whether ``x`` is a sparse matrix of JAX, which JAX itself takes for a tree of arrays."""
+    """Whether ``x`` is a sparse matrix of JAX, which JAX itself treats as a tree of arrays."""
     return isinstance(x, BCOO)
 
 
@@ -200,7 +200,7 @@ def match_prefix(prefix: object, tree: object, label: str) -> list[Any]:
 
     None is a leaf of ``prefix``.
 
-    Raises `LoopTypeError` if ``prefix`` is no prefix of ``tree``; ``label`` names it.
+    Raises `LoopTypeError` if ``prefix`` is not a prefix of ``tree``; ``label`` names it.
     """
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(flatten(tree)[0])
@@ -218,7 +218,7 @@ def match_prefix(prefix: object, tree: object, label: str) -> list[Any]:
 def mapped_axes(in_axes: object, args: tuple[Any, ...], n_leaves: int) -> list[Any]:
     """The axis of each of the ``n_leaves`` arguments of a call that `loopax.vmap` maps over, or None.
 
-    Leaves behind those of ``args`` were passed by name, and have the first axis, as in JAX.
+    Leaves after the leaves of ``args`` were passed by name, and are mapped along the first axis, as in JAX.
     """
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     axes = match_prefix(prefix, args, "in_axes")

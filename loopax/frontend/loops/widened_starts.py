@@ -1,11 +1,11 @@
-"""A warning where a loop computes in more digits than its initial value has.
+"""A warning if a loop computes in more digits than its initial value has.
 
 ``pt.full((3,), -np.inf)`` is float32, because PyTensor stores a constant in the smallest dtype that
 holds it; values written into it are rounded. The carry of a float64 loop accepts such a start
 (`carry.joined`), and nothing in the result would show that half of its digits are lost.
 
-A step is traced several times while the types of its carry settle, and with it a loop
-inside it: messages of inner loops wait until the outer one has settled.
+A step is traced several times until the types of its carry settle, together with its inner loops: messages
+of inner loops wait until the outer one has settled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def collected_messages() -> Iterator[list[str]]:
 def warn_of_widened_starts(
     slots: Sequence[CarryLeaf], label: str, inner: Sequence[str] = ()
 ) -> None:
-    """Warn of leaves of a settled carry that began with fewer digits, in ``inner`` loops too."""
+    """Warn of leaves of a settled carry that started with fewer digits, in ``inner`` loops too."""
     messages = [*inner, *(_message(s, label) for s in slots if _lost_digits(s))]
     waiting = _waiting.get()
     if waiting is not None:
@@ -52,7 +52,7 @@ def warn_of_widened_starts(
 
 
 def _lost_digits(slot: CarryLeaf) -> bool:
-    """Whether the initial value may have been rounded: it is no constant and has fewer digits."""
+    """Whether the initial value may have been rounded: it is not a constant and has fewer digits."""
     initial_type, settled_type = slot.init.type, slot.type
     if not (isinstance(initial_type, TensorType) and isinstance(settled_type, TensorType)):
         return False

@@ -1,6 +1,6 @@
 """Outputs over a batch of their inputs: all rows at once, or row by row in a loop.
 
-PyTensor's ``vectorize_graph`` computes all at once. Two kinds of programs have no such form, and
+PyTensor's ``vectorize_graph`` computes all rows at once. Two kinds of programs have no such form, and
 become a `Scan` over the rows, whose step is the program of one row:
 
 - values whose length depends on values, ``x[x > 0]``, ``x[:n]``, ``arange(n)``, or the trace of a
@@ -41,15 +41,15 @@ _VALUE_DEPENDENT = (ARange, Nonzero, Unique)
 def batched_outputs(
     outputs: Sequence[Variable], rows: Mapping[Variable, Variable]
 ) -> list[Variable]:
-    """``outputs`` over the batch ``rows``; an output that depends on none of its rows is unchanged.
+    """Batch ``outputs`` over ``rows``; an output that depends on none of these stays unchanged.
 
     Parameters
     ----------
     outputs
         The outputs of one row.
     rows
-        For each variable of a row its batch, with a further leading axis; or its value in all rows,
-        of its own type.
+        For each variable of a row its batch, with an additional leading axis; or its shared value for all
+        rows, of its own type.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def batched_outputs(
 
 
 def _row_by_row(outputs: Sequence[Variable], rows: Mapping[Variable, Variable]) -> list[Variable]:
-    """A loop over the batch; its step is the program of one row."""
+    """Build a loop over the batch whose step is the program of one row."""
     captured = {row: x for row, x in rows.items() if x.type == row.type}
     rows = {row: x for row, x in rows.items() if row not in captured}
     outputs = replaced(outputs, captured)
@@ -103,7 +103,7 @@ def _may_stack_lengths(node: Apply) -> bool:
 
 
 def _sizes(core_op: Op, node: Apply) -> Sequence[Any]:
-    """The inputs of ``node``, a `Blockwise` of ``core_op``, that determine its output's lengths."""
+    """The inputs of ``node``, a `Blockwise` of ``core_op``, that determine its output lengths."""
     if isinstance(core_op, IncSubtensor):
         return []  # it has the lengths of the array that it writes into
     if isinstance(core_op, AdvancedSubtensor):

@@ -26,7 +26,7 @@ from loopax.frontend.programs.read import variable_of
 def with_declared_lengths(
     inputs: Sequence[Variable | In] | Variable | In, outputs: object, name: str | None
 ) -> Callable[..., Any]:
-    """A function from variables of any static shapes, in the place of ``inputs``, to ``outputs``."""
+    """A function from variables of any static shapes, replacing ``inputs``, to ``outputs``."""
     specs = inputs if isinstance(inputs, Sequence) else [inputs]
     variables = [variable_of(v) for v in specs]
     leaves, tree = flatten(outputs)
@@ -50,7 +50,7 @@ def with_declared_lengths(
 
 
 def _as_input(v: Variable, x: TensorLike) -> Any:
-    """``x`` in the dtype of ``v``, with the lengths that either declares."""
+    """Cast ``x`` to the dtype of ``v``, with the lengths that either declares."""
     if not isinstance(v.type, DenseTensorType):
         return v.type.filter_variable(x)
     x = as_tensor_variable(x)  # a list arrives as a tuple of elements

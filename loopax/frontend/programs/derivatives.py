@@ -100,7 +100,7 @@ def _pushed(
     lazy: bool,
     name: str,
 ) -> list[Any]:
-    """``outs`` at the arguments, followed by their derivatives along ``tangents``."""
+    """Compute ``outs`` at the arguments, followed by their derivatives along ``tangents``."""
     if lazy and call.wrt:
         return Pushforward.of(call.roots, call.leaves, call.wrt, outs, tangents, name)
     symbols = [v.type() for v in call.wrt]
@@ -135,7 +135,7 @@ def vjp(
     in_cotangents = [] if lazy else graph_derivatives.pulled_back(call.wrt, outs, symbols)
 
     def pullback(cotangents: object) -> tuple[Any, ...]:
-        """The cotangents of the primals, from one of the result's structure, shapes and dtypes."""
+        """Pull a cotangent with the result's structure, shapes and dtypes back to the primals."""
         values, structure = flatten(cotangents)
         if structure != tree:
             raise LoopTypeError(
@@ -162,7 +162,7 @@ def _at_arguments(
     symbols: Sequence[Variable],
     values: Sequence[Variable],
 ) -> list[Any]:
-    """``results`` at the arguments, with ``values`` for the other ``symbols`` that they depend on."""
+    """Move ``results`` to the arguments, with ``values`` for the other ``symbols`` they depend on."""
     replace = dict(zip([*call.roots, *symbols], [*call.leaves, *values], strict=True))
     return replaced(results, replace)
 
@@ -201,7 +201,7 @@ def _with_tangents(
 
 
 def _checked(values: Sequence[Any], like: Sequence[Variable], names: Sequence[str]) -> list[Any]:
-    """Tangents or cotangents as variables of the types of ``like``."""
+    """Convert tangents or cotangents to variables of the types of ``like``."""
     variables = []
     for x, v, name in zip(values, like, names, strict=True):
         new: Any = as_variable(x, name)
@@ -217,7 +217,7 @@ def _checked(values: Sequence[Any], like: Sequence[Variable], names: Sequence[st
 def _nested(
     call: Symbols, blocks: Sequence[Sequence[Variable]], build: Callable[[Any], Any]
 ) -> Any:
-    """The blocks in the structure of the outputs, each entry in the structure of the arguments."""
+    """Nest the blocks in the structure of the outputs, each entry in the structure of the arguments."""
     placed = call.placed([block for row in blocks for block in row])
     n = len(call.wrt)
     return build([call.built(placed[k : k + n]) for k in range(0, len(placed), n)] if n else [])

@@ -22,9 +22,9 @@ Donated = tuple[int | str, ...]  # arguments by their numbers and names
 
 
 def donated_arguments(donate: Donate | None, inputs: object = ()) -> Donated:
-    """``donate`` as numbers and names of arguments; a variable becomes its number in ``inputs``.
+    """Convert ``donate`` to numbers and names of arguments; variables become numbers in ``inputs``.
 
-    Raises `MissingInputError` if a variable is not among ``inputs``; `TypeError` if an entry is no
+    Raises `MissingInputError` if a variable is not among ``inputs``; `TypeError` if an entry is not a
     variable, name or number.
     """
     if donate is None:
@@ -55,7 +55,7 @@ def donated_arguments(donate: Donate | None, inputs: object = ()) -> Donated:
 
 
 def donating(program: Program, arguments: Donated) -> Program:
-    """``program``, each of whose inputs is an argument, with the inputs in ``arguments`` donated.
+    """Mark ``arguments`` of ``program``, each of whose inputs is an argument, as donated.
 
     Raises `MissingInputError` if there is no such input.
     """
@@ -69,9 +69,9 @@ def donating_leaves(
     args: Sequence[object],
     kwargs: Mapping[str, Any],
 ) -> Program:
-    """`donating` for a function ``fn`` whose arguments are pytrees, and each leaf is an input.
+    """Apply `donating` for a function ``fn`` with pytree arguments, where each leaf is an input.
 
-    ``args`` and ``kwargs`` have the numbers of the inputs in the places of the leaves.
+    ``args`` and ``kwargs`` have the numbers of the inputs in place of the leaves.
     """
     names, chosen = _names(fn), arguments_of(fn, arguments)
     leaves = [x for k, x in enumerate(args) if k in chosen]
@@ -80,7 +80,7 @@ def donating_leaves(
 
 
 def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
-    """The donated ``arguments`` of ``fn``, by number, or by name where they have none.
+    """The donated ``arguments`` of ``fn``, by number, or by name if they have none.
 
     Raises `MissingInputError` if the function has no such argument.
     """

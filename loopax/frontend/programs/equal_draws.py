@@ -1,4 +1,4 @@
-"""A warning where every call of a program makes the same draws."""
+"""A warning if every call of a program makes the same draws."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from loopax.ir.program import Program
 
 
 def warn_of_equal_draws(program: Program) -> None:
-    """Warn where a program draws from shared generators that nothing updates.
+    """Warn if a program draws from shared generators that nothing updates.
 
-    ``pytensor.function`` makes equal draws there as well. A caller who gets the next generator among
-    the outputs updates it himself.
+    ``pytensor.function`` makes equal draws in this case as well. If the next generator is among the
+    outputs, the caller is assumed to update it.
     """
     if any(isinstance(v.type, RandomType) for v in program.graph.outputs[: program.n_returned]):
         return

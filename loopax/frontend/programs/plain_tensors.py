@@ -1,4 +1,4 @@
-"""Variables of programs with named axes as plain tensors: arrays have axes by position."""
+"""Convert programs with named axes to plain tensors, whose axes are positional."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopax.ir.replace import replaced
 
 
 def with_plain_tensors(program: Program) -> Program:
-    """``program`` with plain tensors for its inputs and outputs; itself where it has no named axes."""
+    """Replace the inputs and outputs of ``program`` by plain tensors, if it has named axes."""
     graph = program.graph
     if all(axis_names(v) is None for v in [*graph.inputs, *graph.outputs]):
         return program

@@ -1,4 +1,4 @@
-"""Transformations of a `Program` as a graph: from the program of ``f`` to that of ``grad(f)``."""
+"""Transformations of a `Program` as a graph: from the program of ``f`` to the program of ``grad(f)``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def transformed(
     transform
         A transformation of functions of variables.
     types
-        The types of the new program's inputs, where they differ.
+        The types of the new program's inputs, if they differ.
     inputs
-        The types and names of the new program's inputs, where their number differs.
+        The types and names of the new program's inputs, if their number differs.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def transformed(
 def batched_types(program: Program, in_axes: object) -> list[Any]:
     """The types of a program's inputs with the axis that ``vmap`` maps over.
 
-    For an axis of ``in_axes`` that is invalid a type is unchanged, or has a further axis somewhere:
+    For an invalid axis in ``in_axes`` the type is unchanged, or has an additional axis somewhere:
     `loopax.vmap` raises.
     """
     n = len(program.inputs)

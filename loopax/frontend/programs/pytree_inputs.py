@@ -19,7 +19,7 @@ from loopax.ir.program import Program
 
 
 def has_pytrees(inputs: object) -> bool:
-    """Whether an argument is a pytree of variables other than a variable."""
+    """Whether an argument is a pytree other than a single variable."""
     return any(not isinstance(x, In) and _is_pytree(x) for x in _arguments(inputs))
 
 
@@ -36,7 +36,7 @@ def _is_pytree(x: object) -> bool:
 
 
 def signature_of(arguments: Sequence[Any]) -> Signature:
-    """The signature of a function of ``arguments``, by their names; ``arg2`` where one has none."""
+    """The signature of a function of ``arguments``, by their names; ``arg2`` if one has none."""
     names = [getattr(x, "name", None) for x in arguments]
     kind = Parameter.POSITIONAL_OR_KEYWORD
     return Signature(
@@ -46,7 +46,7 @@ def signature_of(arguments: Sequence[Any]) -> Signature:
 
 @dataclass(frozen=True, eq=False)
 class PytreeInputs:
-    """A program with ``inputs`` in pytrees. Called with variables it returns its outputs at these.
+    """A program with ``inputs`` in pytrees; called with variables it returns its outputs at these.
 
     Raises
     ------
@@ -84,12 +84,12 @@ class PytreeInputs:
         return read_variables(self._flat[0], self.outputs, self.updates, self.givens, self.name)
 
     def numbered(self) -> tuple[Any, ...]:
-        """The arguments with the numbers of the program's inputs in the places of their leaves."""
+        """The arguments with the numbers of the program's inputs in place of their leaves."""
         leaves, tree = self._flat
         return tree.build(list(range(len(leaves))))
 
     def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of a call's arguments; a list of numbers in the place of a vector is one leaf."""
+        """The leaves of a call's arguments; a list of numbers in place of a vector is one leaf."""
         bound = self.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         _, tree = self._flat

@@ -60,7 +60,7 @@ def read_function(function: Function) -> Program:
 
 
 def read_graph(graph: FunctionGraph) -> Program:
-    """The program of a `FunctionGraph`: one output is one value, several are a list."""
+    """The program of a `FunctionGraph`; one output is one value, several are a list."""
     cells = [v.container.storage if _is_shared(v) else [] for v in graph.inputs]
     program, _ = read_linked(graph, cells)
     return replace(program, build=_first) if len(graph.outputs) == 1 else program
@@ -214,7 +214,7 @@ def _refuse_missing(
     updates: Replacements | None,
     givens: Replacements | None,
 ) -> None:
-    """Raise with the names of all missing inputs; PyTensor stops at the first."""
+    """Raise with the names of all missing inputs, while PyTensor would stop at the first."""
     pairs = givens.items() if isinstance(givens, dict) else (givens or ())
     replaced = {a for a, _ in pairs}
     next_values = [

@@ -1,4 +1,4 @@
-"""The `Program` of what `jaxify` takes, with warnings of mistakes in it."""
+"""Read an argument of `jaxify` as a `Program`, and warn of mistakes in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_program(
     givens: Replacements | None = None,
     name: str | None = None,
 ) -> Program:
-    """The `Program` of what `jaxify` takes, except for a Python function, which needs arguments."""
+    """Read an argument of `jaxify` as a `Program`, except for a Python function, which needs arguments."""
     program = _read(fn, outputs, updates, givens, name)
     warn_of_mistakes(program)
     return program

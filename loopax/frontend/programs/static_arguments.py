@@ -1,7 +1,7 @@
 """Static arguments, `jaxify(..., static_argnames=)`: plain values for a Python function.
 
-In a call they are marked as `Fixed`, which has no leaves and is part of the structure of a trace. The
-function itself, and no transformation of it, removes the mark.
+In a call they are marked as `Fixed`, which has no leaves and is part of the structure of a trace. Only the
+function itself removes the mark, never a transformation of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopax.frontend.mistakes import name_of
 def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple[str, ...]:
     """The names in ``static_argnames``.
 
-    Raises `MissingInputError` if a name is no argument of ``fn``; `TypeError` if an entry is no
+    Raises `MissingInputError` if a name is not an argument of ``fn``; `TypeError` if an entry is not a
     string.
     """
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
@@ -47,7 +47,7 @@ def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple
 
 
 def with_open_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, which reads the values of marked arguments."""
+    """Wrap ``fn`` so that it gets the values of marked arguments."""
 
     @wraps(fn)
     def opened(*args: object, **kwargs: object) -> Any:
@@ -59,7 +59,7 @@ def with_open_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
 def with_static(
     fn: Callable[..., Any], names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call of ``fn``, with those in ``names`` marked.
+    """Mark the arguments in ``names`` of a call of ``fn``.
 
     Raises `LoopTypeError` if an argument has no hash, or is traced.
     """

@@ -120,11 +120,11 @@ class Symbols:
         return outs, tree
 
     def placed(self, variables: Sequence[Variable]) -> list[Any]:
-        """``variables``, which depend on the symbols, at the arguments."""
+        """Move ``variables``, which depend on the symbols, to the arguments."""
         return replaced(variables, dict(zip(self.roots, self.leaves, strict=True)))
 
     def built(self, values: Sequence[Variable]) -> Any:
-        """``values``, one for each of `wrt`, in the structure of the arguments in ``argnums``."""
+        """Put ``values``, one for each of `wrt`, into the structure of the arguments in ``argnums``."""
         remaining = iter(values)
         arguments = [
             tree.build([next(remaining) for _ in variables]) for variables, tree in self.chosen

@@ -105,7 +105,7 @@ def _leaf_type(x: Any, k: int, tree: object) -> Type:
 
 
 def _plain(path: str) -> str:
-    """``[0][1]['a']``, a path into ``(args, kwargs)``, as a name: ``arg1['a']``."""
+    """Convert ``[0][1]['a']``, a path into ``(args, kwargs)``, to a name: ``arg1['a']``."""
     if path.startswith("[0]["):
         k, _, suffix = path[4:].partition("]")
         return f"arg{k}{suffix}"

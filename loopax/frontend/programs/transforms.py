@@ -1,8 +1,8 @@
 """`vmap`, `grad` and `value_and_grad` of functions of PyTensor variables.
 
-They transform the graph that the function makes, so that what comes out is a graph again, for any
-backend and any PyTensor mode. The function is called with fresh symbols: an argument that follows
-from another one is a variable of its own, as in JAX.
+They transform the graph that the function builds, so that the result is a graph again, for any backend and
+any PyTensor mode. The function is called with fresh symbols: an argument that depends on another one is an
+independent variable, as in JAX.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _check_axes(axes: Sequence[Any], names: Sequence[str], label: str) -> None:
 
 
 def _check_lengths(mapped: dict[str, Any]) -> None:
-    """Raise where known lengths differ; others are checked when the program runs."""
+    """Raise if known lengths differ; others are checked when the program runs."""
     lengths = {n: x.type.shape[0] for n, x in mapped.items() if x.type.shape[0] is not None}
     if len({*lengths.values()}) > 1:
         listed = ", ".join(f"{length} of {name}" for name, length in lengths.items())
@@ -111,7 +111,7 @@ def _check_lengths(mapped: dict[str, Any]) -> None:
 
 
 def _first(x: Any, axis: int, name: str) -> Any:
-    """``x`` with its mapped axis in front."""
+    """Move the mapped axis of ``x`` to the front."""
     ndim = getattr(x.type, "ndim", None)
     if ndim is None:
         raise LoopTypeError(
@@ -126,7 +126,7 @@ def _first(x: Any, axis: int, name: str) -> Any:
 
 
 def _placed(batch: Any, row: Variable, axis: int | None, size: Variable) -> Any:
-    """A result with its mapped axis at ``axis``."""
+    """Move the mapped axis of a result to ``axis``."""
     mapped = getattr(batch.type, "ndim", 0) > getattr(row.type, "ndim", 0)
     if axis is None:
         if mapped:

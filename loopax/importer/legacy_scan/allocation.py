@@ -1,4 +1,4 @@
-"""The allocation of a buffer by `pytensor.scan`: its initial rows, and the number of its rows."""
+"""The allocation of a buffer by `pytensor.scan`: its initial rows, and its number of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loopax.ir.sizes import DimExpr, Dims, access_of, head, slice_of
 
 
 def initial_rows(buffer: TensorVariable, size: int, dims: Dims) -> Any:
-    """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
+    """The first ``size`` rows of a buffer, from the variable that initialised it if that is visible."""
     expanded = _expanded(buffer, dims)
     # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
     if expanded is not None and expanded[1].constant in (None, size):
@@ -27,18 +27,18 @@ def initial_rows(buffer: TensorVariable, size: int, dims: Dims) -> Any:
 
 
 def has_room_for_all(buffer: Variable, n_steps: Variable, size: int, dims: Dims) -> bool:
-    """Whether ``buffer`` provably has ``size`` rows more than there are steps, as `scan` allocates it."""
+    """Whether ``buffer`` provably has ``size`` more rows than steps, as `scan` allocates it."""
     expanded = _expanded(buffer, dims)
     if expanded is None:
         return False
     _, stop, total = expanded
-    # The initial rows are ``size``, though the graph may only say that they are all of an array.
+    # There are ``size`` initial rows, though the graph may only say that they are all rows of an array.
     steps = dims.value(n_steps)
     return total in (steps + size, steps + stop)
 
 
 def _expanded(buffer: Variable, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
-    """``(rows, stop, total)`` where ``buffer`` is ``set_subtensor(empty(total, ...)[:stop], rows)``."""
+    """The parts ``(rows, stop, total)`` of ``set_subtensor(empty(total, ...)[:stop], rows)``."""
     node = buffer.owner
     if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
         return None

@@ -2,8 +2,8 @@
 
     Blockwise{Scan}(...)[:, 1:][:, -1]  ->  Blockwise{Call(Scan(...)[1:][-1])}(...)
 
-The rows of a batch stop after different numbers of steps, so that their traces do not stack; their
-last rows do.
+The rows of a batch stop after different numbers of steps, so that their traces cannot be stacked; their
+last rows can.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from loopax.ir.sizes import read_of
 def batched_reads(
     fgraph: FunctionGraph, outputs: Sequence[Any], core: Sequence[TensorVariable]
 ) -> list[tuple[Any, Any]]:
-    """``(variable, read)`` for all that ``fgraph`` reads of ``outputs``.
+    """Pairs ``(variable, read)`` for all reads of ``outputs`` in ``fgraph``.
 
-    ``core`` is what one row of the batch has in the place of ``outputs``, and ``read`` what it has in
-    that of ``variable``.
+    ``core`` are the counterparts of ``outputs`` for one row of the batch, and ``read`` is the counterpart
+    of ``variable``.
     """
     pairs: list[tuple[Any, Any]] = []
     for batched, one in zip(outputs, core, strict=True):

@@ -1,7 +1,7 @@
 """Reads of a legacy Scan's buffers, answered from initial rows, trace and final states.
 
-A buffer is never rebuilt unless somebody reads all of it: ``out[-1]`` is a final state, ``out[1:]``
-the trace, and where no read needs the trace the loop does not make it.
+A buffer is never rebuilt unless something reads all of it: ``out[-1]`` is a final state, ``out[1:]`` the
+trace, and if no read needs the trace the loop does not make it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loopax.ir.windows import SlidingWindow
 
 @dataclass(frozen=True)
 class Answer:
-    """``value(outs)`` takes the place of ``variable``, a read of a buffer.
+    """The replacement ``value(outs)`` of ``variable``, a read of a buffer.
 
     ``outs`` are the new loop's outputs; its ``n_done`` is the number of steps taken, whether or not
     the loop can stop before its last one.
@@ -37,10 +37,10 @@ class Answer:
 
 @dataclass
 class Loop:
-    """The loop under construction: pairs of (variable inside, what it is outside).
+    """The loop under construction: pairs of an inner variable and its outer value.
 
-    ``n_steps`` is the number of steps, or a bound on it where ``stop`` may end the loop before; ``dims``
-    are the dimensions outside.
+    ``n_steps`` is the number of steps, or a bound on it if ``stop`` may end the loop earlier; ``dims`` are
+    the dimensions outside.
     """
 
     i: Variable
@@ -56,7 +56,7 @@ class Loop:
     def add_states(
         self, inner: list[Variable], inits: list[Variable], nexts: list[Variable]
     ) -> slice:
-        """Add states; where they will lie among the finals."""
+        """Add states; return their future positions among the finals."""
         at = slice(len(self.states), len(self.states) + len(inner))
         self.states += zip(inner, inits, strict=True)
         self.next_states += nexts
@@ -66,7 +66,7 @@ class Loop:
         return self.add_states(w.states, w.inits, w.move(written))
 
     def add_trace(self, y: Variable) -> int:
-        """Add a trace; where it will lie among the traces."""
+        """Add a trace; return its future position among the traces."""
         self.ys.append(y)
         return len(self.ys) - 1
 
@@ -81,7 +81,7 @@ def answer_sot(
     buffer: TensorVariable,
     start: Variable,
 ) -> list[Answer]:
-    """Reads of a recurrent output: ``w.size`` initial rows ``start``, then those the steps made.
+    """Answer reads of a recurrent output: ``w.size`` initial rows ``start``, then the rows of the steps.
 
     The buffer is never *longer* than initial rows plus steps: `scan` and `grad` allocate exactly
     that and the memory-saving rewrites only shorten it, to its last rows. So its row ``-k``, for
@@ -90,7 +90,7 @@ def answer_sot(
     """
     full = has_room_for_all(buffer, loop.n_steps, w.size, loop.dims)
     capacity = buffer.shape[0]
-    traces: dict[int, int] = {}  # row of the window -> where the trace of it lies
+    traces: dict[int, int] = {}  # row of the window -> position of its trace
     answers: list[Answer] = []
 
     def trace(j: int) -> int:
@@ -110,7 +110,7 @@ def answer_sot(
         return everything if full else FitRows()(everything, length(outs))
 
     def view(rows: Variable, first: int) -> bool:
-        """Answer the reads of ``rows``, the buffer from row ``first`` on; whether it is read itself."""
+        """Answer reads of ``rows``, the buffer from row ``first`` on; return whether it is read itself."""
         is_read = False
         for read in reads(fgraph, rows):
             at_row = None if read.first is None else first + read.first
@@ -132,7 +132,7 @@ def answer_sot(
             elif at_row is None:
                 is_read = True
             elif read.left == 0 and first == 0 and at_row >= w.size:
-                # Also of a shortened buffer the last rows are the last ones.
+                # The last rows of a shortened buffer are the last rows, too.
                 wanted = view(read.variable, at_row)
                 if wanted and full:
                     k, n = trace(w.size), at_row - w.size
@@ -145,7 +145,8 @@ def answer_sot(
             elif not full:
                 is_read = True
             elif read.left is not None and read.left > 0 and at_row + read.left == w.size:
-                # What the steps saw of one tap: ``out[:-1]`` of a SIT-SOT is the state before each.
+                # The values of one tap in all steps: ``out[:-1]`` of a SIT-SOT is the state before each
+                # step.
                 k = trace(at_row)
                 answers.append(Answer(read.variable, lambda o, k=k: o.traces[k]))
             else:
@@ -161,7 +162,7 @@ def answer_sot(
 def answer_nit_sot(
     fgraph: FunctionGraph, loop: Loop, out: Variable, y: Variable, capacity: Variable
 ) -> list[Answer]:
-    """Reads of a mapped output, kept in a buffer of ``capacity`` rows."""
+    """Answer reads of a mapped output, kept in a buffer of ``capacity`` rows."""
     full = loop.dims.value(capacity) == loop.dims.value(loop.n_steps)
 
     def length(outs: ScanOuts) -> Any:
@@ -195,10 +196,10 @@ def answer_mit_mot(
     buffer: TensorVariable,
     first: int,
 ) -> list[Answer]:
-    """Reads of a MIT-MOT buffer: untouched rows, rows that left, the final window, untouched rows."""
+    """Answer reads of a MIT-MOT buffer: untouched rows, rows that left, final window, untouched rows."""
     answers: list[Answer] = []
     is_read = False
-    # The steps have touched every row from `first` on: there is nothing behind the final window.
+    # The steps have touched every row from `first` on: no row follows the final window.
     full = loop.dims.length(buffer) == loop.dims.value(loop.n_steps) + first + w.size
 
     def last(outs: ScanOuts, n: int) -> Any:
@@ -236,21 +237,21 @@ def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variab
 
 
 def _fitted(loop: Loop, capacity: Variable, n_made: Variable) -> Any:
-    """How many rows a buffer of ``capacity`` rows has in the end, of ``n_made`` rows.
+    """The final number of rows of a buffer of ``capacity`` rows, after ``n_made`` rows were written.
 
-    Rows that no step wrote are zero, but a loop that stops early is cut to what it has made.
+    Rows that no step wrote are zero, but after an early stop the buffer is cut to the rows written.
     """
     return capacity if loop.stop is None else pt.minimum(capacity, n_made)
 
 
 def _rows_from(length: TensorVariable, first: int, size: int) -> Any:
-    """How many of ``length`` rows, which are ``size`` or more, a slice from row ``first`` on has."""
+    """The length of a slice from row ``first`` on, of ``length`` rows, known to be at least ``size``."""
     n = pt.as_tensor(length - first if first else length).astype("int64")
     return pt.maximum(n, 0) if first > size else n
 
 
 def _filled(value: Variable, length: Variable, row: TensorVariable) -> Any:
-    """``length`` rows of the shape of ``row``, all of them ``value``, which has a leading axis of 1."""
+    """Repeat ``value``, with a leading axis of length 1, to ``length`` rows of the shape of ``row``."""
     return pt.alloc(value, length, *lengths(row))
 
 

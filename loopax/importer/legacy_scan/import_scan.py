@@ -1,15 +1,15 @@
-"""``pytensor.scan``'s Scan -> `ir.Scan`.
+"""The conversion of ``pytensor.scan``'s Scan to `ir.Scan`.
 
 A legacy Scan is written in terms of buffers: every recurrent output has one that holds its initial
-rows and, behind them, room for what the steps write. Here the buffers come apart again:
+rows, followed by room for the rows of the steps. Here the buffers are taken apart again:
 
     SIT-SOT, MIT-SOT   a `SlidingWindow` of the last rows, plus a trace of the new one
-    MIT-MOT            a `SlidingWindow`, a sequence of the rows that enter it, a trace of those that leave
+    MIT-MOT            a `SlidingWindow`, a sequence of the rows that enter it, a trace of rows that leave
     NIT-SOT            a trace
     untraced SIT-SOT   a state
     until's condition  the flag ``stop``; the number of steps becomes a bound
 
-What the rest of the graph reads of a buffer is answered by `loopax.importer.legacy_scan.buffers`.
+Reads of a buffer in the rest of the graph are replaced by `loopax.importer.legacy_scan.buffers`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from loopax.ir.windows import may_be_cut, sliding_window
 def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dict[Variable, Any]:
     """Replacements in ``fgraph`` that remove ``node``, a legacy Scan.
 
-    ``inner`` is a mutable copy of its inner graph, in which nothing is left to import.
+    ``inner`` is a mutable copy of its inner graph, which has been imported already.
 
     Raises `UnsupportedOpError` if the loop has MIT-MOT taps that no gradient produces.
     """
@@ -67,7 +67,7 @@ class _Importer:
         outs = self._build()
         values = {answer.variable: answer.value(outs) for answer in answers}
         for old, new in values.items():
-            if new.owner is not None:  # one of loopax
+            if new.owner is not None:  # created by loopax
                 new.name = new.name or old.name  # for messages
         return values
 
@@ -78,7 +78,7 @@ class _Importer:
         )
         consts, operands = _unzip(loop.consts)
         body = BodyOuts(loop.next_states, loop.ys, loop.stop)
-        # The taps are still roots of the step's graph: put the rows of the windows in their place.
+        # The taps are still roots of the step's graph: replace them by the rows of the windows.
         flat = replaced(body.flat(), self.taps)
         n, stops = len(loop.states), loop.stop is not None
         nexts = [v.type.filter_variable(x) for (v, _), x in zip(loop.states, flat[:n], strict=True)]
@@ -96,7 +96,7 @@ class _Importer:
         return outs if stops else outs._replace(n_done=loop.n_steps)
 
     def _line(self) -> str:
-        """Where the loop was written; the innermost line outside of PyTensor."""
+        """The line that wrote the loop: the innermost line outside of PyTensor."""
         return next(filter(None, map(source_line, self.node.outputs)), "")
 
     # -- one method for each kind of output, in the order of the legacy Scan's outputs -----------
@@ -124,9 +124,9 @@ class _Importer:
         values: Sequence[Variable],
         buffer: TensorVariable,
     ) -> list[Answer]:
-        # Step t of the legacy loop reads rows p+t+tap for the taps in `ins` and writes those in
-        # `outs`, with p = -min(ins): one common offset. Over all of them it touches rows p+t+low
-        # to p+t+high: a window of high-low+1 rows, of which the highest one enters at this step.
+        # Step t of the legacy loop reads rows p+t+tap for the taps in `ins` and writes rows p+t+tap for
+        # `outs`, with one offset p = -min(ins). In all it touches rows p+t+low to p+t+high: a window of
+        # high-low+1 rows, whose highest row enters at this step.
         low, high = min(*ins, *outs), max(*ins, *outs)
         first, size = low - min(ins), high - low
         if first < 0 or min(ins) > 0:
@@ -177,8 +177,8 @@ class _Importer:
         value: Variable,
         buffer: TensorVariable,
     ) -> list[Answer]:
-        # The buffer opens with the rows of times -size to -1; step t reads those of t+tap and
-        # makes that of time t, row `size` of its window.
+        # The buffer starts with the rows for times -size to -1; step t reads the rows for times t+tap and
+        # computes the row for time t, row `size` of its window.
         op, size, loop = self.op, -min(taps), self.loop
         start = initial_rows(buffer, size, self.loop.dims)
         row_type, anchor = variables[0].type, None
@@ -219,5 +219,5 @@ def _unzip(pairs: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
 
 
 def _flag(condition: Variable) -> Any:
-    """The condition of ``until`` as a body's flag: PyTensor ends the loop where it is not zero."""
+    """Convert the condition of ``until`` to a flag: PyTensor ends the loop when it is not zero."""
     return condition if condition.type.dtype == "bool" else pt.neq(condition, 0)

@@ -1,7 +1,7 @@
-"""Sequences and numbers of steps in their plain form, as far as the graph shows what they are.
+"""Simplify sequences and trip counts, as far as the graph allows.
 
-The number of steps of a gradient, and the sequences it reads, are expressions of the length of a forward
-trace, and slices that take all rows.
+The number of steps of a gradient is an expression in the length of a forward trace, and the sequences that
+it reads are slices of all rows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from loopax.ir.sizes import DimExpr, Dims, Length, head, position, read_of, slic
 
 
 def plain(n: Variable, dims: Dims) -> Any:
-    """``n``, or the variable that it comes to: ``Shape(trace)[0]`` is a loop's ``n_done``."""
+    """Simplify ``n`` to a single variable if possible: ``Shape(trace)[0]`` is a loop's ``n_done``."""
     variable = dims.value(n).only_variable
     is_integer = isinstance(variable, Variable) and variable.type.dtype == "int64"
     return variable if is_integer else n
 
 
 def rows_exactly(x: TensorVariable, n: Variable, dims: Dims) -> Any:
-    """``x[:n]``, sliced no further where the graph shows that it is ``x`` already."""
+    """Build ``x[:n]``, or ``x`` itself if the graph shows that the two are equal."""
     wanted = dims.value(n)
     x = _sliced(x, None, dims)
     while (y := _sliced(x, wanted, dims)) is not x and (
@@ -34,10 +34,10 @@ def rows_exactly(x: TensorVariable, n: Variable, dims: Dims) -> Any:
 
 
 def _sliced(x: Variable, n: DimExpr | None, dims: Dims) -> Any:
-    """``y`` where ``x`` is ``y[:n]`` (``y[0:]``, if ``n`` is None), else ``x``."""
+    """Undo a slice: ``y`` if ``x`` is ``y[:n]`` (``y[0:]``, if ``n`` is None), else ``x``."""
     read = read_of(x.owner)
     if read is None or read.is_row or read.trailing:
         return x
-    length = DimExpr.variable(Length(read.array, 0))  # whatever it is: to find out takes time
+    length = DimExpr.variable(Length(read.array, 0))  # left symbolic, since finding it takes time
     wanted = length if n is None else position(dims, n, length)
     return read.array if slice_of(dims, read.rows, length) == head(wanted, length) else x

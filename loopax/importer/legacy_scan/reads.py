@@ -27,16 +27,16 @@ from loopax.ir.sizes import (
 
 @dataclass(frozen=True)
 class Read:
-    """``variable`` is what is read of an array, in one of five ways.
+    """A read of an array, ``variable``, in one of five forms.
 
     row, trailing
-        One row, ``row`` counted from the end: -1 is the last one. ``trailing`` is a further index.
+        One row, ``row`` counted from the end: -1 is the last one. ``trailing`` is an additional index.
     rows
-        Rows side by side, or all of them backwards.
+        Adjacent rows, or all rows backwards.
     length
-        How many there are.
+        The number of rows.
     filled
-        ``full_like(array, filled)``: its shape alone.
+        ``full_like(array, filled)``, which reads only the shape.
     none of these
         Anything else; ``variable`` is the array itself.
     """
@@ -55,12 +55,12 @@ class Read:
 
     @property
     def left(self) -> int | None:
-        """How many there are behind the last of ``rows``."""
+        """The number of rows after the last of ``rows``."""
         return None if self.rows is None else (self.rows.length - self.rows.stop).constant
 
     @property
     def backwards(self) -> bool:
-        """Whether it is all rows, the last one first."""
+        """Whether the read is all rows in reverse order."""
         return self.rows is not None and self.rows.step < 0
 
 
@@ -74,7 +74,7 @@ def reads(fgraph: FunctionGraph, array: Variable) -> Iterator[Read]:
             yield Read(client.outputs[0], length=True)
         elif indexed is not None:
             read = _indexed(fgraph, client.outputs[0], indexed)
-            if (read.first, read.left) == (0, 0):  # all of it, as `scan` writes a sequence
+            if (read.first, read.left) == (0, 0):  # the whole array, as `scan` writes a sequence
                 yield from reads(fgraph, read.variable)
             else:
                 yield read
@@ -85,10 +85,10 @@ def reads(fgraph: FunctionGraph, array: Variable) -> Iterator[Read]:
 
 
 def heads(fgraph: FunctionGraph, array: Variable) -> list[tuple[Variable, int]] | None:
-    """Every use of ``array`` as ``(variable, n)``, ``variable = array[:n]``; None if there is another.
+    """All uses of ``array`` as ``(variable, n)`` with ``variable = array[:n]``; None if there are others.
 
-    Through a join that puts something behind ``array`` too, as long as that has ``n`` rows or more,
-    which the caller knows.
+    It looks through joins that append to ``array``, provided that ``array`` has at least ``n`` rows, which
+    the caller ensures.
     """
     slices = []
     for client, place in fgraph.clients.get(array, ()):
@@ -117,7 +117,7 @@ def _of_shape(fgraph: FunctionGraph, array: Variable, shape: Variable) -> Iterat
 
 def _indexed(fgraph: FunctionGraph, out: Variable, read: Access) -> Read:
     dims = unconditional_dims_of(fgraph)
-    # Not the length of its type: a loop that stops leaves fewer rows than that.
+    # Not the static length: a loop that stops early leaves fewer rows.
     length = DimExpr.variable(Length(read.array, 0))
     if read.is_row:
         row = (position(dims, read.rows, length) - length).constant

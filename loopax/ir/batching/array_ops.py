@@ -1,4 +1,4 @@
-"""The outputs of a node over a batch, with rules of loopax's own where PyTensor's loop over the rows.
+"""The outputs of a node over a batch, by loopax's own rules where PyTensor would loop over the rows.
 
     x.shape        of a batch of x          ->  the lengths that all rows share
     concatenate    of a batch and an array  ->  concatenate, with the array repeated
@@ -38,9 +38,9 @@ from loopax.ir.shapes import filled, lengths
 
 
 def batched_outputs(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
-    """The outputs of ``node`` at ``inputs``, some of which have further leading axes.
+    """The outputs of ``node`` at ``inputs``, some of which have additional leading axes.
 
-    An output that all rows share has none.
+    An output that all rows share has no such axes.
     """
     if not any(map(_added_axes, node.inputs, inputs)):
         return list(applied_to(node, inputs).outputs)
@@ -57,7 +57,7 @@ def _added_axes(core: Variable, x: Variable) -> int:
 
 @singledispatch
 def _own_outputs(op: Op, node: Apply, inputs: Sequence[Variable]) -> list[Any] | None:
-    """The outputs by a rule of loopax's own; None where PyTensor's rule is as good."""
+    """The outputs by a rule of loopax's own; None where PyTensor's rule will do."""
     facts = facts_of(op)
     if facts.structure is not Structure.ELEMENTWISE or facts.behind(node, 1) is None:
         return None  # a function of numbers has a structure, and no form for arrays
@@ -66,7 +66,7 @@ def _own_outputs(op: Op, node: Apply, inputs: Sequence[Variable]) -> list[Any] |
 
 
 def _with_axes_in_front(x: Variable, ndim: int) -> Any:
-    """``x`` with ``ndim`` axes; a constant stays one, and a transpose of a transpose is one."""
+    """Add leading axes to ``x`` up to ``ndim``; constants stay constants, and transposes are merged."""
     n_missing = ndim - x.type.ndim
     if not n_missing:
         return x
@@ -129,12 +129,12 @@ def _(op: Reshape, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _with_axes_behind(x: TensorVariable, n: int, ndim: int) -> Any:
-    """``x`` with ``ndim`` axes, the new ones behind its first ``n``."""
+    """Add axes to ``x`` up to ``ndim``, behind its first ``n``."""
     return x.dimshuffle(*range(n), *["x"] * (ndim - x.type.ndim), *range(n, x.type.ndim))
 
 
 def _repeated(cores: Sequence[Any], xs: Sequence[TensorVariable]) -> list[Any] | None:
-    """``xs``, repeated where they have no batch axes; None where the batch axes of two differ."""
+    """Repeat ``xs`` that have no batch axes; None where their batch axes differ."""
     added = list(map(_added_axes, cores, xs))
     batches = {x.type.broadcastable[:n] for x, n in zip(xs, added, strict=True) if n}
     if len(batches) != 1:

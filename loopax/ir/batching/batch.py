@@ -52,7 +52,7 @@ class Batch:
         return TensorType(core.dtype, (*self.static, *core.shape))
 
     def full(self, x: Any, core: TensorType) -> Any:
-        """``x``, which may lack batch axes, broadcast to all of them."""
+        """Broadcast ``x``, which may lack batch axes, to all of them."""
         extra = x.type.ndim - core.ndim
         if extra == self.ndim and x.type.shape[:extra] == self.static and None not in self.static:
             return x
@@ -66,7 +66,7 @@ class Batch:
     def all_full(
         self, xs: Sequence[Variable], cores: Sequence[Variable], flags: Sequence[bool]
     ) -> list[Any]:
-        """``xs``, made `full` for the types of ``cores`` where the ``flags`` are set."""
+        """Apply `full` to ``xs``, with the types of ``cores``, where the ``flags`` are set."""
         triples = zip(xs, cores, flags, strict=True)
         return [self.full(x, v.type) if flag else x for x, v, flag in triples]
 
@@ -82,7 +82,7 @@ def _broadcast_static(
 
 
 def vectorized(outputs: Sequence[Variable], replace: Mapping[Any, Any]) -> list[Any]:
-    """``outputs`` over batches of some of their ancestors, with the original names and lines."""
+    """Vectorize ``outputs`` over batches of some of their ancestors, keeping names and source lines."""
     values = {v: x for v, x in replace.items() if v is not x}
     replaced = set(values)
     for node in toposort(outputs, blockers=[*values]):
@@ -101,7 +101,7 @@ def is_batched(out: Variable, core: Variable) -> bool:
 
 
 def greatest(n: Variable) -> Any:
-    """The greatest of an array of lengths; 0 where it is empty."""
+    """The greatest of an array of lengths; 0 if the array is empty."""
     if (number := known_number(n)) is not None:
         return pt.constant(number, dtype="int64")
     return pt.max(pt.concatenate([pt.zeros(1, dtype="int64"), pt.flatten(n)])) if n.type.ndim else n

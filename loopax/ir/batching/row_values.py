@@ -35,7 +35,7 @@ _DISCRETE = (*integer_dtypes, "bool")  # the dtypes of lengths, positions and ma
 
 
 def row_value(v: TensorVariable, ndim: int) -> Any:
-    """The value of ``v`` at every index into its first ``ndim`` axes; None where none is shown."""
+    """The value of ``v`` at every index into its first ``ndim`` axes; None if its graph shows none."""
     return _RowValues()(v, ndim)
 
 
@@ -55,7 +55,7 @@ def shared_row(data: np.ndarray, ndim: int) -> Any:
 
 
 class _RowValues:
-    """`row_value`, computed once for each variable."""
+    """Computes each `row_value` once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, int], Any] = {}
@@ -126,7 +126,7 @@ def _(
 
 
 def _applied(op: Callable[..., Any] | Op, v: Variable, rows: Sequence[Variable | None]) -> Any:
-    """The output of ``op`` at ``rows`` in the place of ``v``; None where a row is None."""
+    """Apply ``op`` to ``rows`` for the row value of ``v``; None where a row is None."""
     if v.owner is None or any(row is None for row in rows):
         return None
     result = op(*rows)
@@ -134,9 +134,9 @@ def _applied(op: Callable[..., Any] | Op, v: Variable, rows: Sequence[Variable |
 
 
 def unbatch_row_values(graph: FunctionGraph) -> None:
-    """Take lengths, positions and masks that rows share out of the batches of ``graph``, in place.
+    """Unbatch lengths, positions and masks that all rows of a batch share in ``graph``, in place.
 
-    Values of any dtype whose batch axes have length 1 go too.
+    Values of any dtype whose batch axes have length 1 are unbatched too.
     """
     if not any(isinstance(node.op, Blockwise) for node in graph.apply_nodes):
         return

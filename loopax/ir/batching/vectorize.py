@@ -37,10 +37,10 @@ from loopax.ir.ops.scan import Scan
 
 @vectorize_rules.register(Cond)
 def vectorize_cond(op: Cond, node: Apply, *inputs: Variable) -> Sequence[Variable]:
-    """A batched Cond: a Cond where all rows share the condition; else both branches and a selection.
+    """A batched Cond: a Cond if all rows share the condition, else both branches and a selection.
 
-    Where a branch has a check, or more than operations on elements, it is a loop over the rows, each of
-    which runs its own branch.
+    Where a branch has a check, or more than elementwise operations, it becomes a loop over the rows, each
+    of which runs its own branch.
     """
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:

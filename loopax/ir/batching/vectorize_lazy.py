@@ -2,9 +2,9 @@
 
     a batch of grad(f)   ->   grad(sum of a batch of f)
 
-Rows are independent, so the gradient of the sum holds the gradients of all rows: one pass over the
-batch, whose function is a batch that rewrites see. Products are batched in the same way. A Jacobian
-would have blocks for each pair of rows, and is expanded instead.
+Rows are independent, so the gradient of the sum holds the gradients of all rows: one backward pass over the
+batch, with the batched function visible to rewrites. Pullbacks and pushforwards are batched in the same
+way. A Jacobian would have blocks for each pair of rows, and is expanded instead.
 """
 
 from __future__ import annotations

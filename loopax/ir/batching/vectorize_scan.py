@@ -30,7 +30,7 @@ from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.scan import Scan
 from loopax.ir.ops.trace import stacked
 
-# A check where rows of a batch may have different numbers of steps, over sequences of one length.
+# The check for a batch whose rows may differ in their number of steps, over sequences of one length.
 EQUAL_STEPS = Checked(
     AssertionError, "A batched loop over sequences takes as many steps as they have rows"
 )
@@ -62,7 +62,7 @@ class _BatchedScan:
         counts = TensorType("int64", batch.static)
         self.count, self.limits = counts("count"), counts("limits")
         if self.lengths is not None and op.options.reverse:
-            # Each row counts down from its own last step. A row that is done stays at row 0.
+            # Each row counts down from its own last step. A finished row stays at row 0.
             self.replace[self.inner.i] = pt.maximum(self.limits - 1 - self.count, 0)
         for group, flags in (
             (self.inner.rows, batched.sequences),
@@ -72,13 +72,13 @@ class _BatchedScan:
                 self.replace[v] = batch.type(v.type)() if flag else v
 
     def _number_of_steps(self) -> tuple[Any, Any, Any]:
-        """The steps of the longest row; where rows differ, which rows run, and the steps of each."""
+        """The trip count of the longest row; if rows differ, which rows run, and the trip count of each."""
         n = self.args.n_steps
         if not self.batched.n_steps:
             return n, None, None
         if (row := row_value(n, n.type.ndim)) is not None:
             return row, None, None
-        if self.args.sequences:  # each row has its sequences' length, which all rows share
+        if self.args.sequences:  # these have one length, so all rows take as many steps
             longest = EQUAL_STEPS(greatest(n), pt.all(pt.eq(n, greatest(n))))
             return self._unless_empty(longest), None, None
         bound, go = split_bound(n)
@@ -87,7 +87,7 @@ class _BatchedScan:
         return greatest(n), None, n
 
     def _unless_empty(self, n: Any) -> Any:
-        """``n``, or the length of the sequences in a batch without rows, where ``n`` is unknown."""
+        """Replace ``n`` in a batch without rows, where it is unknown, by the length of the sequences."""
         if not self.args.sequences or (
             None not in self.batch.static and 0 not in self.batch.static
         ):
@@ -133,7 +133,7 @@ class _BatchedScan:
         extra_states: list[tuple[Any, Any]],
         consts: Sequence[Sequence[Variable]] = (),
     ) -> list[Any]:
-        """The batched loop's outputs; ``extra_states`` and ``consts`` are added to the loop."""
+        """Bind the batched loop with ``extra_states`` and ``consts``; return its outputs."""
         inner, operands, ndim = self.inner, self.args, self.batch.ndim
         loop = Scan.from_body(
             BodyArgs(
@@ -169,7 +169,7 @@ class _BatchedScan:
         return results._replace(traces=traces).flat()
 
     def _masked(self, batched_outs: list[Variable], row_stops: bool) -> list[Any]:
-        """The loop whose rows end independently."""
+        """The outputs of a loop whose rows end independently."""
         batch, op = self.batch, self.op
         outs = op.split_body_outputs(batched_outs)
         flags, counts = TensorType("bool", batch.static), self.count.type
@@ -178,7 +178,7 @@ class _BatchedScan:
 
         def frozen(next_value: TensorVariable, value: Variable, core: Type) -> Any:
             if not isinstance(core, TensorType):
-                return next_value  # a random generator, shared by all rows, goes on
+                return next_value  # a random generator is shared by all rows, and goes on
             mask = pt.expand_dims(is_done, tuple(range(batch.ndim, batch.ndim + core.ndim)))
             return batch.type(core).filter_variable(
                 pt.switch(mask, value, inside.full(next_value, core))
@@ -206,7 +206,7 @@ class _BatchedScan:
             lengths = batch.full(self.lengths, TensorType("int64", ()))
             consts, start = [(limits, lengths)], lengths <= 0
             is_over = next_count >= limits
-        # Rows that stopped, unlike rows that came to their end: both are frozen.
+        # Distinguishes rows that stopped from rows that took all their steps: both are frozen.
         stopped = flags("stopped")
         extra_states = [
             (is_done, flags.filter_variable(start)),

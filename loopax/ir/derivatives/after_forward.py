@@ -1,9 +1,9 @@
-"""Ops that share state: the gradient of a solver reads state that its forward run has left.
+"""Ops that share state: the gradient of a solver reads the state that its forward run has left.
 
     y = solve(x)               y = solve(x)
     g = slope(x, c)     ->     g = AfterForward(slope)(x, c)
 
-A program may run the gradient without the op, whose value nobody reads; after all steps of a loop, or
+A program may run the gradient without the op, if nothing reads its value; after all steps of a loop, or
 all rows of a batch; or between two other runs. So the gradient runs the op first, unless the op last
 ran for the same inputs.
 """
@@ -44,7 +44,7 @@ class AfterForward(Op):
     forward
         A node of the op whose gradient it is.
     places
-        The positions of ``forward``'s inputs among those of ``op``.
+        The positions of ``forward``'s inputs among the inputs of ``op``.
     """
 
     def __init__(self, op: Op, forward: Apply, positions: Sequence[int]) -> None:

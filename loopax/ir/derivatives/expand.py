@@ -158,7 +158,7 @@ def truncated(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 
 
 def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
-    """The last ``truncate_gradient`` steps, after the steps before them, cut off from derivatives."""
+    """The steps without derivatives, and the last ``truncate_gradient`` steps, which have them."""
     n_last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
     n, static_n = args.n_steps, known_number(args.n_steps)
@@ -169,7 +169,7 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
     head = _part(plain, args, n - m, early, split if backwards else 0, cut_off=True)
     states = head.finals
     if static_n is None or static_n <= n_last:
-        # Where no step is cut off, the first state is that of the loop and has a derivative.
+        # Where no step is cut off, the first state is the loop's and has a derivative.
         states = [
             pt.switch(n <= n_last, s, final) if is_float(s) else final
             for s, final in zip(args.states, head.finals, strict=True)
@@ -226,7 +226,7 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 
 
 def _block_length(block_steps: int | Literal["sqrt"] | None, n: TensorVariable) -> Any:
-    """The number of steps between two states that are kept."""
+    """The number of steps between two checkpoints."""
     static_n = known_number(n)
     if block_steps != "sqrt":
         return pt.constant(block_steps, dtype="int64")

@@ -32,13 +32,12 @@ from loopax.ir.ops.scan import Scan
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import lengths
 
-# PyTensor's exceptions for an op that has only a pullback, which has no pullback itself: a product,
-# say.
+# PyTensor's exceptions for an op, such as a product, whose pullback has no pullback itself.
 NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, NullTypeGradError
 
 
 def gradients(wrt: Sequence[Variable], outputs: Sequence[TensorVariable]) -> list[Any]:
-    """The gradient of the one output, a float scalar, in each of ``wrt``; zeros where it is constant.
+    """The gradient of the one output, a float scalar, for each of ``wrt``; zeros where it is constant.
 
     Raises `pytensor.gradient.NullTypeGradError` if an op on the way has no derivative.
     """
@@ -57,7 +56,7 @@ def _refuse_null(slopes: Sequence[Any]) -> None:
 def pulled_back(
     wrt: Sequence[Variable], outputs: Sequence[TensorVariable], cotangents: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of ``wrt``, in their types, from those of ``outputs``; zeros where none arrives.
+    """The cotangents of ``wrt`` for given cotangents of ``outputs``; zeros where disconnected.
 
     Raises `pytensor.gradient.NullTypeGradError` if an op on the way has no derivative.
     """
@@ -73,7 +72,7 @@ def pulled_back(
 def pushed_forward(
     wrt: Sequence[TensorVariable], outputs: Sequence[TensorVariable], tangents: Sequence[Any]
 ) -> list[Any]:
-    """The tangents of ``outputs``, of their types, from those of ``wrt``; zeros where none arrives."""
+    """The tangents of ``outputs`` for given tangents of ``wrt``; zeros where disconnected."""
     out_tangents = push_forward(wrt, outputs, list(tangents))
     return [
         (zeros_for(v) if is_float(v) else v.zeros_like(dtype=pytensor.config.floatX))
@@ -155,9 +154,9 @@ def _identity(v: TensorVariable) -> Any:
 def over_rows(
     outputs: Sequence[Variable], seeds: dict[TensorVariable, TensorVariable]
 ) -> list[Any]:
-    """``outputs``, linear in the variables of ``seeds``, for each row of these, along a leading axis.
+    """Compute ``outputs``, linear in the variables of ``seeds``, for each row of the seeds.
 
-    Where an op cannot be batched, a loop over the rows computes it.
+    The results have a leading axis. Where an op cannot be batched, a loop over the rows computes it.
     """
     try:
         batched = vectorized(outputs, seeds)

@@ -1,4 +1,4 @@
-"""Helpers of graph derivatives: variables that have one, and the forms of a missing one."""
+"""Helpers of graph derivatives: which variables have one, and how a missing one is represented."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _carries(v: Variable) -> bool:
 def closure(
     members: set[int], candidates: Sequence[int], joins: Callable[[int, set[int]], bool]
 ) -> list[int]:
-    """The closure of ``members``: with all ``candidates`` that join them, in any number of rounds."""
+    """The closure of ``members``, adding ``candidates`` that join them, in any number of rounds."""
     while True:  # terminates: the set only grows
         added = {k for k in candidates if joins(k, members)} - members
         if not added:
@@ -92,7 +92,7 @@ def closure(
 
 
 def as_derivative_of(v: Variable, g: Any) -> Any:
-    """A derivative of ``v`` in the type of ``v``.
+    """Convert ``g``, a derivative of ``v``, to the type of ``v``.
 
     Raises `NotImplementedError` if it is complex, and ``v`` is real: PyTensor has no forward mode
     through such an op.
@@ -134,9 +134,9 @@ def pytensor_cotangents(
 ) -> list[Any]:
     """The results of a pullback, disconnected exactly where ``op.connection_pattern`` says so.
 
-    PyTensor checks that the two agree. An input that is connected, but at which no cotangent arrives (an
-    integer, a step that lost it on the way), has zeros. An input that is connected to an output with an
-    unknown cotangent has an unknown one.
+    PyTensor checks that the two agree. A connected input that gets no cotangent (an integer, or one lost in
+    a step) gets zeros. An input that is connected to an output with an unknown cotangent has an unknown
+    one.
     """
     pattern = op.connection_pattern(outputs[0].owner)
     result = []

@@ -43,7 +43,7 @@ class Derivative(DerivativeGrammar):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """The cotangents, by a lazy product with this derivative's own Jacobian, never by a Hessian."""
+        """The cotangents, by a lazy pullback of the derivative itself, which never builds a Hessian."""
         roots, wrt, outs = self._applied(inputs)
         seeds = [_seed(y, g) for y, g in zip(outputs, cotangents, strict=True)]
         products = Pullback.of(roots, inputs, wrt, outs, seeds, self.name)[len(outs) :]
@@ -59,13 +59,13 @@ class Derivative(DerivativeGrammar):
         return Pushforward.of(roots, inputs, wrt, outs, seeds, self.name)[len(outs) :]
 
     def _applied(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """This op at fresh roots: the roots, the float ones among them, and the outputs."""
+        """Apply this op at fresh roots; return the roots, the float ones among them, and the outputs."""
         roots = [x.type() for x in inputs]
         return roots, [v for v in roots if is_float(v)], self.make_node(*roots).outputs
 
 
 def _seed(v: TensorVariable, g: Any) -> Any:
-    """The tangent or cotangent ``g`` of ``v``; zeros where it is disconnected, or ``v`` is no float."""
+    """The tangent or cotangent ``g`` of ``v``; zeros if it is disconnected, or ``v`` is not a float."""
     if is_connected(g) and is_float(v):
         return v.type.filter_variable(g.astype(v.type.dtype))
     return zeros_for(v)
@@ -91,7 +91,7 @@ class Grad(Derivative):
 
     @cached_property
     def is_constant(self) -> bool:
-        """Whether the gradient is the same at all points: the function is affine."""
+        """Whether the gradient is the same at all points, because the function is affine."""
         return is_affine([self.fgraph.inputs[k] for k in self.wrt], self.fgraph.outputs)
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
@@ -103,7 +103,7 @@ class Grad(Derivative):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Variable], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """The cotangents, by a pushforward of the full gradient, as the Hessian is symmetric."""
+        """The cotangents, by a pushforward of the full gradient, since the Hessian is symmetric."""
         roots = [x.type() for x in inputs]
         floats = [k for k, x in enumerate(inputs) if is_float(x)]
         full_gradient = self.with_wrt(floats)

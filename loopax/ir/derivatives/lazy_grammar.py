@@ -34,7 +34,7 @@ from loopax.ir.replace import replaced
 
 
 class DerivativeGrammar(CompiledBodies):
-    """The parts of a lazy derivative, with the parameters of a `Derivative`."""
+    """The parts of a lazy derivative; the parameters are as in `Derivative`."""
 
     def __init__(self, body: FrozenFunctionGraph, wrt: Sequence[int], name: str = "f") -> None:
         self.fgraph, self.wrt, self.name = body, tuple(wrt), name
@@ -50,7 +50,7 @@ class DerivativeGrammar(CompiledBodies):
         seeds: Sequence[Variable] = (),
         name: str = "f",
     ) -> list[Any]:
-        """The derivative of ``outputs`` at ``arguments``, in the place of ``roots``: a node's outputs.
+        """Differentiate ``outputs`` with respect to ``roots``, at ``arguments``; return a node's outputs.
 
         Other ancestors of ``outputs``, shared variables too, become inputs.
         """

@@ -28,7 +28,7 @@ def floats(variables: Sequence[Variable]) -> list[int]:
 class PullbackRule:
     """The pullback of ``op`` as a graph, built at its first use.
 
-    Not before: a pullback may apply its own op, or one like it, without end, and it may raise.
+    It is not built earlier because a pullback may apply its own op recursively without end, and may raise.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ the backward loop computes the step again from the state before it, and then
 with ``l`` as its state, ``dx`` as its trace and the sum of ``dc``. From the forward loop it needs
 only the states before each step: a trace that the loop has anyway, or else the trace of a twin loop.
 (Rows of next states are not used, though they are shifted by one row: two traces a row apart would
-keep `fuse_loops` from fusing their readers.) States that no cotangent reaches have none; constants,
-rows and states that the backward step does not read are no inputs of it.
+keep `fuse_loops` from fusing their readers.) States that no cotangent reaches get none; constants,
+rows and states that the backward step does not read are not among its inputs.
 
 A loop that stops, one with ``checkpoint`` and one with ``truncate_gradient`` are first rewritten as
 equal plain loops (`loopax.ir.derivatives.expand`), whose pullback is taken.
@@ -97,7 +97,7 @@ def pullback(
 
 
 class _ThroughList(Exception):
-    """A cotangent reaches a state that is a typed list."""
+    """Raised where a cotangent reaches a state that is a typed list."""
 
 
 class _StepInput(NamedTuple):
@@ -126,7 +126,7 @@ class _Backward:
         self.inner_outs: BodyOuts = scan.split_body_outputs(self.body.outputs)
 
     def result(self) -> list[Any]:
-        """The cotangents of the inputs, in order; None where none arrives."""
+        """The cotangents of the inputs, in order; None for an input that no cotangent reaches."""
         try:
             states, traces = self._reached()
         except _ThroughList:
@@ -219,7 +219,7 @@ class _Backward:
         ).flat()
 
     def _reached(self) -> tuple[list[int], list[int]]:
-        """The states and the traces that a cotangent reaches, in any number of steps back."""
+        """The states and the traces that a cotangent reaches, after any number of backward steps."""
         pattern = _step_pattern(self.scan)
         first_state, n = 1 + self.scan.n_seqs, self.scan.n_states
         traces = [
@@ -247,7 +247,7 @@ class _Backward:
         return final.type.filter_variable(g.astype(final.type.dtype))
 
     def _saved(self, states: list[int]) -> list[_StepInput]:
-        """The sequences of the values of ``states`` before each step."""
+        """The sequences that hold the values of ``states`` before each step."""
         emitted = dict(zip(self.scan.outs.ys, self.outs.traces, strict=True))
         inner_states = self.scan.args.states
         trace_of = {k: emitted[inner_states[k]] for k in states if inner_states[k] in emitted}
@@ -263,7 +263,7 @@ class _Backward:
 
 
 def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _StepInput]) -> BodyArgs:
-    """``step`` with nulls for all cotangents that depend on that of a state that becomes null.
+    """Replace cotangents in ``step`` that depend on the cotangent of a state that becomes null by nulls.
 
     Such a cotangent is unknown one step further back. Cotangents that do not read it are not affected.
     """

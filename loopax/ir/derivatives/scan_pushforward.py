@@ -1,4 +1,4 @@
-"""The pushforward of `Scan`: the loop with a tangent beside each state.
+"""The pushforward of `Scan`: the loop, with a tangent beside each state.
 
     (s', y) = f(i, x, s, c)     and     (t', u) = pushforward of f at (x, s, c), of (dx, t, dc)
 
@@ -36,7 +36,7 @@ def pushforward(
     outputs: Sequence[Variable],
     tangents: Sequence[Variable],
 ) -> list[Any]:
-    """The tangents of ``outputs``, disconnected where none arrives."""
+    """The tangents of ``outputs``; disconnected for an output that no tangent reaches."""
     if scan.options.truncate_gradient >= 0:
         out_tangents = _truncated(scan, inputs, outputs, tangents)
     else:

@@ -1,8 +1,8 @@
-"""Conversions of derivatives between sparse and dense matrices, which lose no element.
+"""Conversions of derivatives between sparse and dense matrices, without loss of elements.
 
 The derivative of PyTensor's ``dense_from_sparse`` is *structured*: it is 0 where the matrix has no entry.
-That is the user's choice for a matrix of the program. A cotangent has no entry where it is 0, and its own
-derivative need not be 0 there: conversions of derivatives are never structured.
+For a matrix of the program that is the user's choice. But a cotangent has no entry where it is 0, and its
+own derivative need not be 0 there: conversions of derivatives are never structured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _dense_from_sparse = DenseFromSparse(structured=False)
 
 
 def converted(g: Variable, v: Variable) -> Any:
-    """``g``, a derivative of ``v``, as a dense matrix, or a sparse one in a format, as ``v`` is."""
+    """Convert ``g``, a derivative of ``v``, to a dense matrix, or to the sparse format of ``v``."""
     wanted, current = (getattr(x.type, "format", None) for x in (v, g))
     if wanted == current:
         return g
@@ -30,7 +30,7 @@ def converted(g: Variable, v: Variable) -> Any:
 
 
 def with_whole_conversions(derivatives: Sequence[Variable], known: Sequence[Variable]) -> list[Any]:
-    """``derivatives``, of which no conversion to a dense matrix behind ``known`` is structured."""
+    """Rebuild ``derivatives`` without structured conversions to dense matrices, except within ``known``."""
     derivatives = list(derivatives)
     if not any(isinstance(x.type, SparseTensorType) for x in known):
         return derivatives

@@ -2,11 +2,11 @@
 
     y = switch(c, f(x), 0)         x̄ = switch(c, ȳ f'(x), 0)         not  switch(c, ȳ, 0) f'(x)
 
-Both are equal where ``f'(x)`` is finite. Where it is not, as of ``sqrt`` at 0, or where ``x`` is a gap in
-data, 0 is right, and the second is NaN. So a cotangent travels back through elementwise functions as it
-is, with the tests of the switches behind it, and is set to zero outside of its support where it is added
-to something else or leaves these functions. Fewer switches are computed, too. In JAX's operations, which
-JAX differentiates, `loopax.lowering.derivatives.guarded_branches` has this effect.
+Both are equal where ``f'(x)`` is finite. Where it is not, as for ``sqrt`` at 0, or where ``x`` is missing
+data, 0 is right, and the second is NaN. So a cotangent propagates back through elementwise functions
+unmasked, along with the tests of the later switches, and is set to zero outside of its support only where
+it is added to something else or reaches another kind of op. Fewer switches are computed, too. In JAX's
+operations, which JAX differentiates, `loopax.lowering.derivatives.guarded_branches` has this effect.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from loopax.ir.derivatives.supports import (
 from loopax.ir.derivatives.unbounded_slopes import UnboundedSlopes
 from loopax.ir.replace import replaced
 
-# The cotangents of a node's inputs from those of its outputs.
+# Maps a node's inputs and the cotangents of its outputs to the cotangents of its inputs.
 Pull = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 class Supported(NamedTuple):
-    """A cotangent: ``value`` in its support, and zero elsewhere, whatever ``value`` is there.
+    """A cotangent: ``value`` inside its support and zero elsewhere, whatever ``value`` is there.
 
-    ``is_dense`` is whether ``value`` is zero there as well.
+    ``is_dense`` says that ``value`` itself is zero outside of the support.
     """
 
     value: Any
@@ -54,11 +54,11 @@ class Supported(NamedTuple):
 
     @property
     def dense(self) -> Any:
-        """It as one variable."""
+        """The cotangent as one variable, zero outside of the support."""
         return self.value if self.is_dense else self.support.masked(self.value)
 
     def kept(self, x: Any, slopes: UnboundedSlopes) -> Supported:
-        """It as a cotangent of ``x``, without a support that nobody needs."""
+        """Drop the support of the cotangent of ``x`` if no later slope needs it."""
         is_needed = not self.is_dense or slopes.are_behind(x, self.support.has_gaps)
         return self if is_needed else Supported(self.value)
 
@@ -79,20 +79,20 @@ class Supported(NamedTuple):
 def pull_back_supported(
     node: Apply, cotangents: Sequence[Supported | None], pull: Pull, slopes: UnboundedSlopes
 ) -> Any:
-    """The cotangents of a node's inputs, with their supports; None where one of its outputs has none.
+    """The cotangents of a node's inputs, with their supports; None if an output has no support.
 
     Parameters
     ----------
     node
         A node of the graph that ``slopes`` knows.
     cotangents
-        Those of its outputs; None where none arrives.
+        The cotangents of its outputs; None for an output without one.
     pull
         The rule of its op.
 
     Returns
     -------
-    One that is not connected is as ``pull`` returns it.
+    A disconnected cotangent is as ``pull`` returns it.
     """
     y = node.outputs[0]
     (g, *others) = cotangents
@@ -109,7 +109,7 @@ def pull_back_supported(
         return _through_function(node, g, pull, g.is_dense and is_bounded)
     supports = supports_of_inputs(node, g.support)
     inputs, is_contraction = node.inputs, facts_of(node.op).structure is Structure.CONTRACTS
-    # Each entry of a slope is read by entries of all rows.
+    # Each entry of a slope combines entries of all rows.
     if is_contraction and not is_bounded and not g.support.is_whole:
         inputs = [s.masked(v) if is_real(v) else v for v, s in zip(inputs, supports, strict=True)]
         is_bounded = True
@@ -121,7 +121,7 @@ def pull_back_supported(
 
 
 def _through_several(node: Apply, cotangents: Sequence[Supported | None], pull: Pull) -> Any:
-    """Through an op of several outputs: where nothing of any is needed, nothing of an input is."""
+    """Pull back through an op with several outputs, where any needed element needs all of every input."""
     arrived = [g for g in cotangents if g is not None]
     if not all(g.support.tests for g in arrived):
         return None
@@ -142,7 +142,7 @@ def _through_switch(node: Apply, g: Supported, tells_of_gaps: bool) -> list[Any]
     c, y = node.inputs[0], node.outputs[0].type
     supports = of_branches(node, g.support, tells_of_gaps)
     known: Any = np.unique(c.data.astype(bool)) if isinstance(c, Constant) else ()
-    if len(known) == 1:  # one branch has the whole cotangent
+    if len(known) == 1:  # the whole cotangent goes to one branch
         supports = [None, g.support if known[0] else None, None if known[0] else g.support]
     return [
         None
@@ -153,10 +153,10 @@ def _through_switch(node: Apply, g: Supported, tells_of_gaps: bool) -> list[Any]
 
 
 def _through_function(node: Apply, g: Supported, pull: Pull, is_dense: bool) -> list[Any]:
-    """Through an elementwise function: the cotangents before they are summed where inputs are broadcast.
+    """Pull back through an elementwise function, and sum the cotangents of inputs that are broadcast.
 
-    So the rule is applied to inputs of the output's shape, which the real ones replace. A constant has no
-    cotangent, and a rule may want to know its value.
+    The rule is applied to dummy inputs of the output's shape, which the actual ones then replace. A
+    constant is kept: it has no cotangent, and a rule may need its value.
     """
     y = node.outputs[0].type
     whole = [
@@ -178,10 +178,10 @@ def _through_function(node: Apply, g: Supported, pull: Pull, is_dense: bool) -> 
 
 
 def _summed(g: Supported, x: Any, y: Any) -> Supported:
-    """The cotangent of ``x`` from one that it has where it is broadcast to the type ``y``."""
+    """Sum the cotangent of ``x``, given at the broadcast type ``y``, to the shape of ``x``."""
     axes = broadcast_axes(x, y)
     if not axes:
         return g
-    if all(g.value.type.broadcastable[k] for k in axes):  # the zeros of a function that is constant
+    if all(g.value.type.broadcastable[k] for k in axes):  # the zeros of a constant function
         return Supported(g.value, g.support.projected(axes), g.is_dense)
     return Supported(summed(g.dense, x), g.support.projected(axes), is_dense=True)

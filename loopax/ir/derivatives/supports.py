@@ -1,7 +1,7 @@
-"""Supports: the elements at which a cotangent may be other than zero, by the tests of switches.
+"""Supports: the elements at which a cotangent may be nonzero, given by the tests of switches.
 
-A ``switch`` hands its cotangent on to the branch that it takes. Behind it, an op hands it on to those
-elements of its inputs from which the elements in the support follow.
+A ``switch`` passes its cotangent to the branch that it takes. From there, an op passes it to the elements
+of its inputs on which the elements in the support depend.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def adds_no_entries(op: Op) -> bool:
 
 
 def is_move(node: Apply) -> bool:
-    """Whether ``node`` moves entries, or adds some of them up: its pullback tells which ones it reads."""
+    """Whether ``node`` moves entries or sums some of them, so that its pullback shows which it reads."""
     op = node.op
     if adds_no_entries(op):
         return False
@@ -50,8 +50,8 @@ def is_move(node: Apply) -> bool:
 class Support:
     """The elements of an array at which all ``tests``, bools that broadcast to it, have these values.
 
-    Several tests are one, and that of the last ``switch``. A test with one element tells of all elements.
-    ``has_gaps`` is whether they may say where data are missing.
+    At most two tests are kept: the last ``switch``, and all others combined. A test with one element holds
+    for all elements. ``has_gaps`` says that a test may show where data are missing.
     """
 
     tests: tuple[tuple[Any, bool], ...] = ()
@@ -63,7 +63,7 @@ class Support:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all elements are in it, or none."""
+        """Whether the support is all elements or none, because each test has one element."""
         return all(_has_one_element(c) for c, _ in self.tests)
 
     @cached_property
@@ -73,7 +73,7 @@ class Support:
         return reduce(pt.and_, (c if is_true else pt.invert(c) for c, is_true in tests))
 
     def within(self, c: Any, is_true: bool, tells_of_gaps: bool) -> Support:
-        """The part of it where ``c``, a condition of a ``switch``, is true, or false."""
+        """The part of the support where ``c``, a condition of a ``switch``, is true, or false."""
         c = unshuffled(c) if _has_one_element(c) else c
         test = (c if c.type.dtype == "bool" else pt.neq(c, 0)), is_true
         if test in self.tests:
@@ -82,7 +82,7 @@ class Support:
         return Support((*others, test), self.has_gaps or tells_of_gaps)
 
     def masked(self, g: Any) -> Any:
-        """``g``, with zeros outside of the support."""
+        """Set ``g`` to zero outside of the support."""
         if not self.tests:
             return g
         zero = pt.zeros((), dtype=g.type.dtype)
@@ -92,7 +92,7 @@ class Support:
         return pt.switch(self.test, g, zero)
 
     def union(self, other: Support) -> Support:
-        """The elements that are in either."""
+        """The elements that are in either support."""
         a, b = self.tests, other.tests
         has_gaps = self.has_gaps or other.has_gaps
         if a == b[: len(a)] or b == a[: len(b)]:
@@ -102,12 +102,12 @@ class Support:
         return Support.of_test(pt.or_(self.test, other.test), has_gaps)
 
     def is_complement(self, other: Support) -> bool:
-        """Whether the two are all that some tests leave, and differ in the value of a last one."""
+        """Whether the supports differ only in the value of the last test, which is opposite in the two."""
         a, b = self.tests, other.tests
         return bool(a and b) and a[:-1] == b[:-1] and a[-1] == (b[-1][0], not b[-1][1])
 
     def projected(self, axes: Sequence[int]) -> Support:
-        """The positions along the other axes at which any element is in it; ``axes`` have length 1 then."""
+        """Project along ``axes``, which become 1: a position is in if any element along them is."""
         parts = [c for c, _ in self.tests if not _has_one_element(c)]
         if all(c.type.broadcastable[k] for c in parts for k in axes):
             return self
@@ -122,12 +122,12 @@ def _has_one_element(c: Any) -> bool:
 
 
 def as_number(c: Any) -> Any:
-    """A test that broadcasts to arrays of every rank that it may be for."""
+    """Drop the axes of a test with one element, so that it broadcasts to any rank."""
     return c.dimshuffle() if c.type.ndim and _has_one_element(c) else c
 
 
 def supports_of_inputs(node: Apply, support: Support) -> list[Support]:
-    """The supports of the cotangents of a node's inputs from that of its one output.
+    """Map the support of the cotangent of a node's one output to supports for its inputs.
 
     ``node`` is not elementwise.
     """
@@ -144,9 +144,9 @@ def supports_of_inputs(node: Apply, support: Support) -> list[Support]:
 
 
 def all_or_nothing(node: Apply, supports: Sequence[Support]) -> list[Support]:
-    """The supports of the cotangents of a node's inputs, all of which any element of an output needs.
+    """Supports for the inputs of a node, if any element of an output needs all elements of the inputs.
 
-    An entry of a batch is needed by the elements of that entry alone.
+    An entry of a batch is needed only by elements of that entry.
     """
     op = node.op
     batch = list(range(op.batch_ndim(node))) if isinstance(op, Blockwise) else []
@@ -170,7 +170,7 @@ def all_or_nothing(node: Apply, supports: Sequence[Support]) -> list[Support]:
 
 
 def of_branches(node: Apply, support: Support, tells_of_gaps: bool) -> list[Support | None]:
-    """The supports of the cotangents of the inputs of a ``switch``; None where there is no cotangent."""
+    """Supports for the inputs of a ``switch``; None where there is no cotangent."""
     c, *branches = node.inputs
     return [
         None,
@@ -187,9 +187,9 @@ def broadcast_axes(x: Any, y: Any) -> list[int]:
 
 
 def _of_input(node: Apply, k: int, support: Support) -> Support:
-    """The support of the cotangent of input ``k`` from that of the output's.
+    """Map the support of the output's cotangent to a support for input ``k``.
 
-    A position of an axis is in it if any entry of the output that follows from it is.
+    A position along an axis is in if any entry of the output that depends on it is.
     """
     x: Any = node.inputs[k]
     kept = axes_along_input(node, k)

@@ -3,7 +3,7 @@
 PyTensor's `grad` and `pushforward` are not used, for three reasons. They use only the ops' own rules,
 some of which are wrong (`loopax.ir.derivatives.rules`). They take a known gradient of a variable for
 the whole gradient, and lose contributions through other outputs. And their placeholder for a missing
-derivative makes some ops drop the others: here `_cotangents` and `_tangents` choose it.
+derivative makes some ops drop the other derivatives: here `_cotangents` and `_tangents` choose it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, MethodNotDefined
 def pull_back(
     inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of ``inputs``, roots of a graph, in their types; None where none arrives.
+    """The cotangents of ``inputs``, roots of a graph, in their types; None for a root without one.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def pull_back(
 def push_forward(
     inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable | None]
 ) -> list[Any]:
-    """The tangents of ``outputs``; None where none arrives, and for outputs that are not floats.
+    """The tangents of ``outputs``; None without one, and for outputs that are not floats.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _dense(g: Supported | None) -> Any:
 
 
 def moving_variables(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[Any]:
-    """The floats that depend on a float among ``inputs``, and the lists, whose cotangents are unknown."""
+    """The floats that depend on a float input, and the typed lists, whose cotangents are unknown."""
     moving = {v for v in inputs if is_float(v)}
     for node in nodes:
         if any(x in moving for x in node.inputs):
@@ -141,9 +141,9 @@ def moving_variables(inputs: Sequence[Variable], nodes: Sequence[Apply]) -> set[
 def _pull_back_node(
     node: Apply, out_cotangents: Sequence[Supported | None], slopes: UnboundedSlopes | None
 ) -> list[Supported | None]:
-    """The cotangents of a node's inputs, of which those that are unknown are null; None for none.
+    """The cotangents of a node's inputs: null for an unknown one, None for a missing one.
 
-    ``slopes`` is None in a graph without a ``switch``, of which every cotangent is dense.
+    ``slopes`` is None in a graph without a ``switch``, in which every cotangent is dense.
     """
 
     def pull(inputs: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
@@ -197,7 +197,7 @@ def _push_forward_known(node: Apply, tangents: Sequence[Variable | None]) -> Seq
 
 
 def _with_unknown(node: Apply, out_tangents: list[Any], nulls: Mapping[int, Any]) -> list[Any]:
-    """``out_tangents``, null for the outputs that depend on an input of ``nulls``, by position."""
+    """Make ``out_tangents`` null for outputs that depend on an input in ``nulls``, by position."""
     pattern = _pattern(node) if nulls else []
     for k, null in nulls.items():
         places = [j for j, depends in enumerate(pattern[k]) if depends]
@@ -234,7 +234,7 @@ def _by_two_pullbacks(node: Apply, tangents: Sequence[Variable | None]) -> list[
 
 
 def _cotangents(out_cotangents: Sequence[Variable | None]) -> list[Any]:
-    """The cotangents for a rule, with ``DisconnectedType`` for a missing one.
+    """The cotangents to pass to a rule, with ``DisconnectedType`` for missing ones.
 
     Zeros would be correct, but ops leave out the terms of a disconnected output, which may be 0/0: in
     the derivative of eigenvectors, where eigenvalues are equal.
@@ -243,9 +243,9 @@ def _cotangents(out_cotangents: Sequence[Variable | None]) -> list[Any]:
 
 
 def _tangents(node: Apply, tangents: Sequence[Variable | None]) -> list[Any]:
-    """The tangents for a rule, with zeros for missing ones of inputs that enter the outputs.
+    """The tangents to pass to a rule, with zeros for missing ones of inputs that enter the outputs.
 
-    Join, MakeVector and writes drop all tangents where one is missing, an integer's too. Elemwise and
+    Join, MakeVector and writes drop all tangents if any is missing, even one of an integer. Elemwise and
     the ops of the IR leave out disconnected ones.
     """
     if is_elementwise(node) or isinstance(node.op, InnerGraphOp):
@@ -263,7 +263,7 @@ def _tangents(node: Apply, tangents: Sequence[Variable | None]) -> list[Any]:
 
 
 def _zeros(x: Any, dtype: str) -> Any:
-    """The zero tangent of ``x``: in the output's float dtype for an integer or bool."""
+    """The zero tangent of ``x``; for an integer or bool it has the output's float dtype."""
     return zeros_for(x) if is_float(x) else x.zeros_like(dtype=dtype or config.floatX)
 
 

@@ -1,9 +1,8 @@
-"""Where a cotangent meets slopes on its way back that may be infinite or NaN, so that 0 does not stay 0.
+"""Slopes that may be infinite or NaN, at which the zeros of a cotangent do not stay 0.
 
 A function such as ``sqrt`` has them at finite numbers. Any slope that depends on a value has them where
-data have gaps: constants that are NaN, and inputs where a test such as ``isnan``, or an array of bools,
-tells of them. Other numbers are taken to be finite: that a function overflows is no reason to compute a
-mask for it.
+data are missing: constants that are NaN, and inputs where a test such as ``isnan``, or an array of bools,
+marks them. Other numbers are assumed to be finite: an overflow does not justify the cost of a mask.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REGULAR = Structure.MOVES, Structure.REDUCES, Structure.CONTRACTS, Structure.MA
 
 
 class UnboundedSlopes:
-    """The variables of a graph behind which there are such slopes.
+    """The variables of a graph whose cotangents meet such slopes on their way back.
 
     Parameters
     ----------
@@ -42,7 +41,7 @@ class UnboundedSlopes:
 
     def __init__(self, inputs: Sequence[Any], nodes: Iterable[Apply], moving: set[Any]) -> None:
         self._moving = moving
-        self._behind_values: set[Any] = set()  # of which the slopes read values
+        self._behind_values: set[Any] = set()  # they depend on nodes whose slopes read values
         self._behind_singular: set[Any] = set()
         self._nan: set[Any] = set()
         self._positive: set[Any] = set()
@@ -66,7 +65,7 @@ class UnboundedSlopes:
             self._behind_singular.update(node.outputs)
 
     def tells_of_gaps(self, condition: Any) -> bool:
-        """Whether a condition may say where data are missing."""
+        """Whether ``condition`` may mark missing data."""
         is_root = condition.owner is None and not isinstance(condition, Constant)
         return condition in self._gaps or (is_root and not is_float(condition))
 
@@ -79,7 +78,7 @@ class UnboundedSlopes:
         return any(not _is_finite(node.inputs[k]) for k in self._read_by_slopes(node))
 
     def is_singular(self, node: Apply) -> bool:
-        """Whether a derivative of ``node`` may be infinite or NaN at finite numbers."""
+        """Whether a derivative of ``node`` may be infinite or NaN at finite inputs."""
         if isinstance(node.op, CheckAndRaise):
             return False
         if any(self._is_known_gap(node.inputs[k]) for k in self._read_by_slopes(node)):
@@ -96,7 +95,7 @@ class UnboundedSlopes:
         return bool((v.data > 0).all()) if is_known else v in self._positive
 
     def _makes_positive(self, node: Apply) -> bool:
-        """Whether the output of ``node`` is above 0, if nothing underflows."""
+        """Whether the output of ``node`` is positive, unless something underflows."""
         op = scalar_op_of(node.op)
         if facts := op and scalar_facts(op):
             is_kept = facts.positive == "kept" and all(map(self._is_positive, node.inputs))

@@ -1,7 +1,7 @@
-"""The meaning of a graph: the reference against which every backend is tested.
+"""The reference semantics of a graph, against which every backend is tested.
 
 `evaluate` runs a graph node by node, and the bodies of its loops, branches and calls in the same way:
-an op with bodies by `InnerGraphOp.run`, every other op by its ``perform``. Nothing is compiled. It is
+an op with bodies by `InnerGraphOp.run`, every other op by its ``perform``. Nothing is compiled. The code is
 written to be read, not to be fast.
 """
 
@@ -43,7 +43,7 @@ def perform_nodes(graph: AbstractFunctionGraph, *inputs: object) -> list[Any]:
 def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of one node, by its ``perform``, which compiles the bodies of a loop.
 
-    ``inputs`` are left as they are, also where the op destroys them.
+    ``inputs`` are left unchanged, even where the op destroys them.
     """
     return node_outputs(apply, node, inputs)
 
@@ -60,7 +60,7 @@ _OfNode = Callable[[Apply, Sequence[Any]], list[Any]]
 
 
 def run_nodes(of_node: _OfNode, graph: AbstractFunctionGraph, *inputs: object) -> list[Any]:
-    """The values of ``graph``'s outputs; ``of_node`` evaluates a node at values of its inputs."""
+    """Evaluate ``graph`` with ``of_node``, which evaluates a node at values of its inputs."""
     env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
 
     def read(v: Variable) -> Any:
@@ -80,7 +80,7 @@ def _evaluated(node: Apply, inputs: Sequence[Any]) -> list[Any]:
 
 
 def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of a node of PyTensor; ``of_node`` evaluates the nodes inside it."""
+    """Evaluate a node of PyTensor; ``of_node`` evaluates the nodes inside it."""
     op: Any = node.op
     if isinstance(op, IfElse):  # it has no perform: linkers treat it specially
         return list(inputs[1 : 1 + op.n_outs] if inputs[0] else inputs[1 + op.n_outs :])
@@ -104,7 +104,7 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
 
 
 def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[np.ndarray]) -> list[Any]:
-    """The outputs of a Blockwise of an op with inner graphs, IfElse too."""
+    """Evaluate a Blockwise of an op with inner graphs, or of an IfElse, row by row."""
     op: Any = node.op
     check_batch_shapes(node, inputs)
     core, n = core_node(op, node.inputs), op.batch_ndim(node)

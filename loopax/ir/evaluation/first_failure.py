@@ -1,4 +1,4 @@
-"""The node at which a program fails, for the text of an error: native code names none."""
+"""Find the node at which a program fails, for the error message: native code does not name it."""
 
 from __future__ import annotations
 

@@ -46,17 +46,17 @@ class CompiledBodies(InnerGraphOp):
 
 
 def compiled(graph: AbstractFunctionGraph) -> Any:
-    """``graph`` as a function of values, without rewrites: these have been applied before."""
+    """Compile ``graph`` to a function of values, without rewrites: they have been applied before."""
     body = thaw(graph)
     if any(node.op.destroy_map for node in body.apply_nodes):
-        # A compiled function's rewrites did that. PyTensor refuses graphs that may destroy an input.
+        # Rewrites of a compiled function introduced it. PyTensor refuses graphs that may destroy an input.
         return partial(perform_nodes, body)
-    # A view of an intermediate value is copied. PyTensor's VM keeps its memory and writes to it again
-    # at the next call, so that a state that is an Assert of a sum changed the previous rows.
+    # Copy a view of an intermediate value. PyTensor's VM keeps its memory and overwrites it at the next
+    # call: a state that was an Assert of a sum changed the previous rows.
     outputs: Any = [
         deep_copy_op(v) if v.owner is not None and v.owner.op.view_map else v for v in body.outputs
     ]
-    # Who asks for the fastest compilation gets Python code: a C compiler takes half a second for each op.
+    # In FAST_COMPILE mode use Python code: a C compiler takes half a second for each op.
     is_quick = pytensor.config.mode == "FAST_COMPILE"
     linker = get_mode("FAST_COMPILE").linker if is_quick else "vm"
     as_it_is = Mode(linker, RewriteDatabaseQuery(include=[None]))

@@ -1,4 +1,4 @@
-"""The meaning of `Scan`: twenty lines, written to be read, against which every backend is tested."""
+"""The reference semantics of `Scan`: twenty lines, written to be read; backends are tested against it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loopax.ir.shapes import empty_traces
 def run_scan(
     scan: ScanGrammar, step: Callable[..., Sequence[Any]], inputs: Sequence[Any]
 ) -> ScanOuts:
-    """The meaning of `Scan`: ``step`` is its body, ``inputs`` its inputs, in order.
+    """Run ``step``, the body of ``scan``, on ``inputs`` in order: the reference semantics of `Scan`.
 
     The step that raises ``stop`` is counted and its rows are kept.
     """
@@ -38,7 +38,7 @@ def run_scan(
 
 
 def traces_of(scan: ScanGrammar, args: ScanArgs, rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """The traces, of the ``rows`` that each step has emitted, the first step first."""
+    """The traces of the ``rows`` that each step has emitted, first step first."""
     if not rows:
         return empty_traces(scan, args)
     in_order = rows[::-1] if scan.options.reverse else rows
@@ -59,7 +59,7 @@ def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:
 
 
 def row_count(x: Any) -> Any:
-    """The length of an array, possibly a symbol of JAX's (for which ``len`` raises), or of a list."""
+    """The length of a list, or of an array, possibly a symbol of JAX's (for which ``len`` raises)."""
     return x.shape[0] if hasattr(x, "shape") else len(x)
 
 
@@ -68,7 +68,7 @@ def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> 
     if n_steps < 0:
         raise ValueError(f"{scan} got {n_steps} steps, but a loop takes 0 or more.")
     if n_steps == UNBOUNDED and not scan.stops:
-        # The gradient of a loop in a loop, with a number of steps from outside.
+        # The gradient of a loop inside a loop, whose number of steps comes from outside.
         raise ValueError(
             f"{scan} never ends, because the loop that it differentiates has no bound on its number of "
             "steps. Bound it, while_loop(cond, body, init, max_steps=1000), or use forward mode "

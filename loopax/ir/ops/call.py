@@ -1,7 +1,7 @@
 """``Call``: a subgraph as one op, with its own pullback.
 
-An OpFromGraph with an overridden gradient becomes one, and the core of a Blockwise over a graph.
-Other subgraphs are inlined by the import.
+An OpFromGraph with an overridden gradient becomes a Call, as does the core of a Blockwise over a graph. The
+import inlines other subgraphs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Call(CompiledBodies):
         outputs: Sequence[Variable],
         cotangents: Sequence[Variable],
     ) -> list[Any]:
-        """The cotangents, by the rule, which reads inputs and outputs; else by the body's pullback."""
+        """The cotangents, by the rule, which reads inputs and outputs, or else by the body's pullback."""
         if self.rule is None:
             in_cotangents = at_inputs(
                 pull_back, partial(outputs_at, self.fgraph), inputs, cotangents

@@ -53,7 +53,7 @@ class BodyArgs(NamedTuple):
 
 
 class BodyOuts(NamedTuple):
-    """The outputs of a body. ``stop`` is None where the loop cannot stop early."""
+    """The outputs of a body. ``stop`` is None if the loop cannot stop early."""
 
     states: Sequence[Any]
     ys: Sequence[Any]
@@ -67,7 +67,7 @@ Checkpoint = int | Literal["sqrt"] | tuple[int, ...] | None
 
 
 class Newton(NamedTuple):
-    """Newton's method on all steps of a loop together, in some backends, with values to ``tol``."""
+    """Newton's method on all steps of a loop at once, to the tolerance ``tol``, in some backends."""
 
     # The change of the trajectory in the last iteration, at most, relative to 1 plus its largest
     # number; None for a default for its dtype.
@@ -80,7 +80,7 @@ class Newton(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a loop, for messages: part of neither its meaning nor its key on disk."""
+    """The origin of a loop, for messages; not part of its meaning, nor of its key on disk."""
 
     is_for_messages: ClassVar[bool] = True
 
@@ -126,5 +126,5 @@ class ScanOptions(NamedTuple):
 
     @property
     def meaning(self) -> ScanOptions:
-        """The options without those for printing."""
+        """The options without the printing-only ones."""
         return self._replace(name=None, origin=Origin())

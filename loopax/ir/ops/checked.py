@@ -1,4 +1,4 @@
-"""A check of a value, transparent to derivatives."""
+"""A check of a value that is transparent to derivatives."""
 
 from __future__ import annotations
 

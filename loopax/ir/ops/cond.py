@@ -72,7 +72,7 @@ class Cond(CompiledBodies):
         otherwise: Sequence[Variable],
         name: str | None = None,
     ) -> Cond:
-        """The Cond that computes ``then`` or ``otherwise`` from root variables ``operands``."""
+        """Build the Cond that computes ``then`` or ``otherwise`` from root variables ``operands``."""
         assert len(then) == len(otherwise), (then, otherwise)
         graph = FunctionGraph(list(operands), [*then, *otherwise], clone=True)
         cond = cls(freeze(graph), name)
@@ -142,7 +142,7 @@ class Cond(CompiledBodies):
     def pullback(
         self, inputs: Sequence[Variable], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """A Cond between the pullbacks of the branches."""
+        """A Cond of the pullbacks of the branches."""
         body, n = self.unfrozen(), self.n_outs
         seeded = [k for k, g in enumerate(cotangents) if is_connected(g) and is_float(outputs[k])]
         dummies = [outputs[k].type() for k in seeded]
@@ -171,7 +171,7 @@ class Cond(CompiledBodies):
     def pushforward(
         self, inputs: Sequence[Any], outputs: Sequence[Variable], tangents: Sequence[Any]
     ) -> list[Any]:
-        """A Cond between the pushforwards of the branches."""
+        """A Cond of the pushforwards of the branches."""
         body, n = self.unfrozen(), self.n_outs
         dots = {
             v: v.type()
@@ -203,7 +203,7 @@ class Cond(CompiledBodies):
 
 
 def _either(a: Any, b: Any) -> Any:
-    """The type of values of type ``a`` or ``b``, which differ at most in their static shapes."""
+    """A type that covers ``a`` and ``b``, which differ at most in their static shapes."""
     if a == b or a.is_super(b):
         return a
     if b.is_super(a) or not isinstance(a, TensorType):

@@ -1,7 +1,7 @@
 """``greatest``: the maximum of an array that may have no elements.
 
-PyTensor 3.3 has it as ``pt.max(x, initial=-inf)``. The class here is for releases before, and can go with
-them.
+PyTensor 3.3 has it as ``pt.max(x, initial=-inf)``. The class here is for earlier releases, and can be
+removed with their support.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _IS_OPTION = "initial" in Max.__props__
 
 
 class Greatest(Max):
-    """`Max`, which is minus infinity of no elements."""
+    """The op `Max`, extended to minus infinity for an empty array."""
 
     initial = True
 
     def initial_value(self, dtype: DTypeLike) -> Any:
-        """The value of no elements: minus infinity, or the least integer."""
+        """The value for an empty array: minus infinity, or the least integer."""
         kind = np.dtype(dtype).kind
         return -np.inf if kind == "f" else False if kind == "b" else np.iinfo(dtype).min
 
@@ -39,13 +39,13 @@ class Greatest(Max):
 
 
 def greatest(x: TensorVariable, axis: Sequence[int] | int | None, keepdims: bool = True) -> Any:
-    """The maximum of floats along ``axis``; minus infinity of no elements.
+    """The maximum of floats along ``axis``; minus infinity along an empty axis.
 
     >>> greatest(pt.zeros((2, 0)), axis=1).eval().tolist()
     [[-inf], [-inf]]
     """
     if _IS_OPTION:
-        maximum: Any = pt.max  # its annotations are those of the older release
+        maximum: Any = pt.max  # annotated as in the older release
         return maximum(x, axis=axis, keepdims=keepdims, initial=-np.inf)
     axes = range(x.type.ndim) if axis is None else np.atleast_1d(axis)
     places = tuple(sorted(int(a) % x.type.ndim for a in axes))

@@ -45,7 +45,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
 
     @property
     def bodies(self) -> Sequence[Any]:
-        """The graphs for `run`: the inner graph, or the branches, its halves."""
+        """The graphs that `run` gets as functions: the inner graph, or its halves, the branches."""
         return (self.fgraph,)
 
     @property
@@ -55,9 +55,9 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return bodies if self.written is None or len(bodies) > 1 else (self.written,)
 
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
-        """The values of the outputs at ``inputs``; ``steps`` are the `bodies` as functions.
+        """Compute the outputs at ``inputs``; ``steps`` are the `bodies` as functions.
 
-        By default they are the values of the one body.
+        By default it calls the one body.
         """
         (step,) = steps
         return list(step(*inputs))
@@ -76,7 +76,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return list(self.fgraph.outputs)
 
     def _key(self) -> tuple[Any, ...]:
-        """The key by which ops of one class are equal."""
+        """The key that compares ops of one class."""
         return (self.fgraph,)
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +89,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen and needs no copy
 
     def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Whether to fold constants: as PyTensor does in its own modes, but not in `stabilize`."""
+        """Whether to fold constants: yes in PyTensor's own modes, but not in `stabilize`."""
         return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Self:
@@ -98,12 +98,12 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
 
 
 def core_of(op: Op) -> Any:
-    """The op that a Blockwise applies to one row; any other op itself."""
+    """The core op of a Blockwise, which it applies to one row; any other op itself."""
     return op.core_op if isinstance(op, Blockwise) else op
 
 
 def nodes_within(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> Iterator[Apply]:
-    """The nodes between ``inputs`` and ``outputs`` and in the bodies of their ops, in no order."""
+    """The nodes between ``inputs`` and ``outputs`` and in the bodies of their ops, in any order."""
     stack = list(applys_between(list(inputs), outputs))
     while stack:
         node = stack.pop()

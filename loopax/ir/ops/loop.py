@@ -6,11 +6,10 @@ Grammar, with ``k`` states and ``c`` constants::
     body     [i, k states, c constants] -> [k next states, (stop)]
     outputs  k final states, (n_done, stopped)
 
-It is the last form of a `Scan`, before a backend writes a native loop: rows of a sequence are read at
-the index, the buffer of a trace is a state. It keeps the number of steps, so that a counted loop is
-written as one; a loop that only stops has `UNBOUNDED` of them. It is a Scan, and is run, batched,
-checked and differentiated as any other. `scan_to_loop` adds a check that a Scan does itself: that the
-number of steps is not below 0.
+It is the last form of a `Scan`, before a backend writes a native loop: rows of a sequence are read at the
+index, the buffer of a trace is a state. It keeps the trip count, so that a counted loop is written as one;
+for a loop that only stops it is `UNBOUNDED`. It is a Scan, and is run, batched, checked and differentiated
+like any other. `scan_to_loop` adds a check that a Scan does itself: that the trip count is not negative.
 """
 
 from __future__ import annotations

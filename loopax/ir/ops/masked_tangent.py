@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class MaskedTangent(ps.BinaryScalarOp):
-    """``(x, is_moving) -> x``, a derivative of which is zero where ``is_moving`` is false.
+    """Map ``(x, is_moving) -> x``, with a derivative of zero where ``is_moving`` is false.
 
-    It is zero whatever the derivative of a function of it is: ``0 * inf`` too.
+    It stays zero whatever it is multiplied by: ``0 * inf`` is 0 here.
 
     >>> MaskedTangent(ps.upcast_out, name="masked_tangent").impl(1.5, False)
     1.5

@@ -65,7 +65,7 @@ class FitRows(WithShapes, Op):
 
 
 def fit_rows(rows: Any, length: int, xp: ModuleType) -> Any:
-    """The meaning of `FitRows`, for the array module ``xp`` (NumPy or one like it)."""
+    """The semantics of `FitRows`, for the array module ``xp`` (NumPy or one like it)."""
     n = rows.shape[0]
     if n >= length:
         return rows[n - length :]
@@ -128,7 +128,7 @@ class KeepRows(WithShapes, Op):
 
 
 def keep_rows(rows: np.ndarray, count: int, length: int, last: bool = False) -> Any:
-    """The meaning of `KeepRows`."""
+    """The semantics of `KeepRows`."""
     n = min(count, length, rows.shape[0])
     result = np.zeros((length, *rows.shape[1:]), dtype=rows.dtype)
     if last:

@@ -98,7 +98,7 @@ class Scan(ScanGrammar):
 
 
 def _shape(trace: Variable, n_rows: Variable, trailing: Sequence[Variable]) -> Any:
-    """The shape of a trace, also where the trailing shape is only known from the trace itself."""
+    """The shape of a trace; a trailing shape that is otherwise unknown is read from the trace itself."""
     if not isinstance(trace.type, DenseTensorType):
         return None
     if trailing is None:

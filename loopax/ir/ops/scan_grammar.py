@@ -32,7 +32,7 @@ _DEFAULTS = ScanOptions()
 
 
 class ScanGrammar(CompiledBodies):
-    """The parts of a `Scan`, with the parameters of a `Scan`."""
+    """The parts of a `Scan`; the parameters are as in `Scan`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ScanGrammar(CompiledBodies):
 
     @classmethod
     def from_body(cls, args: BodyArgs, outs: BodyOuts, options: ScanOptions = _DEFAULTS) -> Self:
-        """The Scan whose step computes ``outs`` from the root variables ``args``.
+        """Build the Scan whose step computes ``outs`` from the root variables ``args``.
 
         The step may return constants, and inputs unchanged.
         """
@@ -69,11 +69,11 @@ class ScanGrammar(CompiledBodies):
         return scan
 
     def with_body(self, body: FrozenFunctionGraph) -> Self:
-        """This loop with another step."""
+        """Copy this loop with another step."""
         return type(self)(body, self.n_seqs, self.n_states, self.n_ys, self.stops, self.options)
 
     def with_options(self, **changed: Any) -> Self:
-        """This loop with other options."""
+        """Copy this loop with other options."""
         options = self.options._replace(**changed)
         scan = type(self)(self.fgraph, self.n_seqs, self.n_states, self.n_ys, self.stops, options)
         scan.written = self.written

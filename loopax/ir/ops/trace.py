@@ -24,7 +24,7 @@ from loopax.base.upstream.pytensor import WithShapes
 
 
 class TraceConstant(TypedListConstant):
-    """A constant list, also in a body: PyTensor's own has no hash, and cannot be frozen."""
+    """A constant list that can be part of a body: PyTensor's own has no hash, and cannot be frozen."""
 
     def signature(self) -> Any:
         row = self.type.ttype
@@ -68,7 +68,7 @@ def stacked(row: Type) -> Any:
 class Stack(WithShapes, Op):
     """``(list, *shape) -> tensor``: a typed list of tensors of one ``shape``, stacked.
 
-    The shape of an element is an input, so that an empty list has a stack as well.
+    The shape of an element is an input, so that an empty list can be stacked as well.
 
     >>> from pytensor.typed_list import make_list
     >>> rows = make_list([pt.constant([1.0, 2.0]), pt.constant([3.0, 4.0])])

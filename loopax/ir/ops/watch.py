@@ -48,7 +48,7 @@ class _Identity(WithShapes, Op):
 
 
 class Watch(_Identity):
-    """``x``, which a watched program records under ``name``."""
+    """Mark ``x``, which a watched program records under ``name``."""
 
     __props__ = ("name",)
 
@@ -60,7 +60,7 @@ class Watch(_Identity):
 
 
 class Breakpoint(_Identity):
-    """``(x, condition) -> x``; the record of a watched program ends where ``condition`` holds first."""
+    """Map ``(x, condition) -> x``; a watched program's record ends at the first true ``condition``."""
 
     __props__ = ()
 

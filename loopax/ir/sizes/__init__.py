@@ -1,4 +1,4 @@
-"""Symbolic dimensions: lengths and numbers of steps as affine expressions."""
+"""Symbolic dimensions: lengths and trip counts as affine expressions."""
 
 from loopax.facts.accesses import Access, access_of, read_of
 from loopax.ir.sizes import scalars, tensors  # noqa: F401  (their rules register themselves)

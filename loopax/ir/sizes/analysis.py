@@ -1,11 +1,11 @@
-"""Lengths and numbers of steps as affine expressions, with which passes prove conditions.
+"""Lengths and trip counts as affine expressions, with which passes prove conditions.
 
     x[1:].shape[0] + 1  ->  length of x        where x has a row
     alloc(0, n + 1)     ->  n + 1 rows
 
 A `DimExpr` is ``c + sum of k * variable``; a dimension variable is an integer, or the length of an
 array along an axis, without further known structure. Equal expressions are equal in every run. A
-value that cannot be analysed is its own variable, so every claim holds.
+value that cannot be analysed becomes a variable of its own, which keeps the analysis sound.
 
 A length is 0 or more, and so is the number of steps that a loop has taken. Any other assumption about
 a dimension variable is a `Fact`, which names the node that raises where it does not hold.
@@ -32,7 +32,7 @@ _DEPTH = 50  # nested questions; each takes some six Python frames
 
 
 class Fact(NamedTuple):
-    """``node`` raises unless ``expr >= least``; used where ``expr`` has one variable."""
+    """An assumption: ``node`` raises unless ``expr >= least``; used where ``expr`` has one variable."""
 
     node: Apply
     expr: DimExpr
@@ -46,7 +46,7 @@ def loop_facts(graph: AbstractFunctionGraph, dims: Dims) -> list[Fact]:
 
 
 class Dims:
-    """The analysis of the dimensions in a graph. Answers are kept until `forget`.
+    """The analysis of the dimensions in a graph. Answers are cached until `forget`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Dims:
     # -- questions -------------------------------------------------------------------------------
 
     def value(self, v: Variable | SupportsInt) -> DimExpr:
-        """The value of ``v``, an integer scalar: a number, a tensor or PyTensor's scalar."""
+        """The value of ``v``, an integer scalar: a number, a tensor or PyTensor's scalar variable."""
         if not isinstance(v, Variable):
             return DimExpr(offset=int(v))
         if isinstance(v, Constant):
@@ -107,7 +107,7 @@ class Dims:
         return DimExpr.variable(Clipped(largest, a, b))
 
     def _at_least(self, expr: DimExpr, rounds: int) -> bool:
-        """Whether ``expr >= 0``, from the least value of each variable, in ``rounds`` of clipped ones."""
+        """Whether ``expr >= 0`` by lower bounds of its variables; ``rounds`` limits nested clipped ones."""
         least = expr.offset
         for variable, k in expr.terms:
             if isinstance(variable, Clipped) and rounds:
@@ -135,12 +135,12 @@ class Dims:
     # -- answers ---------------------------------------------------------------------------------
 
     def maker(self, v: Variable) -> Any:
-        """The node of ``v``, None for an input, for a rule that reads beyond its own node."""
+        """The node of ``v``, None for an input; for rules that read beyond their own node."""
         self._is_read(v)
         return v.owner
 
     def is_unknown(self, v: Variable) -> bool:
-        """Whether ``v``, or a length of it, was analysed and is only a variable."""
+        """Whether the analysis of ``v``, or of a length of it, found nothing but a new variable."""
         return any(self._known.get(key) == DimExpr.variable(key) for key in _questions(v))
 
     def forget(self, changed: Iterable[Variable]) -> None:
@@ -200,7 +200,7 @@ class Dims:
     # -- expressions as variables of the graph ---------------------------------------------------
 
     def variable(self, expr: DimExpr) -> Any:
-        """``expr`` as an int64 scalar, one variable for each expression."""
+        """Build ``expr`` as an int64 scalar, one variable for each expression."""
         if expr not in self._variables:
             self._variables[expr] = self._written(expr)
         return self._variables[expr]
@@ -210,7 +210,7 @@ class Dims:
         return self._variables.setdefault(expr, v)
 
     def _written(self, expr: DimExpr) -> Any:
-        """``expr`` written one term at a time, so that the partial sums are kept as well."""
+        """Build ``expr`` one term at a time, so that the partial sums are cached as well."""
         if not expr.terms:
             return pt.constant(expr.offset, dtype="int64")
         if expr.offset:
@@ -240,7 +240,7 @@ class Dims:
 
 
 class _TooDeep(Exception):
-    """``question`` must be answered first, so that the recursion goes no deeper."""
+    """Raised to have ``question`` answered first, which limits the recursion depth."""
 
     def __init__(self, question: tuple[Any, ...]) -> None:
         self.question = question

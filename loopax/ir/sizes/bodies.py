@@ -1,13 +1,13 @@
-"""Lengths of a loop's outputs along the axes of a row, from a summary of its body.
+"""Lengths of a loop's outputs along the axes of a row, from a summary of the loop body.
 
     final.shape    ->  init.shape
-    trace.shape[1:] ->  the shape of a row, by what the step makes it of
+    trace.shape[1:] ->  the shape of a row, in terms of the step's inputs
 
 A summary is in terms of the inputs of the frozen body, so equal bodies share one.
 
 A state is assumed to keep its shape, as in the IR (`Scan.shapes_of`), unless the step may change it,
 by appending or cutting. ``w @ s`` is assumed to be as long as ``s``: otherwise only a loop of one
-step could end, which no backend with structured loops accepts.
+step could finish, which no backend with structured loops accepts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class BodyDims:
         self._keeps: dict[tuple[int, int], bool | None] = {}
 
     def keeps(self, k: int, axis: int) -> bool | None:
-        """Whether state ``k`` is as long along ``axis`` after the step as before it.
+        """Whether state ``k`` has the same length along ``axis`` after the step as before it.
 
-        True where that is proved, False where it may differ; None where the state is after each step
-        as long as a row or a constant, and so can differ only from its start.
+        True if that is proved, False if it may differ; None if the length after each step equals the length
+        of a row or a constant, so that it can differ only from the initial one.
         """
         key = (k, axis)
         if key not in self._keeps:
@@ -57,12 +57,13 @@ class BodyDims:
         outside: Callable[[Any], DimExpr | None],
         passed: frozenset[int] = frozenset(),
     ) -> bool | None:
-        """Whether state ``k``, of length ``start`` along ``axis``, keeps it, or a step raises.
+        """Whether state ``k``, initially of length ``start`` along ``axis``, keeps it, or a step raises.
 
         Parameters
         ----------
         outside
-            The length, outside of the loop, of an input of the body; for a state at its start.
+            Maps a length of an input of the body to one outside of the loop; for a state, to its initial
+            length.
         passed
             States that take over this one, directly or through others.
 
@@ -73,7 +74,7 @@ class BodyDims:
         if self.keeps(k, axis):
             return True
         next_length = self.dims.length(self._outs.states[k], axis)
-        # A state that takes over another one keeps its length if that one does.
+        # A state that takes the value of another state keeps its length if the other one does.
         for variable, _ in next_length.terms:
             other = self.state_with(variable)
             if other is not None and other[0] not in passed | {k}:
@@ -115,13 +116,13 @@ class BodyDims:
         return verdict
 
     def state_with(self, variable: DimVariable) -> tuple[int, int] | None:
-        """The state, and its axis, whose length ``variable`` is; None of any other variable."""
+        """The state and the axis whose length ``variable`` is; None for any other variable."""
         if isinstance(variable, Length) and variable.of in self._args.states:
             return self._args.states.index(variable.of), variable.axis
         return None
 
     def _is_of_an_input(self, length: DimExpr) -> bool:
-        """Whether ``length`` is a row's or a constant's, and so the same at each step."""
+        """Whether ``length`` is a row's or a constant's, and so is loop-invariant."""
         variable = length.only_variable
         inputs = (*self._args.rows, *self._args.consts)
         return length == DimExpr() or (isinstance(variable, Length) and variable.of in inputs)
@@ -165,12 +166,12 @@ def _state_length(op: Scan, dims: Dims, node: Apply, k: int, axis: int) -> DimEx
     body, start = body_dims(op), dims.length(op.split_inputs(node.inputs).states[k], axis)
     if body.keeps(k, axis) is not False:
         return start
-    # The states of a window take over one another: they keep their lengths if all start with one.
+    # The states of a window take each other's values: they keep their lengths if all start with one.
     return start if body.keeps_its_start(k, axis, start, _outside(op, dims, node)) else None
 
 
 def _outside(op: Scan, dims: Dims, node: Apply) -> Callable[[Any], DimExpr | None]:
-    """The length outside of the loop that a length of an input of the body is; for a state its start's."""
+    """Map lengths of the body's inputs to lengths outside of the loop; for a state, its initial one."""
 
     def length(variable: DimVariable) -> DimExpr | None:
         if not isinstance(variable, Length) or variable.of not in op.fgraph.inputs:

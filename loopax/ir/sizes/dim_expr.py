@@ -67,7 +67,7 @@ DimVariable: TypeAlias = Variable | Length | Bound | Clipped
 
 @dataclass(frozen=True)
 class DimExpr:
-    """``offset`` and a sum of dimension variables, each with a factor.
+    """An affine expression: ``offset`` and a sum of dimension variables, each with a factor.
 
     A dimension variable is a `DimVariable`: an integer scalar of a graph, or a description of one.
 
@@ -85,7 +85,7 @@ class DimExpr:
 
     @property
     def constant(self) -> int | None:
-        """The constant value; None where it is not the same in every run."""
+        """The constant value; None if it may vary between runs."""
         return None if self.terms else self.offset
 
     @property

@@ -17,7 +17,7 @@ from loopax.ir.sizes.analysis import Dims, loop_facts
 
 
 class DimFeature(Feature):
-    """The holder of `dims_of` and `unconditional_dims_of` of the graph to which it is attached."""
+    """Holds `dims_of` and `unconditional_dims_of` of the graph to which it is attached."""
 
     def __init__(self) -> None:
         self._changed: dict[Variable, None] = {}

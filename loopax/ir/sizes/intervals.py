@@ -1,4 +1,4 @@
-"""Intervals of the integers in an array, and lengths that only a run determines.
+"""Intervals of the integers in an array, and lengths that only the run determines.
 
     x % 5 -> 0 to 4        minimum(n, 10) -> at most 10        mask.sum() -> 0 to the size of the mask
 
@@ -80,7 +80,7 @@ def hull(*intervals: Interval | None) -> Interval | None:
 
 
 def masks_of(node: Apply) -> list[Variable]:
-    """The masks whose true elements ``node`` selects: only the run determines their number."""
+    """The masks whose true elements ``node`` selects; their number is known only at run time."""
     return list(mask_rule(node.op, node))
 
 
@@ -101,7 +101,7 @@ def _steps_taken(
 def _elements(
     op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """The interval of an op whose output has only elements of the first input."""
+    """The interval of the first input, for an op whose output has only elements of it."""
     return value(node.inputs[0])
 
 
@@ -120,7 +120,7 @@ def _entries_read(
     value: OfValue,
     length: OfLength,
 ) -> Interval | None:
-    """The interval of entries at places that exist: for another place JAX has a number of its own."""
+    """The interval of the array, if all indices are in range: elsewhere JAX returns other values."""
     x, *places = node.inputs
     index = access_of(node).index if hasattr(op, "idx_list") else places
     for axis, k in enumerate(index):
@@ -142,7 +142,7 @@ _COUNTS_PLACES = ArgSortOp | Argmax | PivotToPermutations
 
 @interval_rule.register(_COUNTS_PLACES)
 def _places(op: Op, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
-    """The places of entries along an axis, or of the entries of several axes in one count."""
+    """The interval of positions along an axis, or in a flattened group of axes."""
     axes = None
     if isinstance(op, ArgSortOp) and (axis := axis_of(node)) is not None:
         axes = (axis,)
@@ -164,20 +164,20 @@ def _places_between(
 def _of_each(
     op: Blockwise, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """The interval of an op whose places are counted in all of its input, or less."""
+    """The interval for a batch of an op that counts positions, from the whole input."""
     counts_places = isinstance(op.core_op, _COUNTS_PLACES)
     return _places(op, node, v, value, length) if counts_places else None
 
 
 def _most_entries(x: Variable, length: OfLength, axes: Sequence[int] | None = None) -> int | None:
-    """The most entries that ``x`` can have along ``axes``, or at all."""
+    """The greatest number of entries that ``x`` can have, along ``axes`` or in all."""
     ends = [length(x, axis) for axis in (range(x.type.ndim) if axes is None else axes)]
     return None if None in ends else prod(end[1] for end in ends if end)
 
 
 @interval_rule.register(Sum)
 def _sum(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
-    """The number of true elements of a mask, or a sum of integers that cannot wrap around."""
+    """The interval of the number of true elements of a mask, or of a sum that cannot wrap around."""
     (x,) = node.inputs
     elements = (0, 1) if x.type.dtype == "bool" else value(x)
     n = _most_entries(x, length)
@@ -192,7 +192,7 @@ def _sum(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength) ->
 def _number_of_elements(
     op: Prod, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """The product of scalars, or of the lengths of an array."""
+    """The interval of a product of scalars, or of the lengths of an array."""
     (x,) = node.inputs
     if x.type.ndim != 1 or x.owner is None:
         return None
@@ -241,7 +241,7 @@ def _masks(index: list[Variable]) -> list[Variable]:
 def _arithmetic(
     op: Elemwise, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
-    """The interval of integer arithmetic; None where a number of a known interval may wrap around."""
+    """The interval of integer arithmetic; None where a number in a known interval may wrap around."""
     operands = list(map(value, node.inputs))
     dtype = v.type.dtype
     if isinstance(op.scalar_op, ps.Invert) and dtype != "bool":
@@ -249,19 +249,19 @@ def _arithmetic(
     interval = interval_arithmetic(op.scalar_op, *operands)
     if interval is None or dtype not in (*integer_dtypes, "bool"):
         return interval
-    if dtype == "bool":  # a sum of two flags is one of them, and a cast any number but 0
+    if dtype == "bool":  # an add is `or`, and a cast maps all but 0 to True
         has_zero = interval[0] <= 0 <= interval[1]
         return int(not has_zero), int(interval != (0, 0))
     if isinstance(op.scalar_op, ps.ScalarMinimum):
         interval = max(interval[0], int(np.iinfo(dtype).min)), interval[1]
-    # Without a lower end, in the dtype of lengths: none is within 2**31 of the least number.
+    # An open interval in the dtype of lengths: no length comes within 2**31 of the least integer.
     is_open = dtype == "int64" and _LEAST - 2**31 <= interval[0] < _LEAST // 2
     ends = (0, interval[1]) if is_open else interval
     return interval if _fits(ends, dtype) else None
 
 
 def _inverted(x: Interval | None, dtype: str) -> Interval | None:
-    """The interval of all bits of an integer inverted: ``-1 - x``, as the dtype has it."""
+    """The interval of ``~x``, which is ``-1 - x`` in a signed dtype."""
     if x is None:
         return None
     most = -1 if np.iinfo(dtype).min else int(np.iinfo(dtype).max)
@@ -331,7 +331,7 @@ def _test(is_true: bool, is_false: bool) -> Interval:
 
 @interval_arithmetic.register(ps.AND | ps.OR | ps.XOR | ps.Invert)
 def _logical(op: Op, *operands: Interval | None) -> Interval | None:
-    """The interval of a logical operation on tests; bits of other numbers are not looked at."""
+    """The interval of a logical operation on tests; bitwise operations on numbers are not analysed."""
     if any(x is None or x[0] < 0 or x[1] > 1 for x in operands):
         return None
     lows, highs = zip(*[x for x in operands if x is not None], strict=True)

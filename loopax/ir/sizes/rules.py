@@ -1,7 +1,7 @@
 """Rules for the dimensions of ops, one for each class.
 
 The dimensions of an op without a rule are dimension variables. A rule may be registered in any file,
-beside the op's conversion to a backend, say:
+for example beside the op's conversion to a backend:
 
     @length_rule.register(Tile)
     def length_of_tile(op, dims, node, x, axis): ...
@@ -109,5 +109,5 @@ def interval_arithmetic(op: Op, *operands: Interval | None) -> Interval | None:
 
 @singledispatch
 def mask_rule(op: Op, node: Apply) -> Sequence[Any]:
-    """The masks whose true elements ``node`` selects: only a run determines their number."""
+    """The masks whose true elements ``node`` selects; their number is known only at run time."""
     return ()

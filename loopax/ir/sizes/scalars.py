@@ -22,7 +22,7 @@ from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
 from loopax.ir.sizes.rules import arithmetic_rule, value_rule
 
-# Shorter integers, and unsigned ones, wrap around where a length does not.
+# Shorter and unsigned integers wrap around where a length does not.
 _WIDE = ("int64", "int32")
 
 

@@ -4,9 +4,9 @@
     x[::-1][a:b]      rows n - 1 - a down to n - b
     x[1:][::-1]       n - 1 rows from n - 1 on, backwards
 
-A `Slice` has the positions of an index, which may lie before the first row or after the last one,
-where there are no rows. So it is affine in the length of the array, and reversals and shifts are
-arithmetic. A `Window` has rows that provably exist: a count of rows, from an existing row on.
+A `Slice` describes positions, which may lie before the first row or after the last one, where there are no
+rows. So it is affine in the length of the array, and reversals and shifts are arithmetic. A `Window`
+describes rows that provably exist: a count of rows, from an existing row on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Window:
         return Slice(self.start, self.stop, self.step, length)
 
     def backwards(self) -> Window:
-        """The window's rows, the last one first."""
+        """The rows of the window in reverse order."""
         return replace(self, start=self.stop - self.step, step=-self.step)
 
     def part(self, start: DimExpr, count: DimExpr) -> Window:
@@ -66,12 +66,12 @@ class Slice(NamedTuple):
 
     @property
     def span(self) -> tuple[DimExpr, DimExpr]:
-        """The range of the rows' positions: from the first of the two on, before the second."""
+        """The range of the rows' positions, as a half-open interval."""
         return (self.start, self.stop) if self.step > 0 else (self.stop + 1, self.start + 1)
 
     @property
     def is_known(self) -> bool:
-        """Whether no bound may count from either end."""
+        """Whether it is known for each bound from which end it counts."""
         return not any(
             isinstance(v, Bound) for bound in (self.start, self.stop) for v in bound.roots()
         )
@@ -82,7 +82,7 @@ class Slice(NamedTuple):
         return Slice(last_position - self.start, last_position - self.stop, -self.step, self.length)
 
     def backwards(self) -> Slice:
-        """The slice's rows, the last one first, where they are adjacent."""
+        """The rows of the slice in reverse order, if they are adjacent."""
         return Slice(self.stop - self.step, self.start - self.step, -self.step, self.length)
 
     def takes_all(self, dims: Dims) -> bool:
@@ -137,7 +137,7 @@ class Slice(NamedTuple):
         return slice(start, stop, None if self.step == 1 else self.step)
 
     def bound(self, dims: Dims, position: DimExpr) -> DimExpr | None:
-        """``position`` as a bound, from either end; None where it may be before the first row."""
+        """Express ``position`` as a bound, from either end; None if it may be before the first row."""
         if position.constant is not None and position.constant >= 0:
             return position
         from_end = position - self.length
@@ -148,7 +148,7 @@ class Slice(NamedTuple):
         return from_end if dims.at_least(-from_end, 1) else None
 
     def at_end(self, back: bool) -> tuple[slice, int] | None:
-        """The slice in numbers that count from the first row, with ``back`` from the last.
+        """The slice with numbers that count from the first row, or from the last one with ``back``.
 
         The second result is the number of rows at that end within which the slice lies. None where it is
         not at that end, or that is not known.
@@ -181,7 +181,7 @@ def slice_of(dims: Dims, entry: slice, length: DimExpr) -> Slice | None:
 
 
 def head(stop: DimExpr, length: DimExpr) -> Slice:
-    """The rows before position ``stop`` of ``length`` rows."""
+    """The slice of the rows before position ``stop`` of ``length`` rows."""
     return Slice(_FIRST, stop, 1, length)
 
 
@@ -192,16 +192,16 @@ def window_of(dims: Dims, source: TensorVariable, entry: slice, axis: int = 0) -
 
 
 def position(dims: Dims, index: DimExpr | Variable | int, length: DimExpr) -> DimExpr:
-    """The position of ``index`` among ``length`` rows: from the end if it is negative.
+    """The position of ``index`` among ``length`` rows, counted from the end if it is negative.
 
-    It may lie outside, where there is no row.
+    It may be out of range.
     """
     value = index if isinstance(index, DimExpr) else dims.value(index)
     if dims.at_least(value):
         return value
     if dims.at_least(-value, 1):
         return value + length
-    # The last row is at -1 of an empty array, and -1 is the index of the last row.
+    # In an empty array the last row would be at -1, which as an index means the last row.
     return value if (value - length).constant == -1 else DimExpr.variable(Bound(value, length))
 
 
@@ -220,7 +220,7 @@ def _ends(length: DimExpr, step: int) -> tuple[DimExpr, DimExpr]:
 
 
 def _clipped(dims: Dims, position: DimExpr, low: DimExpr, high: DimExpr) -> DimExpr | None:
-    """``position`` clipped to ``low`` and ``high``; None where it is not known which applies."""
+    """Clip ``position`` to ``low`` and ``high``; None if it is not known which applies."""
     if position is low or dims.at_least(low - position):
         return low
     if position is high or dims.at_least(position - high):

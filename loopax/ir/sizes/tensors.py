@@ -107,7 +107,7 @@ def _joined(op: Join, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExp
 
 
 class _Half(NamedTuple):
-    """``array[bound:]``, or ``array[:bound]``: both together have all rows, whatever ``bound`` is."""
+    """A slice ``array[bound:]`` or ``array[:bound]``; the two together have all rows for any ``bound``."""
 
     array: Any
     bound: DimExpr
@@ -119,7 +119,7 @@ class _Half(NamedTuple):
 
 
 def _half_of(dims: Dims, v: Variable, axis: int) -> _Half | None:
-    """The half along ``axis`` that ``v`` is, whole along all other axes; None for any other variable."""
+    """The half that ``v`` is along ``axis``, if it is whole along all other axes; else None."""
     if (read := read_of(v.owner)) is None or axis >= len(read.index):
         return None
     index = read.index

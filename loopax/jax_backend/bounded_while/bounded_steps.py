@@ -20,7 +20,7 @@ class Steps:
     """Parameters that all calls of a loop share.
 
     ``step(consts, i, rows, states)`` gives the next states, the rows of the traces, and whether to stop.
-    ``bound`` is None where there is none.
+    ``bound`` is None for a loop without a bound.
     """
 
     step: Callable[..., tuple[Any, Any, Any]]
@@ -31,9 +31,9 @@ class Steps:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Given:
-    """Values that a call of a loop depends on. All can be differentiated, batched and traced.
+    """Values that a call of a loop depends on; all can be differentiated, batched and traced.
 
-    ``n_steps`` is None where as many are asked for as the bound allows.
+    ``n_steps`` is None if it equals the bound.
     """
 
     n_steps: Any
@@ -58,7 +58,7 @@ def index_of_step(steps: Steps, inputs: Given, k: jax.Array) -> jax.Array:
 
 
 def row(steps: Steps, inputs: Given, k: jax.Array) -> tuple[Any, Any]:
-    """The index of step ``k``, and its rows of the sequences."""
+    """The index of step ``k``, and its row of each sequence."""
     i = index_of_step(steps, inputs, k)
     take = jax.lax.dynamic_index_in_dim
     return i, jax.tree.map(lambda x: take(x, i, keepdims=False), inputs.sequences)
@@ -69,7 +69,7 @@ def is_float(x: jax.Array) -> bool:
 
 
 def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
-    """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
+    """Run ``lax.while_loop``; return final states, the number of steps, and whether the body stopped."""
     n_steps = steps_asked_for(steps, inputs)
 
     def going(carry: tuple[jax.Array, Any, jax.Array]) -> jax.Array:
@@ -93,16 +93,16 @@ def while_loop(steps: Steps, inputs: Given) -> tuple[Any, Any, Any]:
 
 @custom_vmap
 def any_row(going: jax.Array) -> jax.Array:
-    """``going``, a flag; in a batch whether any of its rows has it set, which is not batched."""
+    """Return the flag ``going``; in a batch, whether any row has it set, as an unbatched flag."""
     return going
 
 
 @any_row.def_vmap
 def _of_a_batch(axis_size: int, in_batched: Sequence[bool], going: jax.Array) -> Any:
-    # Once more, for the batches that this one is in.
+    # Bind it again, for an outer batch.
     return any_row(jnp.any(going, 0) if in_batched[0] else going), False
 
 
 def chosen(going: jax.Array, a: object, b: object) -> Any:
-    """The leaves of ``a`` where ``going``, else those of ``b``."""
+    """Select the leaves of ``a`` where ``going``, else the leaves of ``b``."""
     return jax.tree.map(partial(jnp.where, going), a, b)

@@ -1,11 +1,11 @@
-"""Cotangents of a loop that stops early: back through the steps taken, and no others.
+"""Cotangents of a loop that stops early: back through only the steps that were taken.
 
-    forward    the states before every k-th step are kept, k about the root of the bound
-    backward   block by block from the last: its steps once more, their states kept, then their pullbacks
+    forward    keep the states before every k-th step, k about the root of the bound
+    backward   block by block from the last: run its steps again, keep their states, then pull back
 
-Every loop here is a ``lax.while_loop`` that ends with the steps taken, so that the time is that of the
-steps and the memory that of two roots of the bound (Griewank 1992, one level). In a batch all rows take
-their k-th step at the same time: a loop goes on while any row does.
+Every loop here is a ``lax.while_loop`` over the steps taken, so that the time is proportional to these and
+the memory to twice the root of the bound (Griewank 1992, one level). In a batch all rows take their k-th
+step at the same time: a loop goes on while any row does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from loopax.numerics import manual_axes
 
 
 class Blocks(NamedTuple):
-    """The states before every k-th step; how many steps were taken, and by any row of the batch."""
+    """The states before every k-th step, and the trip count of this row and the largest of the batch."""
 
     states: Any
     count: Any
@@ -81,7 +81,7 @@ def backward(
 ) -> list[Any]:
     """The cotangents of the leaves of ``inputs`` at ``varying``.
 
-    ``cotangents`` are those of the leaves of the states at ``floats``.
+    ``cotangents`` belong to the leaves of the states at ``floats``.
     """
     assert steps.bound
     leaves, tree = jax.tree.flatten(inputs)
@@ -96,7 +96,7 @@ def backward(
     def step_back(
         k: jax.Array, states: Sequence[jax.Array], cotangents: Sequence[jax.Array]
     ) -> Any:
-        """The pullback of one step: to its float states, its own rows, and what is shared."""
+        """Pull one step back: to its float states, to its own rows, and to shared values."""
         i, rows = row(steps, inputs, k)
         row_leaves, row_tree = jax.tree.flatten(rows)
 
@@ -162,8 +162,8 @@ def _through_blocks(
             k, cotangents, of_rows, of_shared = carry
             k = k - 1
             going = k < blocks.count
-            # What a row that is done would compute may be infinite, and zero times that is NaN: it goes
-            # back through its first step, which is known to be harmless, and nothing of it is used.
+            # A finished row might compute infinities, and zero times infinity is NaN: it goes back through
+            # its first step, which is known to be harmless, and the result is not used.
             safe = chosen(going, [a[k - begin] for a in kept], first)
             moved = step_back(jnp.where(going, k, 0), safe, cotangents)
             of_states, own, consts = chosen(going, moved, jax.tree.map(jnp.zeros_like, moved))

@@ -1,1 +1,1 @@
-"""The callable that `jaxify` returns, in JAX."""
+"""The callable that `jaxify` returns, for JAX."""

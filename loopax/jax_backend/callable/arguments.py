@@ -16,8 +16,8 @@ from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import TARGET, accept
 from loopax.jax_backend.values.x64 import narrowed
 
-# The class of JAX's concrete arrays. It is not that of an array made here: a first array starts XLA, and an
-# import must leave `jax.distributed.initialize`, `jax.config` and forks to the program that it is part of.
+# The class of JAX's concrete arrays, imported, not taken from an array made here: a first array starts XLA,
+# and an import must leave `jax.distributed.initialize`, `jax.config` and forks to the caller's program.
 ARRAY = ArrayImpl
 
 
@@ -26,8 +26,8 @@ class JaxArguments(Arguments):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program, TARGET)
-        # Arrays of these dtypes, ranks and lengths need no second look: None where any input needs one.
-        # Of those without static lengths only the rank is compared.
+        # Arrays of these dtypes, ranks and shapes are accepted as they are; None if any input needs a
+        # closer look. Without static lengths only the rank is compared.
         self.plain = None
         if all(isinstance(t, DenseTensorType) for t in self.types):
             self.plain = [
@@ -53,9 +53,9 @@ class JaxArguments(Arguments):
         return values, not any(map(is_traced, values))
 
     def fit(self, args: tuple[Any, ...]) -> bool:
-        """Whether these are all arguments, concrete arrays that `bind` would return as they are.
+        """Whether these are all arguments, and concrete arrays that `bind` would return unchanged.
 
-        Of JAX's arrays and NumPy's own; where it says no, `bind` may still take or convert a value.
+        It covers JAX's and NumPy's own arrays; if it is False, `bind` may still accept or convert a value.
         """
         plain = self.plain
         if plain is None or len(args) != len(plain):
@@ -63,7 +63,7 @@ class JaxArguments(Arguments):
         for x, (dtype, ndim, shape) in zip(args, plain):  # noqa: B905  # strict costs as much as a check
             kind = type(x)
             if kind is ARRAY:
-                x = x.aval  # its shape and dtype are attributes, those of the array Python looks up
+                x = x.aval  # its shape and dtype are attributes, the array's are Python properties
             elif (
                 kind is not np.ndarray
                 or not x.flags.aligned
@@ -80,7 +80,7 @@ class JaxArguments(Arguments):
 
 
 def wait_for(results: Sequence[Any]) -> None:
-    """Wait until ``results``, pytrees, are computed; an error of the computation is raised here.
+    """Wait until ``results``, pytrees, are computed; errors of the computation are raised here.
 
     For single arrays it takes 0.4 microseconds where `jax.block_until_ready` takes 1.2.
     """

@@ -39,6 +39,6 @@ JAX = Backend(
     choices={"checks": CHECKS, "loops": LOOPS, "parallel": PARALLEL, "optimize": OPTIMIZERS},
     donates=True,
     keeps_calls=True,
-    after_fork="numba",  # XLA's threads are not in the new process: it would wait for them forever
+    after_fork="numba",  # XLA's threads do not exist in a forked process: it would wait for them forever
     refusal=_all_unsupported,
 )

@@ -21,7 +21,7 @@ def vmap(
     batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> Callable[..., Any]:
-    """``jax.vmap``; with ``batch_size`` a ``lax.scan`` over batches of that many rows, and the rest.
+    """Apply ``jax.vmap``; with ``batch_size``, by a ``lax.scan`` over batches of that many rows.
 
     ``progress(done, total)`` is called on the host when a batch begins, and at the end.
 
@@ -60,7 +60,7 @@ def vmap(
 
 
 def _matched(prefix: object, tree: object) -> list[Any]:
-    """The entry of ``prefix``, which ``tree`` begins with, for each leaf; None is a leaf of it."""
+    """The entry of ``prefix``, a tree prefix of ``tree``, for each leaf; None counts as a leaf."""
 
     def is_none(x: object) -> bool:
         return x is None
@@ -106,6 +106,6 @@ def _in_batches(
         remainder = jax.vmap(one)([x[whole * size :] for x in rows])
         outs = jax.tree.map(lambda y, more: jnp.concatenate([y, more]), outs, remainder)
     if progress is not None:
-        # It depends on a result, so that it is not called before there are any.
+        # Depends on a result, so that it is not called before the result exists.
         jax.debug.callback(lambda _: progress(n, n), [y.ravel()[:1] for y in jax.tree.leaves(outs)])
     return outs

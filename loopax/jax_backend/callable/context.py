@@ -26,11 +26,11 @@ from loopax.numerics.arrays import Array
 class JaxContext(SharedContext):
     """The values of the shared variables of one or more functions, by name: an immutable pytree.
 
-    ``jf.init_context()`` makes one from what the variables hold, `loopax.SharedContext.of` one for
-    several functions. A variable without a name is called ``shared``; the second of a name has ``_1``
-    behind it. Nothing of it is shared with PyTensor, and nothing in it ever changes. As a pytree it has one
-    subtree for each variable, with its name as the key: ``jax.jit``, ``vmap``, ``lax.scan``,
-    ``device_put`` and checkpoint libraries take it.
+    ``jf.init_context()`` makes one from the variables' current values, `loopax.SharedContext.of` one for
+    several functions. A variable without a name is called ``shared``; the second one with a name gets the
+    suffix ``_1``. The context shares no memory with PyTensor, and never changes. As a pytree it has one
+    subtree for each variable, with its name as the key: ``jax.jit``, ``vmap``, ``lax.scan``, ``device_put``
+    and checkpoint libraries take it.
 
     >>> import numpy as np, pytensor
     >>> from loopax import jaxify
@@ -58,7 +58,7 @@ class JaxContext(SharedContext):
     def replicate(self, n: int) -> JaxContext:
         """``n`` contexts along a new leading axis, each with generators of its own.
 
-        ``jax.vmap(jf.apply)`` runs them side by side: chains, particles, ensembles.
+        ``jax.vmap(jf.apply)`` runs them in parallel: chains, particles, ensembles.
         """
         return jax.tree.map(
             lambda x: _replicated(x, n), self, is_leaf=lambda x: isinstance(x, BCOO)
@@ -70,9 +70,9 @@ class JaxContext(SharedContext):
         Raises
         ------
         StatefulFunctionError
-            One is missing, or it is not clear which one is meant.
+            A value is missing, or ambiguous.
         LoopTypeError
-            One has another type: a batch of values outside of ``jax.vmap``, for instance.
+            A value has another type, for instance a batch of values outside of ``jax.vmap``.
         """
         for k, s in zip(self._positions(program), program.shared, strict=True):
             ndim = getattr(s.variable.type, "ndim", None)
@@ -108,7 +108,7 @@ class JaxContext(SharedContext):
 
 
 def _replicated(x: jax.Array | BCOO, n: int) -> Any:
-    if isinstance(x, BCOO):  # JAX takes a batch of matrices for one of rank 3
+    if isinstance(x, BCOO):  # JAX would take a batch of matrices for a matrix of rank 3
         data, indices = _replicated(x.data, n), _replicated(x.indices, n)
         return BCOO((data, indices), shape=(n, *x.shape))
     if not is_key(x):

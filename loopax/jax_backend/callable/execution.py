@@ -1,7 +1,7 @@
 """``Execution``: the compiled forms of a program, and the errors of calls that fail.
 
-A call of a form returns a flag of the checks of the program. Where it is up, or where the call raises, the
-program runs once more if need be: with checks of its indices, or as a report on its values.
+A call of a form returns a flag of the program's checks. If the flag is set, or the call raises, the program
+runs once more where necessary: with checks of its indices, or as a report on its values.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Execution:
 
     def __init__(self, program: Program, options: Mapping[str, Any], names: Sequence[str]) -> None:
         self.program, self.names, self._options = program, names, options
-        looks = program.has_flag  # and is called again where a value is not finite
+        looks = program.has_flag  # it runs again where a value is not finite
         self.donated = frozenset(k for k, i in enumerate(program.inputs) if i.donated and not looks)
         self.contexts = contexts_of(program, options)
         self.failures = self.contexts[False, True].failures
-        self._checking: dict[Variants, Variants] = {}  # with checks of indices, by the form without
+        self._checking: dict[Variants, Variants] = {}  # variants -> variants with checked indices
         self.whole = self.variants(program.graph, names, program.as_read)
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks on the loops of the program, from direct calls."""
+        """Remarks on the forms of loops, from direct calls."""
         return list(self.contexts[False, True].remarks)
 
     @property
@@ -73,16 +73,16 @@ class Execution:
     def run(
         self, form: Variants, values: tuple[Any, ...], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any]:
-        """The results of the program, and the next values of the shared variables that it updates.
+        """Run the program; return its results, and the next values of shared variables.
 
-        Of a direct call a `PaddedArray` is an array of the rows that there are.
+        A direct call returns an array of the actual rows in place of a `PaddedArray`.
         """
         if not concrete:
             return form(values, concrete)[:2]
         try:
             *results, flag = form(values, concrete, may_open)
             if self._options["checks"] == "raise" or self.failures:
-                # JAX does not wait for what it computes, and so would raise where that is looked at.
+                # JAX computes asynchronously, and would otherwise raise where a result is first used.
                 wait_for(results)
         except Exception as error:
             failure = failure_in(str(error), self.failures)
@@ -94,7 +94,7 @@ class Execution:
             return tuple(map(trimmed, results))
         if self.program.has_flag and not is_traced(flag):
             raise self._looked_for.error(lambda e: e.run(e.whole, values, True)[0])
-        if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
+        if is_traced(flag):  # inside the caller's trace the whole computation belongs to it
             return form(values, False)[:2]
         if int(flag) == SUSPECT:
             if (outside := self._index_error(form, values)) is not None:
@@ -105,11 +105,11 @@ class Execution:
             raise failure
         if may_open:
             return self.run(form, values, concrete, may_open=False)
-        return tuple(map(trimmed, results))  # of rows that differ: no numbers
+        return tuple(map(trimmed, results))  # rows whose lengths differ give no numbers
 
     @cached_property
     def _looked_for(self) -> Finiteness:
-        """The report on which value is not finite, where the flag of a call is up."""
+        """The report on nonfinite values, for a call whose flag is set."""
         options = {**self._options, "checks": "ignore"}
         passes = passes_with(options["optimize"], PASSES)
         return Finiteness.of(
@@ -129,12 +129,12 @@ class Execution:
         )
 
     def _index_error(self, form: Variants, values: tuple[Any, ...]) -> Exception | None:
-        """The error of an index out of range in a call that has run; None where there is none.
+        """The error for an index out of range in a call that has run; None if there is none.
 
-        The program runs once more, with checks of its indices. Only a result that is no number leads here,
-        so that these cost nothing elsewhere.
+        The program runs once more, with checks of its indices. This happens only after a result that is not
+        a number, so that other calls pay nothing for the checks.
         """
-        if self.donated:  # what it was given is gone
+        if self.donated:  # the arguments no longer exist
             return None
         if form not in self._checking:
             self._checking[form] = self.variants(
@@ -151,7 +151,7 @@ class Execution:
         return with_values(type(error), "index is out of bounds", graph, values, str(error))
 
     def _as_written(self, form: Variants) -> FunctionGraph:
-        """The graph of a form, with the user's lines if it is the whole program."""
+        """The graph of a form; for the whole program, the graph with the user's lines."""
         if form is self.whole and self.program.as_read is not None:
             return FunctionGraph(*self.program.as_read, clone=False)
         return form.graph
@@ -163,20 +163,20 @@ class Execution:
         as_read: tuple[list[Variable], list[Variable]] | None = None,
         contexts: Mapping[tuple[bool, bool], Context] | None = None,
     ) -> Variants:
-        """A graph as compiled functions, in these contexts; see `Variant` for ``as_read``."""
+        """Make compiled functions of a graph for these contexts; see `Variant` for ``as_read``."""
         contexts = contexts or self.contexts
 
         def make(static: Mapping[int, Any], is_open: bool, is_direct: bool) -> Variant:
             context = contexts[is_open, is_direct]
             how = self._options["loops"], self._options["optimize"], self._options["jit"]
-            # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
+            # An eager `jax.grad` or `jvp` calls this with arrays that the caller still uses.
             donated = frozenset() if is_open else self.donated
             looking = self._looking() if self.program.has_flag and not is_direct else None
             return Variant(
                 self.program, graph, static, context, *how, as_read, donated, looking, is_direct
             )
 
-        # Where lengths do not fit one another a direct call is told by a flag, and done once more: donated
-        # arrays would be gone.
+        # If lengths disagree, a direct call learns it from a flag and runs again: donated arrays would no
+        # longer exist.
         leaves_open = contexts[True, True].checks == "flag" and not self.donated
         return Variants(graph, names, self.program, make, contexts, leaves_open)

@@ -1,4 +1,4 @@
-"""Registry of the forms of a program other than JAX's operations.
+"""Registry of forms of a program other than JAX's operations.
 
 Native code on the CPU is one (`loopax.kernels`), which this backend does not import.
 """
@@ -16,27 +16,27 @@ if _DEFAULT not in _CHOICES:
         f"The environment variable LOOPAX_LOOPS is {_DEFAULT!r}, but it must be one of "
         f"{', '.join(_CHOICES)}."
     )
-# What ``jaxify(..., loops=)`` may be, the default first.
+# The values of ``jaxify(..., loops=)``, the default first.
 LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
 
 
 class NativeForm(Protocol):
-    """A program that may run as native code; ``remarks`` say what was chosen for the calls so far."""
+    """A program that may run as native code; ``remarks`` describe the form of each call so far."""
 
     remarks: dict[str, None]
 
     def run(self, args: Sequence[Any]) -> list[Any] | None:
-        """The outputs for ``args``; None where JAX's operations are to make them."""
+        """Run the program on ``args``; None if JAX's operations must compute the outputs."""
 
 
 _makers: list[Callable[..., NativeForm]] = []
 
 
 def register_native_form(maker: Callable[..., NativeForm]) -> None:
-    """Make ``maker`` the native form of programs. It is called as `loopax.kernels.choice.Candidate` is."""
+    """Register ``maker`` as the native form; it is called as `loopax.kernels.choice.Candidate` is."""
     _makers[:] = [maker]
 
 
 def native_form(*args: object) -> NativeForm | None:
-    """The native form of a program; None where nothing makes one."""
+    """The native form of a program; None if none is registered."""
     return _makers[0](*args) if _makers else None

@@ -63,9 +63,8 @@ class JaxFunction(Stages, ProgramFunction):
         One of `loopax.lowering.OPTIMIZERS`: the optimizer of the program, and of its native code.
     """
 
-    # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
-    # `jax.grad` and the other transformations make of it, and cloudpickle writes that: these must not be
-    # in it.
+    # Slots for what is compiled or does not pickle. JAX copies the ``__dict__`` of a function to the result
+    # of `jax.grad` and other transformations, and cloudpickle writes it: these must not be in it.
     __slots__ = ("_arguments", "_execution", "_residual", "_shared", "_short")
 
     backend_name = "jax"
@@ -102,7 +101,7 @@ class JaxFunction(Stages, ProgramFunction):
 
     @property
     def remarks(self) -> list[str]:
-        """The forms in which it ran in the calls so far, and why, if there was a choice."""
+        """The form in which the program ran in each call so far, and the reason, if there was a choice."""
         forms = [self._execution.whole]
         if self._residual is not None:
             forms.append(self._residual.form)
@@ -112,8 +111,8 @@ class JaxFunction(Stages, ProgramFunction):
         self._arguments = JaxArguments(self.program)
         self._execution = Execution(self.program, self._options, self._arguments.names)
         self._residual = Residual.of(self._execution)
-        # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8. It may find
-        # that something fails, and be done once more, for which donated arguments would be gone.
+        # The fast path of a call with matching arrays: 1.5 us less, of 8. If it fails the call runs again
+        # on the general path, for which donated arguments would no longer exist.
         short = not (self.program.shared or self.program.updates or self._execution.donated)
         self._short = self._execution.whole if short else None
         self._shared = SharedValues(self.program, self._arguments.shared_labels)
@@ -136,16 +135,16 @@ class JaxFunction(Stages, ProgramFunction):
         ):
             try:
                 outputs, _, flag = compiled(*args)
-                if self._execution.failures:  # that something may fail is found out by tracing it
+                if self._execution.failures:  # tracing finds out whether something may fail
                     wait_for((outputs,))
                 if flag is None or is_down(flag):
                     return trimmed(outputs)
-            except Exception:  # what fails is run once more, to say why
+            except Exception:  # the general path runs it again, and says why
                 pass
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A direct call, whatever it is given."""
+        """Make a direct call with arbitrary arguments."""
         self._refuse_updates()
         values, concrete = self._arguments.bind(args, kwargs)
         form = self._execution.whole

@@ -1,4 +1,4 @@
-"""The flag of a program with ``checks="nan"`` under the caller's own transformation."""
+"""Handling of the flag of a program with ``checks="nan"`` under the caller's own transformation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from loopax.numerics.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class Looking:
-    """The raising of errors where the values, or the gradient, of a program are not finite."""
+    """Raises errors where the values, or the gradient, of a program are not finite."""
 
-    # From a value for each input: the report that is computed where a flag is up.
+    # Computes the report from a value for each input; called when a flag is up.
     report: Callable[[Sequence[Any]], Any]
     error: Callable[[np.ndarray], Exception]  # the error of such reports
     name: str  # the program's name
     names: Sequence[str]  # names of its inputs
 
     def at_values(self, outs: Sequence[Any], flag: jax.Array, args: Sequence[Any]) -> list[Any]:
-        """``outs``, pytrees of arrays, and an error if ``flag`` is up."""
+        """Return ``outs``, pytrees of arrays, with an error if ``flag`` is set."""
         leaves, tree = jax.tree.flatten(list(outs))
         flat, given_tree = jax.tree.flatten(list(args), is_leaf=lambda x: x is None)
         at = [k for k, x in enumerate(flat) if is_traced(x) or isinstance(x, jax.Array)]
@@ -42,7 +42,7 @@ class Looking:
         return jax.tree.unflatten(tree, checked)
 
     def at_gradient(self, x: Array, k: int) -> Any:
-        """``x``, for input ``k``, and an error if the gradient by it is not finite."""
+        """Return ``x``, for input ``k``, with an error if its gradient is not finite."""
         if not is_traced(x) or not np.issubdtype(x.dtype, np.inexact):
             return x
 

@@ -1,4 +1,4 @@
-"""``Residual``: a program without the part that follows from shared variables alone."""
+"""``Residual``: a program without the part that depends on shared variables alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopax.lowering.early_part import early_part, early_part_as_read
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """The residual of a program behind its early ``part``, in compiled form."""
+    """The compiled rest of a program, which runs after its early ``part``."""
 
     part: EarlyPart
     form: Variants
@@ -25,7 +25,7 @@ class Residual:
     def of(cls, execution: Execution) -> Residual | None:
         """The residual of a program; None if it has no early part."""
         program = execution.program
-        if program.has_flag:  # where it is up the whole runs once more, of all values
+        if program.has_flag:  # when the flag is up, the whole program runs again from all values
             return None
         divided = early_part_as_read if execution.may_be_native else early_part
         part = divided(program)
@@ -45,6 +45,6 @@ class Residual:
         return cls(part, execution.variants(graph, names, as_read), values)
 
     def arguments(self, shared: SharedValues, concrete: bool) -> list[Any] | None:
-        """The arguments behind the inputs of the program; None if the early values are not to be had."""
+        """The arguments after the program's inputs; None if the early values are not available."""
         values = self.early.now()
         return None if values is None else [*shared.at(self.part.left, concrete), *values]

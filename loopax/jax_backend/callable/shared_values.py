@@ -1,6 +1,6 @@
-"""Values of shared variables, and everything computed from them, as arguments of compiled programs.
+"""Values of shared variables, and everything computed from them alone, as arguments of compiled programs.
 
-Both stay on the device until a shared variable has changed. In JAX's 32-bit mode nothing is kept.
+Both stay on the device until a shared variable changes. In JAX's 32-bit mode nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loopax.jax_backend.values.crossing import accept, current
 
 
 class SharedValues:
-    """The values of a program's shared variables; ``whats`` says what they are."""
+    """The values of a program's shared variables; ``whats`` describe them in messages."""
 
     def __init__(self, program: Program, whats: Sequence[str]) -> None:
         self._shared, self._whats = program.shared, whats
@@ -31,7 +31,7 @@ class SharedValues:
         }
 
     def at(self, positions: Iterable[int], concrete: bool) -> list[Any]:
-        """Their current values. ``concrete`` says whether no transformation is under way."""
+        """The current values; ``concrete`` says that no transformation is under way."""
         keeps = concrete and jax_config.jax_enable_x64
         values = []
         for k in positions:
@@ -51,7 +51,7 @@ class EarlyValues:
         self._kept = MemoizedValues(part.early, _arrays_on_device)
 
     def now(self) -> list[Any] | None:
-        """The values that follow from the shared variables as they are, or None where there are none."""
+        """The early values for the current shared variables, or None if they cannot be kept."""
         arrays = [s.value for s in self._read]
         if not all(isinstance(x, np.ndarray) for x in arrays) or not jax_config.jax_enable_x64:
             return None
@@ -59,7 +59,7 @@ class EarlyValues:
 
 
 def _kept_on_device(shared: Shared, what: str) -> Memo:
-    """The value of a shared variable on the device, made again where it has changed."""
+    """The value of a shared variable on the device, converted again when it has changed."""
     held = shared.variable.type
 
     def make(copies: list[np.ndarray]) -> jax.Array:
@@ -70,6 +70,6 @@ def _kept_on_device(shared: Shared, what: str) -> Memo:
 
 
 def _arrays_on_device(values: Sequence[np.ndarray]) -> list[Any]:
-    """Values for the compiled program. They are made outside of whatever trace is under way."""
+    """Put values on the device, outside of any trace that is under way."""
     with jax.ensure_compile_time_eval():
         return [jnp.array(x) for x in values]

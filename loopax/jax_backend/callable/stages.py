@@ -1,4 +1,4 @@
-"""The stages of a jitted function, for ``jax.export.export``, and after transformations."""
+"""The stages of a jitted function, for ``jax.export.export``, also after transformations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Stages(BackendFunction):
 
 
 class JaxTracedFunction(TracedFunction[P], Stages):
-    """A Python function for JAX, which transforms and exports it as it does a jitted function."""
+    """A Python function that JAX transforms and exports like a jitted function."""
 
     if TYPE_CHECKING:
 
@@ -57,7 +57,7 @@ class JaxTracedFunction(TracedFunction[P], Stages):
 
 
 class Transformed(Stages):
-    """A function that JAX has transformed, which JAX transforms again."""
+    """A function that JAX has transformed, and can transform again."""
 
     def __init__(
         self, transformation: Callable[..., Any], f: Callable[..., Any], options: dict[str, Any]
@@ -80,7 +80,7 @@ class Transformed(Stages):
 
 
 def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transformed]:
-    """``jax.grad``, ``jax.hessian``, ``jax.vmap`` or another, so that what it gives has stages too."""
+    """Wrap ``jax.grad``, ``jax.hessian``, ``jax.vmap`` or another, so that its results have stages too."""
 
     def transform(f: Callable[..., Any], **options: object) -> Transformed:
         return Transformed(transformation, f, options)
@@ -92,7 +92,7 @@ def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transfor
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """``jax.jvp``, where an argument without a tangent, None, is constant."""
+    """Apply ``jax.jvp``, where an argument without a tangent, None, is constant."""
     some, primals, tangents = _moving(f, primals, tangents)
     value, slope = jax.jvp(some, primals, tangents)
     return value, slope
@@ -109,7 +109,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 def _moving(
     f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Callable[..., Any], Any, Any]:
-    """``f`` as a function of the arguments that have a tangent; these, and their tangents."""
+    """The function ``f`` of only the arguments that have a tangent, these arguments, and their tangents."""
     if len(primals) != len(tangents):
         raise LoopTypeError(
             f"There are {len(primals)} primals and {len(tangents)} tangents. Pass one tangent for each "

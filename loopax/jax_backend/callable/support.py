@@ -20,9 +20,9 @@ from loopax.jax_backend.staging.registry import has_conversion
 
 
 def unsupported_ops(graph: AbstractFunctionGraph, on_missing: str) -> list[str]:
-    """One line for each op of ``graph``, bodies included, that cannot run.
+    """Describe each op of ``graph``, bodies included, that cannot run, one line each.
 
-    With ``on_missing="callback"`` an op on tensors can: on the host.
+    With ``on_missing="callback"`` an op on tensors can run: on the host.
     """
     lines = [
         unsupported(node)

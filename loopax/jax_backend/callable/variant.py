@@ -31,8 +31,8 @@ from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
 from loopax.numerics import manual_axes
 from loopax.numerics.no_number import is_no_number
 
-NOTHING = -1  # has failed; checkify numbers its checks from 0
-SUSPECT = -2  # a result is no number, and an index may have been out of range
+NOTHING = -1  # no check has failed; checkify numbers its checks from 0
+SUSPECT = -2  # a result is NaN, and an index may have been out of range
 
 
 @dataclass(eq=False)
@@ -42,8 +42,7 @@ class Variant:
     ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
     ``loops`` is one of `LOOPS`, ``optimize`` one of `OPTIMIZERS`; ``jit`` says whether it is compiled,
     ``donated`` which inputs it may write its results to, ``is_direct`` whether it is for direct calls.
-    ``looking`` is for what has a flag of values that are not finite, and is not called directly: there it
-    raises.
+    ``looking`` raises errors for nonfinite values in a program with a flag that is not called directly.
     """
 
     program: Program
@@ -59,16 +58,16 @@ class Variant:
     is_direct: bool = True
 
     def __post_init__(self) -> None:
-        self.has_run = False  # in a direct call
-        self._ran_natively = False  # whose code raises on its own
+        self.has_run = False  # whether a direct call has run it
+        self._ran_natively = False  # native code raises its own errors
 
     @cached_property
     def compiled(self) -> Any:
-        """The compiled function of the inputs that are not static: results, updates, and a flag.
+        """The compiled function of the nonstatic inputs: results, updates, and a flag.
 
-        That is the number of the check that fails, by checkify, or `NOTHING`, or `SUSPECT`; None without
-        such checks, and where no index may be out of range.
-        With a flag of values that are not finite it is any number where that is up.
+        The flag is the number of the failing check, from checkify, or `NOTHING`, or `SUSPECT`; None without
+        such checks, and if no index may be out of range. In a program with a flag for nonfinite values it
+        is any other number if that is set.
         """
         build, n_returned = self.program.build, self.program.n_returned
 
@@ -85,7 +84,7 @@ class Variant:
         return jax.jit(program, inline=True, donate_argnums=donated)
 
     def run(self, args: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """A direct call of `compiled`. The first one compiles it, which is said where that takes long."""
+        """Make a direct call of `compiled`. The first one compiles it, and reports a long compilation."""
         if self.has_run:
             return self.compiled(*args)
         what = f"{self.program.name}, traced and compiled by XLA"
@@ -96,7 +95,7 @@ class Variant:
 
     @property
     def remarks(self) -> list[str]:
-        """The engines that it has run by on the CPU so far, and why, where there was a choice."""
+        """The engines that it has used on the CPU so far, with reasons, if there was a choice."""
         return [] if self._native is None else list(self._native.remarks)
 
     def _flagged(self, traced: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -109,7 +108,7 @@ class Variant:
             return self._outputs(traced), None
         if not self._asserts:
             outs = self._outputs(traced)
-            if not context.flagged:  # a step that may never run makes checks, too
+            if not context.flagged:  # a step that may never run adds checks as well
                 return outs, self._suspicion(outs)
         error, outs = checkify.checkify(self._outputs)(traced)
         leaves, structure = jax.tree.flatten(error)
@@ -117,14 +116,14 @@ class Variant:
         if not leaves:
             return outs, suspicion
         context.errors.append(structure)
-        fails, number = leaves  # of checks, which have no more to say, there is one error
+        fails, number = leaves  # for checks without payload there is a single error
         otherwise = NOTHING if suspicion is None else suspicion
         return outs, jnp.where(fails, number, otherwise).astype("int32")
 
     def _suspicion(self, outs: Sequence[Any]) -> Any:
-        """`SUSPECT` where a result is no number, else `NOTHING`; None where all indices are in range.
+        """The flag `SUSPECT` if a result is not a number, else `NOTHING`; None if all indices are in range.
 
-        Native code raises on its own; compiled for an accelerator it is JAX's operations, which do not.
+        Native code raises on its own; on an accelerator JAX's operations run, which do not.
         """
         if self._ran_natively:
             if jax.default_backend() == "cpu":
@@ -143,7 +142,7 @@ class Variant:
         )
 
     def _looked_at(self, traced: Sequence[Any]) -> tuple[list[Any], None]:
-        """The outputs, and an error where one of its values, or a gradient, is not finite."""
+        """The outputs, with an error if a value of the program, or a gradient, is not finite."""
         assert self.looking is not None
         places = [k for k in range(len(self.graph.inputs)) if k not in self.static]
         traced = [self.looking.at_gradient(x, k) for x, k in zip(traced, places, strict=True)]
@@ -165,8 +164,8 @@ class Variant:
         ]
         native = self._native
         if manual_axes.in_shard_map():
-            # Where all results vary over a mesh anyway, as a log-density of a part of the data does, native
-            # code may run, and a gradient has one all-reduce: JAX casts, and adds up cotangents, at each
+            # If all results vary over a mesh anyway, such as the log-density of a shard of the data, native
+            # code may run, and a gradient has a single all-reduce: JAX casts, and sums cotangents, at each
             # place where a value meets one that varies.
             if manual_axes.all_vary(self._in_jax, args):
                 args = manual_axes.vary_alike(args)
@@ -199,7 +198,7 @@ class Variant:
 
     @cached_property
     def _in_native(self) -> Context:
-        """The context of native code, whose checks raise where others are flags."""
+        """The context for native code, whose checks raise instead of setting flags."""
         if self.context.checks != "flag":
             return self.context
         return replace(self.context, checks="raise", failures=set())
@@ -210,7 +209,7 @@ class Variant:
         graph: FunctionGraph | None = None,
         context: Context | None = None,
     ) -> list[Any]:
-        """The outputs, of the program or of another ``graph`` of its inputs, in JAX's operations."""
+        """Evaluate the program, or another ``graph`` of its inputs, in JAX's operations."""
         graph = graph or self.graph
         with TRACING:
             outs = run(context or self.context, graph, args, range(len(args)))

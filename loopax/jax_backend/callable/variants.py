@@ -32,7 +32,7 @@ Make = Callable[[Mapping[int, Any], bool, bool], Variant]
 def contexts_of(
     program: Program, options: Mapping[str, Any], **more: Any
 ) -> dict[tuple[bool, bool], Context]:
-    """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
+    """Contexts, keyed by whether lengths are open and whether a call is direct; they share warnings."""
     direct = transformed = "raise" if program.has_flag else options["checks"]
     if direct == "auto":
         direct, transformed = "flag" if options["jit"] else "raise", "checkify"
@@ -47,22 +47,22 @@ def contexts_of(
 
 
 class Variants:
-    """A graph that finds out while JAX traces it which of its inputs have to be static.
+    """A graph that finds out while JAX traces it which of its inputs must be static.
 
     Parameters
     ----------
     graph
-        Its first inputs are those of ``program``.
+        Its first inputs are the inputs of ``program``.
     names
-        Of its inputs, for messages.
+        The names of its inputs, for messages.
     program
-        What it is of.
+        The program that the graph belongs to.
     make
-        The variant for values of the static inputs, by position, for whether lengths may be open, in a
-        transformation of the caller's, where rows of a batch make them, and in direct calls where that
-        works, and for whether it is for direct calls.
+        Makes the variant for values of the static inputs, by position; for whether lengths may be open
+        (under the caller's transformation, where rows of a batch differ, and in direct calls, where that
+        works); and for whether it is for direct calls.
     contexts
-        Those of ``make``, by the same two.
+        The contexts of ``make``, keyed by the same two flags.
     leaves_open
         Whether direct calls may leave lengths open.
     """
@@ -85,14 +85,14 @@ class Variants:
         )
         self._kept: OrderedDict[Any, Variant] = OrderedDict()
         self._without_static = make({}, False, True)
-        self._open_lengths = False  # in direct calls, where the rows of a batch make them
-        # In direct calls with these inputs static: whether lengths are left open, once that is known.
+        self._open_lengths = False  # in direct calls, if the rows of a batch require them
+        # For direct calls with these static inputs: whether lengths are left open, once known.
         self._opens: dict[frozenset[int], bool] = {}
         self._warned = False
 
     @property
     def plain(self) -> Any:
-        """The compiled graph as a function of all inputs; None where one of them has to be static, and
+        """The compiled graph as a function of all inputs; None if one of them must be static, and
         before the first call.
         """
         first = self._without_static
@@ -100,25 +100,26 @@ class Variants:
 
     @property
     def remarks(self) -> list[str]:
-        """Engines that the variants in memory have run by on the CPU, and why, where there was a choice."""
+        """The engines that cached variants have used on the CPU, with reasons, if there was a choice."""
         variants = (self._without_static, *self._kept.values())
         return list(dict.fromkeys(remark for v in variants for remark in v.remarks))
 
     def __call__(
         self, args: Sequence[Any], concrete: bool, may_open: bool = True
     ) -> tuple[Any, Any, Any]:
-        """The results, the next values of shared variables that are updated, and the flag of the checks.
+        """The results, the next values of updated shared variables, and the flag of the checks.
 
-        ``concrete`` says whether no tracer is among ``args``. A length that depends on their values is
-        left open where it has a bound, so that the graph is compiled once. Without ``may_open``, and where
-        that does not work, the values are static.
+        ``concrete`` says that no tracer is among ``args``. A length that depends on their values is left
+        open if it has a bound, so that the graph is compiled once. Without ``may_open``, or if that does
+        not work, the values are static.
 
-        Raises `DynamicShapeError` if an input has to be static, and a tracer arrives for it.
+        Raises `DynamicShapeError` if an input must be static, but is a tracer.
         """
         before = static = self._static
         may_open = may_open and concrete and self._leaves_open
         if not concrete:
-            # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
+            # Under a transformation the caller's integers are often numbers of steps, and a loop with a
+            # known number of steps can be differentiated.
             # known number of steps can be differentiated.
             static = frozenset(k for k in static | self._counts if not is_traced(args[k]))
         lasting = True
@@ -133,8 +134,8 @@ class Variants:
                     return self._without_static.run(args)
                 return self._call_variant(args, static, concrete)
             except DiffersByRow:
-                # A row of a batch is traced, and no value of an argument makes it static: the batch works
-                # as it does under jit, or not at all.
+                # A row of a batch is traced, so no argument can become static: the batch works as under
+                # jit, or not at all.
                 if not concrete or self._open_lengths:
                     raise
                 with TRACING:
@@ -152,23 +153,23 @@ class Variants:
                     results = self._with_open_lengths(args, static)
                     if results is not None:
                         return results
-                # Where calls work with open lengths, what this one needs besides is static in it alone.
+                # If calls work with open lengths, a further static input is static in this call alone.
                 lasting = lasting and not self._opens.get(static, False)
                 self._make_static(need, args, static, lasting)
                 static = static | need.positions
 
     def _with_open_lengths(self, args: Sequence[Any], static: frozenset[int]) -> Any:
-        """A call with these inputs static and no others; None where that does not work.
+        """Call the graph with only these inputs static; None if that does not work.
 
-        What fails then fails once more with known lengths, and says why. In a trace of the caller's, the
-        numbers that it gives are known, and so are lengths that depend on them.
+        A failing call fails again with known lengths, and then says why. In a caller's trace, numbers that
+        the caller passes are known, and so are lengths that depend on them.
         """
         try:
             results = self._call_variant(args, static, True, open_lengths=True)
             return None if any(map(is_traced, jax.tree.leaves(results))) else results
         except (NeedsStatic, DynamicShapeError):
             self._opens[static] = False
-        except Exception:  # of these arguments: with known lengths it says why
+        except Exception:  # with known lengths the same arguments raise a better message
             pass
         return None
 
@@ -198,10 +199,10 @@ class Variants:
     def _make_static(
         self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int], lasting: bool
     ) -> None:
-        """Add inputs to the static ones; refuse where there is no value to use.
+        """Add inputs to the static ones; raise if one has no usable value.
 
-        ``static`` are those of this call: another thread may have added more meanwhile. With ``lasting``
-        they are those of later calls, too.
+        ``static`` are the static inputs of this call: another thread may have added more meanwhile. With
+        ``lasting`` the inputs are static in later calls, too.
         """
         traced = sorted(k for k in need.positions if is_traced(args[k]))
         if traced or not need.positions - static:
@@ -229,7 +230,7 @@ class Variants:
         )
 
     def _warn_of_recompiling(self, values: Mapping[int, Any]) -> None:
-        """Say once that an array of numbers is static, when it has changed for the first time."""
+        """Warn once that an array of numbers is static, when it changes for the first time."""
         arrays = [k for k, x in values.items() if k in self._static and _has_numbers(x)]
         direct = any(concrete and not is_open for concrete, is_open, *_ in self._kept)
         if arrays and direct and not self._warned:
@@ -253,12 +254,12 @@ def _has_numbers(x: object) -> bool:
 
 
 def _known(x: object) -> Any:
-    """A static value as the program is to see it: NumPy; slices, and keys, as they are."""
+    """Convert a static value to the form that the program sees: NumPy; slices and keys are kept."""
     return x if isinstance(x, slice) or is_key(x) else np.asarray(x)
 
 
 def _identity(x: object) -> Any:
-    """A hashable key that is equal for equal static values."""
+    """A hashable key; equal static values have equal keys."""
     if isinstance(x, slice):
         return x.start, x.stop, x.step
     data = np.asarray(jax.random.key_data(x) if is_key(x) else x)

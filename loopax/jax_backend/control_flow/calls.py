@@ -41,7 +41,7 @@ def call_rule(site: Site, *values: object) -> Any:
         return _run(site, values) if shared is None else shared
     traced = [k for k, x in enumerate(values) if is_traced(x)]
     args = Leaves([values[k] for k in traced])
-    outs: list[Leaves] = []  # there when the value has been traced
+    outs: list[Leaves] = []  # filled while the value is traced
 
     def whole(inputs: Sequence[Any]) -> list[Any]:
         return with_items(values, traced, args.structured(inputs))
@@ -85,7 +85,7 @@ def call_rule(site: Site, *values: object) -> Any:
 
 
 def _run(site: Site, values: Sequence[Any]) -> list[Any]:
-    """The outputs of a call. Of the integers among them its frame is told what the graph inside shows."""
+    """Evaluate a call, and record the intervals of its integer outputs in the outer frame."""
     inside = site.frame_of(site.op.fgraph, values, site.node.inputs)
     for v, out in zip(site.node.outputs, inside.plan.outputs, strict=True):
         interval = (
@@ -98,11 +98,11 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 
 @rule(Blockwise)
 def blockwise_rule(site: Site, *values: object) -> Any:
-    """``jnp.vectorize`` of the core op's own conversion.
+    """Apply the core op's own conversion by ``jnp.vectorize``.
 
-    A static input that is the same in every batch row, such as a number of steps, stays static. Where only
-    the run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor:
-    there are no numbers where they are not.
+    A static input that is equal in every batch row, such as a number of steps, stays static. If the length
+    of a row, or of its result, is known only at run time, all rows must have equal lengths, as in PyTensor:
+    otherwise the results are `no_number`.
     """
     op: Any = site.op
     batch_ndim = op.batch_ndim(site.node)
@@ -118,7 +118,7 @@ def blockwise_rule(site: Site, *values: object) -> Any:
     frame = Frame(site.context, Plan(tuple(of_row.inputs)), {}, site.node.inputs, site.frame)
     core_site = Site(of_row, site.used, frame)
 
-    padded_axes: list[int | None] = []  # of the outputs, there when a row has been traced
+    padded_axes: list[int | None] = []  # of the outputs, filled while a row is traced
 
     def core(*rows: jax.Array) -> tuple[Any, ...]:
         values = [static.get(k, row) for k, row in enumerate(rows)]
@@ -141,18 +141,18 @@ def blockwise_rule(site: Site, *values: object) -> Any:
 
 
 def _of_equal_lengths(site: Site, data: jax.Array, lengths: jax.Array, axis: int) -> PaddedArray:
-    """The rows ``data``, as long along ``axis`` as each of the rows is, which are to be equal."""
+    """Combine ``data`` and the ``lengths`` of its rows, which must be equal, to a `PaddedArray`."""
     length = jnp.max(lengths, initial=0)
     data = or_refused(site.context, jnp.all(lengths == length), data)
     return PaddedArray(data, length, axis)
 
 
 def _signature(op: Blockwise, node: Apply) -> str:
-    """The signature for the arrays of one row, and for output lengths that only the run tells.
+    """The signature for the arrays of one row, and for output lengths known only at run time.
 
-    An output's axes have names of their own: there may be room in it for more than an input is long.
-    PyTensor says of LU that its matrices are square, and computes tall and wide ones. To be removed, for
-    the inputs, once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
+    The axes of an output have names of their own, since its padding may make it longer than an input.
+    PyTensor's signature of LU has square matrices, though it computes tall and wide ones. To be removed,
+    for the inputs, once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
     """
     core_inputs = op.inputs_sig
     if isinstance(op.core_op, LU | LUFactor):
@@ -168,7 +168,7 @@ def _signature(op: Blockwise, node: Apply) -> str:
 
 
 class Leaves:
-    """The arrays that ``values`` consist of: for example the data and the length of a padded array.
+    """The arrays inside ``values``: for example the data and the length of a padded array.
 
     >>> import jax.numpy as jnp
     >>> from loopax.jax_backend.values.padded_array import PaddedArray
@@ -181,10 +181,10 @@ class Leaves:
         flat = [jax.tree.flatten(x) for x in values]
         self.leaves = [leaf for leaves, _ in flat for leaf in leaves]
         self._trees: list[Any] = [tree for _, tree in flat]
-        # Where the leaves of each value begin: the first one is the data of an array.
+        # The position of each value's first leaf, which is the data of an array.
         self.firsts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))[:-1]
 
     def structured(self, leaves: Sequence[Any]) -> list[Any]:
-        """Values of the structure of these, with other ``leaves``."""
+        """Rebuild the structure of the values with other ``leaves``."""
         ends = zip(self.firsts, self._trees, strict=True)
         return [jax.tree.unflatten(t, leaves[k : k + t.num_leaves]) for k, t in ends]

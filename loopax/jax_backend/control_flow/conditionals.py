@@ -27,7 +27,7 @@ class _UnequalBranches(Exception):
 
 @rule(Cond)
 def cond_rule(site: Site, condition: ArrayLike, *operands: object) -> tuple[Any, ...]:
-    """A static condition chooses while JAX traces; the branches may then differ in shape."""
+    """Choose the branch while tracing if the condition is static; branches may then differ in shape."""
     op: Cond = site.op
     used = [k for k, u in enumerate(site.used) if u]
     variables = [site.node.outputs[k] for k in used]
@@ -52,7 +52,7 @@ def cond_rule(site: Site, condition: ArrayLike, *operands: object) -> tuple[Any,
 
 
 def _or_no_numbers(site: Site, branch: Callable[[bool], list[Any]], chosen: bool) -> Any:
-    """The outputs of a branch; where tracing it raises, those of the other one without their numbers."""
+    """The outputs of a branch; if tracing it raises, `no_number` in the form of the other one's outputs."""
     try:
         return branch(chosen)
     except RAISED as error:
@@ -70,7 +70,7 @@ def _as_jax(outs: object) -> Any:
 
 
 def _with_common(outs: Sequence[Any], first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
-    """``outs``, with the integers that both branches have and that are known while JAX traces: lengths."""
+    """Replace integers in ``outs`` that both branches know, and that agree, by that value: lengths."""
     return [
         a if all(map(_is_known_integer, (a, b))) and np.array_equal(a, b) else x
         for x, a, b in zip(outs, first, second, strict=True)
@@ -84,9 +84,9 @@ def _is_known_integer(x: object) -> bool:
 def _of_one_form(
     branch: Callable[[bool], list[Any]], traced: dict[bool, Sequence[Any]]
 ) -> list[Any]:
-    """The two branches as `lax.cond` takes them: whichever is traced last checks that both are alike.
+    """The two branches for `lax.cond`; the one traced last checks that their forms are equal.
 
-    ``traced`` gets the results of each, as they are before JAX takes them.
+    ``traced`` receives the results of each, before their conversion for JAX.
     """
     forms = set()
 

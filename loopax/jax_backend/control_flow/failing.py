@@ -1,8 +1,8 @@
-"""A step or branch that raises while JAX traces it, although it may never run.
+"""Steps and branches that raise while JAX traces them, although they may never run.
 
-JAX traces both branches, and one step of a loop that takes none: an index behind the end of an array whose
-length is known then raises, though the program does not. What raises is replaced by what gives no numbers
-(`no_number`), with a check that fails where it runs after all.
+JAX traces both branches, and one step even of a loop that takes none: an index past the end of an array of
+known length then raises, though the program does not. Code that raises is replaced by invalid values
+(`no_number`) and a check that fails if it runs after all.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ RAISED = (IndexError, ValueError, ArithmeticError, AssertionError)
 
 
 def is_of_program(error: Exception) -> bool:
-    """Whether the program itself raises ``error``, and not JAX or loopax because of what is traced."""
+    """Whether the program itself raises ``error``, rather than JAX or loopax because of tracing."""
     ours = isinstance(error, LoopaxError | jax.errors.JAXTypeError | jax.errors.JAXIndexError)
     return isinstance(error, RAISED) and not ours
 
 
 def without_numbers(site: Site, like: object, error: Exception, ok: ArrayLike = False) -> Any:
-    """``like``, a pytree of arrays, where ``ok``; else no numbers, and a check that fails."""
+    """Return ``like``, a pytree of arrays, where ``ok``; else `no_number`, and a check that fails."""
     ok = jnp.asarray(ok)
 
     def hidden(x: jax.Array) -> jax.Array:

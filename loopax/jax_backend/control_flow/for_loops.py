@@ -1,7 +1,7 @@
-"""``Scan`` of a known number of steps -> ``lax.scan``.
+"""A ``Scan`` with a known trip count -> ``lax.scan``.
 
-Where a shape *inside* the step depends on the step's index, a row or a state that are themselves static,
-the loop is unrolled, if it is short: each step is then traced with its own shapes.
+If a shape *inside* the step depends on the step's index, or on a static row or state, a short loop is
+unrolled: each step is then traced with its own shapes.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def for_loop(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, list
     n = as_length(args.n_steps)
     check_lengths(op, n, args.sequences)
     if n == 0 and any(isinstance(x.type, TypedListType) for x in op.args.rows):
-        # How long a list is that is no row's is not known: a step on it cannot be traced.
+        # The length of a list without rows is unknown, so a step on it cannot be traced.
         return _no_step(op, args, kept)
     index = None
-    # JAX takes a length that is a symbol from the rows of a scan, and from nowhere else.
+    # JAX accepts a symbolic trip count only as the length of a scan's xs.
     counts_rows = not isinstance(n, int) and not args.sequences
     if counts_rows or op.args.i in site.context.plan(op.fgraph).read:
         arange = np.arange if isinstance(n, int) else jnp.arange
@@ -72,7 +72,7 @@ def for_loop(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, list
 
 
 def _trace(site: Site, rows: object, y: Variable) -> Any:
-    """The trace of ``rows``, stacked by lax.scan; no numbers where their lengths differ."""
+    """The trace of ``rows``, stacked by lax.scan; `no_number` if their lengths differ."""
     if not isinstance(y.type, DenseTensorType):
         return StackedList(rows)
     if not isinstance(rows, PaddedArray):
@@ -103,7 +103,7 @@ def _scan(site: Site, args: ScanArgs, index: Array | None, kept: Sequence[int]) 
         return step(x[0], x[1], states, kept)[:2]
 
     if op.options.checkpoint == 1:
-        # Within a scan XLA cannot merge the second computation with the first: no barrier is needed.
+        # Inside a scan XLA cannot merge the recomputation with the original: no barrier is needed.
         body = jax.checkpoint(body, prevent_cse=False)
     xs = jax.tree.map(jnp.asarray, (index, sequences))
     reverse, unroll = op.options.reverse, op.options.unroll
@@ -112,7 +112,7 @@ def _scan(site: Site, args: ScanArgs, index: Array | None, kept: Sequence[int]) 
 
 
 def _unroll(site: Site, args: ScanArgs, kept: Sequence[int]) -> Any:
-    """The loop step by step, each with the values that are static at that step."""
+    """Unroll the loop: each step has its own static values."""
     op: Scan = site.op
     step = scan_step(site, args.consts, unrolled=True)
     states, rows = tuple(args.states), []
@@ -129,7 +129,7 @@ def _unroll(site: Site, args: ScanArgs, kept: Sequence[int]) -> Any:
 
 
 def _joined(op: Scan, ys: Sequence[Any], row_type: Type) -> Any:
-    """The trace of the rows ``ys``, one for each step."""
+    """Join the rows ``ys``, one for each step, to a trace."""
     if not isinstance(row_type, DenseTensorType):
         return from_rows(ys, row_type)
     try:
@@ -152,13 +152,13 @@ _ONE_BY_ONE = "steps one by one, without the option"
 def loop_in_parallel(
     site: Site, args: ScanArgs, index: Array | None, kept: Sequence[int]
 ) -> tuple[Any, list[Any]] | None:
-    """The final states, and the traces at ``kept``; None where the steps are to be taken one by one."""
+    """The final states, and the traces at ``kept``; None if the steps must run sequentially."""
     run = _part(site, "loop_in_parallel")
     return None if run is None else run(site, args, index, kept)
 
 
 def remark_unknown_steps(site: Site, args: ScanArgs) -> None:
-    """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
+    """Record why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
     remark = _part(site, "remark_unknown_steps")
     if remark is not None:
         remark(site, args)

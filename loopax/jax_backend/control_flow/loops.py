@@ -1,7 +1,7 @@
-"""The choice of a JAX loop for a ``Scan``.
+"""Choose a JAX loop for a ``Scan``.
 
-One that takes a known number of steps is a ``lax.scan`` (`for_loops`). One that can stop, or whose
-number of steps is traced, is a ``lax.while_loop`` (`while_loops`); its traces are `PaddedArray`.
+A loop with a known trip count becomes a ``lax.scan`` (`for_loops`). A loop that can stop, or whose trip
+count is traced, becomes a ``lax.while_loop`` (`while_loops`); its traces are `PaddedArray`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 
 @rule(Scan)
 def scan_rule(site: Site, *values: object) -> tuple[Any, ...]:
-    with jax.named_scope(str(site.op)):  # as profilers show it
+    with jax.named_scope(str(site.op)):  # the name in profilers
         return _loop(site, *values)
 
 
@@ -74,7 +74,7 @@ def _loop(site: Site, *values: object) -> tuple[Any, ...]:
 
 
 def _expanded(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, ...]:
-    """The results of the plainer loops that one with ``checkpoint`` or ``truncate_gradient`` is."""
+    """Expand a loop with ``checkpoint`` or ``truncate_gradient`` to plainer loops, and run these."""
     op: Scan = site.op
     inputs = [v.type() for v in site.node.inputs]
     if not is_traced(args.n_steps):
@@ -90,10 +90,11 @@ def _expanded(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, ...
 
 
 def _bound(site: Site, args: ScanArgs, kept: Sequence[int]) -> int | None:
-    """How many steps there are at most; None where nobody knows.
+    """The greatest possible number of steps; None if it is not known.
 
-    Where the steps depend on the index of a loop around, and there are rows, that loop is written out if it
-    is short: they are arrays then, not a `PaddedArray`.
+    If the trip count depends on the index of an enclosing loop, and there are rows, no bound is taken from
+    that index: the enclosing loop is unrolled if it is short, and the rows are arrays then, not a
+    `PaddedArray`.
     """
     in_rows = bool(args.sequences or kept)
     known = known_interval(site.frame, site.node.inputs[0], indices=not in_rows)
@@ -108,7 +109,7 @@ def _is_padded_along_steps(x: object) -> bool:
 
 
 def no_trace(op: Scan, trace: Variable) -> str:
-    """Why there is no ``trace``, an output of ``op``, which has no bound."""
+    """The reason why ``trace``, an output of the unbounded loop ``op``, cannot be made."""
     return (
         f"{op} has no bound on its steps, and its trace, {describe(trace)}, is read: it has as many "
         "rows as steps are taken, and JAX must know while it traces how many there can be. Read final "

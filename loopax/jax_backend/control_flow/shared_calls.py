@@ -3,13 +3,13 @@
     y0 = pjit[name=filter](x0, a)
     y1 = pjit[name=filter](x1, b)
 
-JAX derives and batches such a function once for all calls of one kind, and drops what one of them does not
-read. XLA may put it in line.
+JAX differentiates and batches such a function once for all calls of one kind, and drops outputs that a call
+does not read. XLA may inline it.
 
-It is traced of its arguments alone, without what the program around a call knows of their values: the next
-call may be given others. Where that is not enough each call is evaluated where it is: for a shape that
-depends on a value, a length that only the run tells, and integers, since the program around knows between
-which bounds an index or a number of steps is.
+It is traced from its arguments alone, without facts about their values from the surrounding program: the
+next call may have others. If that is not enough, each call is evaluated in place: for a shape that depends
+on a value, a length known only at run time, and integers, since the surrounding program knows bounds of an
+index or a trip count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import is_traced
 from loopax.numerics.arrays import Array
 
-# Bytes of a value that is part of the function. A larger one is an argument, traced like any other.
+# Bytes of a value that is embedded in the function. A larger one is a traced argument.
 _STATIC = 1024
 
 
 def shared_call(site: Site, values: Sequence[Any]) -> list[Any] | None:
-    """The outputs of a call without a pullback of its own; None where it is no function."""
+    """The outputs of a repeated call without a pullback of its own; None if it cannot be shared."""
     if not _comes_again(site) or not all(map(_is_plain, values)):
         return None
     static = {k: x for k, x in enumerate(values) if _is_part(x)}
@@ -50,7 +50,7 @@ def shared_call(site: Site, values: Sequence[Any]) -> list[Any] | None:
         return None
     try:
         return list(functions[key](*traced))
-    except Exception:  # where it is evaluated in its place it says why, if it fails there too
+    except Exception:  # if it also fails where it is evaluated in place, the error says why
         functions[key] = None
         return None
 

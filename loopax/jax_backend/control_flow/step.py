@@ -30,10 +30,10 @@ Step = Callable[[Any, Any, Any, Any], tuple[tuple[Any, ...], tuple[Any, ...], An
 def scan_step(
     site: Site, consts: Sequence[Any], padded_rows: bool = False, unrolled: bool = False
 ) -> Step:
-    """``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan.
+    """Build ``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan.
 
-    With ``padded_rows`` a y may be a `PaddedArray`: stacked, each has its length beside it. In an
-    ``unrolled`` loop a row is a known one of its sequence, and static where that is.
+    With ``padded_rows`` a y may be a `PaddedArray`, whose stacked rows have their lengths beside them. In
+    an ``unrolled`` loop the position of a row is known, and it is static if its sequence is.
     """
     op: Scan = site.op
     outer = op.split_inputs(site.node.inputs)
@@ -63,7 +63,7 @@ def scan_step(
 
 
 def initial_states(values: Sequence[Any], variables: Sequence[Any]) -> tuple[Any, ...]:
-    """The states that a loop starts with, as JAX carries them."""
+    """The initial states in the form in which JAX carries them."""
     return tuple(_initial(x, v) for x, v in zip(values, variables, strict=True))
 
 
@@ -74,7 +74,7 @@ def _initial(x: Any, v: Variable) -> Any:
 
 
 def next_state(x: Any, before: Any, v: Variable) -> Any:
-    """A next state with the dtype of its variable; its shape must be that of the state before."""
+    """Cast a next state to the dtype of its variable; its shape must equal that before the step."""
     if isinstance(v.type, TypedListType):
         x, before = as_list(x, v.type), as_list(before, v.type)
         trees: list[Any] = [jax.tree.structure(x), jax.tree.structure(before)]
@@ -90,7 +90,7 @@ def next_state(x: Any, before: Any, v: Variable) -> Any:
     if not hasattr(v.type, "dtype"):
         return x
     if isinstance(x, PaddedArray) and isinstance(before, PaddedArray) and x.axis == before.axis:
-        # The gradient of a trace that a step reads is summed in a state. It has the trace's length.
+        # The gradient of a trace that a step reads is accumulated in a state with the trace's length.
         fitted = x.fitted(before.bound)
         if fitted.data.shape == before.data.shape:
             return before.with_data(as_declared(fitted.data, v))
@@ -129,5 +129,5 @@ def _shapes(x: object) -> list[tuple[int, ...]]:
 
 
 def rows_of(x: Array | PaddedArray | StackedList) -> Any:
-    """A stacked sequence as an array, or a pytree of arrays, with a leading axis."""
+    """View a stacked sequence as an array, or a pytree of arrays, with a leading axis."""
     return x.data if isinstance(x, PaddedArray | StackedList) else x

@@ -1,7 +1,7 @@
-"""``Scan`` that stops, or whose number of steps is traced -> ``lax.while_loop``.
+"""A ``Scan`` that stops, or whose trip count is traced -> ``lax.while_loop``.
 
 JAX batches a ``lax.while_loop`` by keeping the states of the rows that are done: under ``jax.vmap``
-each row stops on its own. What it takes to differentiate one is in `bounded`.
+each row stops on its own. Their derivatives are in `bounded`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
 
 
 def while_loop(site: Site, args: ScanArgs, bound: int | None, kept: Sequence[int]) -> Any:
-    """The final states, the traces at ``kept``, the number of steps taken, whether the body stopped them.
+    """The final states, the traces at ``kept``, the number of steps, and whether the body stopped.
 
-    ``bound`` is how many steps there are at most; None where nobody knows.
+    ``bound`` is the greatest possible number of steps; None if it is not known.
     """
     op: Scan = site.op
     if any(isinstance(x, RaggedList) for x in args.sequences):
@@ -47,9 +47,9 @@ def while_loop(site: Site, args: ScanArgs, bound: int | None, kept: Sequence[int
             "and lax.while_loop runs one step on all rows. Pad them to one shape."
         )
     asked = args.n_steps
-    # A loop without a bound has one in 32-bit mode: that of its counter.
+    # In 32-bit mode a loop without a bound is bounded by the range of its counter.
     if not is_traced(asked) and not is_symbolic(asked):
-        # As a number of Python: while JAX traces, a comparison of arrays is a tracer.
+        # A Python number: while JAX traces, a comparison of arrays is a tracer.
         asked = min(int(asked), np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max)
     if not is_traced(asked) and bound is not None:
         arrays = [x for x in args.sequences if not isinstance(x, PaddedArray)]
@@ -109,7 +109,7 @@ def _steps(
     states: tuple[Any, ...],
     kept: Sequence[int],
 ) -> tuple[Steps, Given]:
-    """The loop as `bounded` has it: what is traced is passed to it, what is known stays where it is."""
+    """The loop in the form of `bounded`: traced values become arguments, known ones stay constants."""
     op: Scan = site.op
     traced = [k for k, x in enumerate(args.consts) if is_traced(x)]
 
@@ -122,7 +122,7 @@ def _steps(
 
     if asked is not None:
         asked = counted(asked)
-        # More steps than rows have no result (see `_is_legal`), and are not counted to their end.
+        # More steps than rows are illegal (see `_is_legal`), so they need not be counted.
         counts = [row_count(x) for x in args.sequences if not isinstance(x, PaddedArray)]
         counts += [] if bound is None else [bound]
         asked = jnp.minimum(asked, min(counts)) if counts else asked
@@ -132,9 +132,9 @@ def _steps(
 
 
 def _is_legal(args: ScanArgs, n_steps: jax.Array | int | None) -> jax.Array:
-    """Whether the requested number of steps is not negative, and the length of each sequence.
+    """Whether the requested number of steps is not negative and equals the length of each sequence.
 
-    The results are NaN where it is not: a program that runs cannot raise.
+    If not, the results are NaN: a running program cannot raise.
     """
     legal = jnp.asarray(n_steps) >= 0
     for x in args.sequences:
@@ -160,14 +160,14 @@ def _no_reverse(site: Site) -> str:
 
 # -- forward mode alone ----------------------------------------------------------------------------
 
-# ``lax.while_loop`` without a bound has no reverse mode: nobody knows how many states to keep. JAX says so
-# in its own terms; a primitive whose transpose says which argument is missing takes the loop's results.
-# (``jax.custom_derivatives.linear_call`` would do, but it has no batching rule.)
+# ``lax.while_loop`` without a bound has no reverse mode: the number of states to keep is unknown. JAX's own
+# error does not say what to do; this primitive takes the loop's results, and its transpose names the
+# missing argument. (``jax.custom_derivatives.linear_call`` would do, but it has no batching rule.)
 _forward_only = Primitive("forward_only")
 
 
 def forward_only(tree: object, message: str) -> Any:
-    """``tree``; a reverse derivative of its floats raises `UnsupportedOpError` with ``message``."""
+    """Return ``tree``; a reverse derivative of its floats raises `UnsupportedOpError` with ``message``."""
 
     def leaf(x: object) -> Any:
         inexact = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)

@@ -20,7 +20,7 @@ Arrays = Callable[..., Sequence[Any]]
 
 
 def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int]) -> Any:
-    """``function`` of the inputs at ``ins`` alone, to the outputs at ``outs`` alone."""
+    """Restrict ``function`` to the inputs at ``ins`` and to the outputs at ``outs``."""
 
     def some(*arrays: jax.Array) -> tuple[Any, ...]:
         results = function(*with_items(inputs, ins, arrays))
@@ -31,7 +31,7 @@ def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Seque
 
 @dataclass(frozen=True)
 class _Derivative:
-    """A derivative of ``function``, of the outputs at ``outs`` by the inputs at ``ins``."""
+    """A derivative of ``function``: of the outputs at ``outs`` with respect to the inputs at ``ins``."""
 
     function: Arrays
     n_inputs: int
@@ -40,7 +40,7 @@ class _Derivative:
 
 
 class Pulled(_Derivative):
-    """``[*inputs, *cotangents] -> [*cotangents of the inputs]``: at ``ins``, of those at ``outs``."""
+    """The pullback ``[*inputs, *cotangents at outs] -> [*cotangents of the inputs at ins]``."""
 
     def __call__(self, *values: Array) -> Sequence[Any]:
         inputs, cotangents = values[: self.n_inputs], values[self.n_inputs :]
@@ -51,7 +51,7 @@ class Pulled(_Derivative):
 
 
 class Pushed(_Derivative):
-    """``[*inputs, *tangents] -> [*tangents of the outputs]``: at ``outs``, along the inputs ``ins``."""
+    """The pushforward ``[*inputs, *tangents at ins] -> [*tangents of the outputs at outs]``."""
 
     def __call__(self, *values: Array) -> Sequence[Any]:
         inputs, tangents = values[: self.n_inputs], values[self.n_inputs :]
@@ -63,7 +63,7 @@ class Pushed(_Derivative):
 
 @dataclass(frozen=True)
 class Batched:
-    """``function`` over leading axes that its inputs may have: of rank ``ranks[k]`` one has none."""
+    """Maps ``function`` over leading axes of its inputs; one of rank ``ranks[k]`` has no such axes."""
 
     function: Arrays
     ranks: tuple[int, ...]

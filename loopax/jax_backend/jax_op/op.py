@@ -25,10 +25,10 @@ from loopax.jax_backend.staging.registry import rule
 
 
 class JaxOp(Op):
-    """``function`` of arrays as an op: what it returns, a tuple of arrays, are its outputs.
+    """Wraps ``function``, from arrays to a tuple of arrays, as an op.
 
-    In a program for JAX it is inlined; everywhere else JAX runs it, compiled, by `perform`. Derivatives of
-    any order and batches are JAX's.
+    In a program for JAX it is inlined; everywhere else JAX compiles it and runs it in `perform`.
+    Derivatives of any order and batches are JAX's.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class JaxOp(Op):
     name
         For printing.
     types
-        Those of the outputs, where they are known from elsewhere; else they follow by abstract evaluation.
+        The types of the outputs, if they are already known; else abstract evaluation finds them.
     """
 
     __props__ = ("function", "types")
@@ -116,17 +116,17 @@ def inline(site: Site, *values: object) -> tuple[Any, ...]:
 
 
 def _places(variables: Sequence[Any]) -> tuple[int, ...]:
-    # Of complex numbers, JAX and PyTensor conjugate differently.
+    # JAX and PyTensor conjugate complex cotangents differently.
     return tuple(k for k, v in enumerate(variables) if is_real(v))
 
 
 def _connected(variables: Sequence[Any], others: Sequence[Any]) -> tuple[int, ...]:
-    """The places of floats to which one of ``others`` belongs."""
+    """The positions of the floats in ``variables`` whose counterpart in ``others`` is connected."""
     return tuple(k for k in _places(variables) if not isinstance(others[k].type, DisconnectedType))
 
 
 def _refuse_narrower(v: Variable) -> None:
-    """Raise where JAX has no arrays of the type of ``v``, or only ones with fewer bits."""
+    """Raise if JAX has no arrays of the type of ``v``, or only arrays with fewer bits."""
     if not isinstance(v.type, TensorType):
         raise LoopTypeError(
             f"A JAX function takes tensors; got {describe(v)}. Pass the draws instead of a random "
@@ -146,7 +146,7 @@ def _refuse_narrower(v: Variable) -> None:
 
 @vectorize_rules.register(JaxOp)
 def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Variable) -> Sequence[Variable]:
-    """Leading axes that the inputs have more than those of ``node`` are those of the batch."""
+    """Batch the op over the leading axes that the inputs have beyond the rank of the node's inputs."""
     ranks = tuple(v.type.ndim for v in node.inputs)
     leads = [x.type.shape[: x.type.ndim - n] for x, n in zip(inputs, ranks, strict=True)]
     n_batch = max(map(len, leads), default=0)

@@ -1,9 +1,9 @@
 """The types of a JAX function's results, by abstract evaluation.
 
-PyTensor's types may leave lengths open, and JAX's shapes have none open. So where lengths are open, the
-function is looked at with numbers in their places, several in turn, until it takes two: first with all
-lengths different, then with equal ones. Of its results the rank and the dtype are known then. A length is
-known if it is 1 both times; others stay open.
+PyTensor's types may leave lengths open, but JAX's shapes may not. So the function is evaluated with various
+numbers for open lengths, until it accepts two choices: first with all lengths different, then with equal
+ones. That gives the rank and the dtype of its results. A length is known if it is 1 both times; others stay
+open.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
 
-# Lengths to look at: a first one, and how much each further one is longer.
+# Trial lengths: the first one, and the increment of each further one.
 _TRIED = ((5, 2), (7, 3), (4, 0), (6, 0), (12, 0), (24, 0), (3, 0), (2, 0), (1, 0))
 
 
 def output_types(
     function: Callable[..., Sequence[Any]], inputs: Sequence[Any], name: str
 ) -> list[TensorType]:
-    """The types of what ``function`` returns for variables of the types of ``inputs``.
+    """The types of the results of ``function`` for variables of the types of ``inputs``.
 
-    Raises `LoopTypeError` if it takes none of the lengths that were tried.
+    Raises `LoopTypeError` if it accepts none of the lengths that were tried.
     """
     seen: list[Any] = []
     first: Exception | None = None
     for arguments in _arguments(inputs):
         try:
-            # A new function each time: JAX would not look at an equal one again.
+            # A new function each time: JAX would reuse the trace of an equal one.
             seen.append(jax.eval_shape(lambda *arrays: function(*arrays), *arguments))
         except Exception as error:
             if not _has_open_lengths(inputs):
@@ -66,7 +66,7 @@ def _has_open_lengths(inputs: Sequence[Any]) -> bool:
 
 
 def _arguments(inputs: Sequence[Any]) -> Iterator[list[Any]]:
-    """Abstract arguments, with other numbers for the open lengths each time."""
+    """Abstract arguments, with different numbers for the open lengths each time."""
     for start, more in _TRIED:
         n, arguments = start, []
         for v in inputs:

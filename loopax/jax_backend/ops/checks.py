@@ -1,7 +1,7 @@
 """Assertions: checked at trace time if possible, and otherwise by ``jaxify(..., checks=)``.
 
-What is known while JAX traces raises there. What is not is seen by checkify, and said once to be skipped
-without it; raises when the program runs; or is left out.
+A condition known while JAX traces raises there. Any other is left to checkify, with one warning that it is
+skipped without that; raises when the program runs; or is left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_and_raise(site: Site, x: Array, *conditions: ArrayLike) -> Any:
     if not traced:
         return x
     ok = jnp.all(jnp.stack([jnp.all(c) for c in traced])) if len(traced) > 1 else jnp.all(traced[0])
-    # The value may be static: a condition alone can depend on traced values.
+    # The value may be static even if the condition depends on traced values.
     return check_when_run(site.context, x, ok, failure)
 
 

@@ -1,9 +1,9 @@
-"""Sums that are compared: XLA on the CPU must not compute them twice, with different roundings.
+"""Sums that are compared, which XLA on the CPU must not compute twice with different roundings.
 
-A squared distance ``|a|^2 + |b|^2 - 2 a.b`` is 0 or a rounding error on the diagonal. XLA computes it again
-in each fusion that reads it, with other roundings in each, so that the mask of ``clip(d, 0)`` and what it
-masks disagree: gradients of Gaussian-process kernels came out wrong by three orders of magnitude, in
-PyTensor's JAX mode too. Behind a barrier it is computed once, for all that read it.
+A squared distance ``|a|^2 + |b|^2 - 2 a.b`` is 0 or a rounding error on the diagonal. XLA recomputes it in
+each fusion that reads it, with different roundings, so that the mask of ``clip(d, 0)`` and the masked value
+disagree: gradients of Gaussian-process kernels came out wrong by three orders of magnitude, in PyTensor's
+JAX mode too. Behind a barrier it is computed once, for all readers.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from loopax.jax_backend.staging.evaluate import Site
 
 _COMPARING = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.GE, ps.GT, ps.LE, ps.LT)
 _SUMS = (ps.Add, ps.Sub)
-_LINEAR = (*_SUMS, ps.Mul, ps.TrueDiv, ps.Neg, ps.Cast)  # what hands the sign of a sum on
-_MOST = 16  # nodes that are searched, up or down
+_LINEAR = (*_SUMS, ps.Mul, ps.TrueDiv, ps.Neg, ps.Cast)  # ops that propagate the sign of a sum
+_MOST = 16  # most nodes that are searched, up or down
 
-# XLA of JAX 0.10 removes barriers on the CPU before it decides what it computes twice, but a call that it
-# may not inline it leaves alone. To be removed with that release.
+# XLA of JAX 0.10 removes barriers on the CPU before it decides what to duplicate, but leaves a call alone
+# that it may not inline. Remove this with that release.
 _BARRIERS_VANISH = jax.__version_info__ < (0, 11)
 _barrier = jax.jit(jax.lax.optimization_barrier)
 
 
 def held(x: jax.Array) -> jax.Array:
-    """``x``, which XLA computes once for all that read it."""
+    """Make XLA compute ``x`` once for all its readers."""
     if _BARRIERS_VANISH and default_platform() == "cpu":
         with set_xla_metadata(inlineable="false"):
             return _barrier(x)
@@ -38,7 +38,7 @@ def held(x: jax.Array) -> jax.Array:
 
 
 def computed_once(site: Site) -> bool:
-    """Whether the elementwise ``site`` makes a matrix that comes of a sum and is compared."""
+    """Whether the elementwise ``site`` computes a matrix from a sum, and the matrix is compared."""
     op = getattr(site.op, "scalar_op", None)
     return (
         isinstance(op, _LINEAR)

@@ -1,7 +1,7 @@
-"""Division rounded down, and its remainder: NumPy's values.
+"""Floor division and its remainder, with NumPy's values.
 
-JAX rounds the quotient of floats before it takes the floor: ``-7.0 // 0.7`` is -10 where the exact quotient
-is below that, and ``inf // 2`` infinity where NumPy has nan.
+JAX rounds the quotient of floats before it takes the floor: ``-7.0 // 0.7`` is -10 although the exact
+quotient is below that, and ``inf // 2`` is infinity where NumPy has nan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def floor_divide(x: Array, y: Array) -> Any:
     if jnp.result_type(x, y).kind in "biu":
         # NumPy, and so PyTensor, defines integer division by 0 as 0; XLA gives -1.
         return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
-    # Flat wherever it is differentiable.
+    # Its derivative is 0 wherever it exists.
     return _float_divmod(jax.lax.stop_gradient(x), jax.lax.stop_gradient(y))[0]
 
 
@@ -39,7 +39,7 @@ _float_remainder.defjvps(lambda t, out, x, y: t, lambda t, out, x, y: -t * floor
 
 
 def _float_divmod(x: Array, y: Array) -> tuple[Any, Any]:
-    """`numpy.divmod`: the remainder is exact, the quotient made from it is all but integral."""
+    """Compute `numpy.divmod`: the remainder is exact, and makes the quotient nearly integral."""
     x, y = jnp.broadcast_arrays(x, y)
     remainder_of = jax.lax.rem(x, y)  # exact, with the sign of x
     other_side = (remainder_of != 0) & ((y < 0) != (remainder_of < 0))

@@ -1,7 +1,7 @@
 """Elementwise ops: scalar ops broadcast over arrays, and the fused `Composite` of them.
 
-The scalar functions themselves come from PyTensor's registry. What is done here is PyTensor's
-arithmetic around them: its dtypes and its broadcasting rules, which differ from JAX's.
+The scalar functions themselves come from PyTensor's registry. This file adds PyTensor's dtypes and
+broadcasting rules, which differ from JAX's.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def elemwise(site: Site, *values: ArrayLike) -> Any:
         outs = apply_scalar(site, scalar_op, site.node, operands)
     except NotImplementedError:
         return call_back(site, values)
-    # A function that does not use all of its inputs has not broadcast to the shape of all of them.
+    # A function that ignores some inputs does not broadcast to their shapes.
     whole = tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
     return tuple(map(held, whole)) if computed_once(site) else whole
 
 
 @rule(ScalarOp)
 def scalar(site: Site, *values: ArrayLike) -> Any:
-    """A scalar op outside of an Elemwise: on the scalars that ``ScalarFromTensor`` makes."""
+    """A scalar op outside of an Elemwise, on scalars from ``ScalarFromTensor``."""
     return tuple(apply_scalar(site, site.op, site.node, values))
 
 
 def apply_scalar(site: Site, op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> list[Any]:
-    """``op`` elementwise on arrays; ``node`` has its types."""
+    """Apply ``op`` elementwise to arrays; ``node`` has its types."""
     if isinstance(op, Composite):
         return _inner(site, op, values)
     if isinstance(op, ScalarLoop):
@@ -66,7 +66,7 @@ def apply_scalar(site: Site, op: ScalarOp, node: Apply, values: Sequence[ArrayLi
 
 
 def _inner(site: Site, op: ps.ScalarInnerGraphOp, values: Sequence[ArrayLike]) -> list[Any]:
-    """The outputs of the graph inside of ``op``, each value in the dtype that its variable declares."""
+    """Evaluate the graph inside ``op``, with each value in the dtype that its variable declares."""
     env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, values, strict=True))
 
     def read(v: Variable) -> Any:
@@ -80,7 +80,7 @@ def _inner(site: Site, op: ps.ScalarInnerGraphOp, values: Sequence[ArrayLike]) -
 
 
 def _promoted(op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> Any:
-    """The inputs in the dtype that PyTensor computes in, where JAX would choose a narrower one.
+    """Cast the inputs to the dtype that PyTensor computes in, where JAX would choose a narrower one.
 
     JAX keeps ``float32 * int64`` at float32; PyTensor and NumPy compute it in float64. Likewise
     ``int8 / int8`` and ``exp(int8)``, which PyTensor computes in the dtype of its result.
@@ -89,7 +89,7 @@ def _promoted(op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> Any:
         return values
     if compares_exactly(op, node):
         return values
-    first = 1 if isinstance(op, ps.Switch) else 0  # a Switch's condition takes no part
+    first = 1 if isinstance(op, ps.Switch) else 0  # a Switch's condition does not affect the dtype
     dtypes = [v.type.dtype for v in node.inputs[first:]]
     out = node.outputs[0].type.dtype
     common = ps.upcast(*dtypes)
@@ -104,7 +104,7 @@ def _promoted(op: ScalarOp, node: Apply, values: Sequence[ArrayLike]) -> Any:
 
 
 def _as_number(x: ArrayLike) -> Any:
-    """A static array of one element as a number: a literal in the program, not a constant array."""
+    """Convert a static array with one element to a number: a literal in the program."""
     return x.reshape(()) if isinstance(x, np.ndarray) and x.size == 1 else x
 
 
@@ -115,7 +115,7 @@ def _cast(x: ArrayLike, dtype: str) -> Array:
 
 
 def _check_broadcast(site: Site, values: Sequence[ArrayLike]) -> None:
-    """PyTensor broadcasts an axis only where its *type* says that it has length 1."""
+    """Raise if an axis is broadcast whose *type* does not say that it has length 1, as in PyTensor."""
     shapes = {jnp.shape(x) for x in values}
     if len(shapes) <= 1:
         return

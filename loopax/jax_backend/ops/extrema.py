@@ -1,8 +1,8 @@
-"""Largest and smallest elements, with derivatives that compare an element with itself.
+"""Largest and smallest elements, with derivatives that survive recomputation by XLA.
 
-JAX differentiates a maximum by the elements that are equal to it, and divides by their number. XLA may
-compute an element again where it is compared, with a fused multiply-add, and find none: 0 / 0, or too few.
-Behind a barrier, which only the derivative has, the maximum and what is compared read one array in most
+JAX differentiates a maximum by comparing the elements with it, and divides by the number of equal ones. XLA
+may recompute an element for the comparison, with a fused multiply-add, and find none equal (0 / 0), or too
+few. Behind a barrier, which only the derivative has, the maximum and the comparison read one array in most
 programs, but not in all with JAX 0.10: so the first of the largest elements is found by its position too.
 
 The convention is JAX's: 1, shared among equal elements; one half for each of two equal numbers
@@ -27,11 +27,11 @@ from loopax.facts.scalars import is_float
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.numerics.arrays import Array
 
-_DEPTH = 4  # of what lies between a maximum and where derivatives end
+_DEPTH = 4  # most ops between a maximum and the ops that stop derivatives
 
 
 def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
-    """Whether all that reads ``v`` ends its derivatives, so that what it is made of needs none."""
+    """Whether no reader of ``v`` has a derivative, so that its operands need none."""
     plan = site.frame.plan
     readers = plan.readers.get(v, ())
     return v not in plan.outputs and all(
@@ -80,7 +80,7 @@ def _extreme_jvp(
 
 
 def _is_first_extreme(x: Array, along: tuple[int, ...], is_largest: bool) -> jax.Array:
-    """Whether an element is the first extreme one along the axes, in their order."""
+    """A mask of the first extreme element along the axes, in their order."""
     order = [*(k for k in range(x.ndim) if k not in along), *along]
     moved = x.transpose(order)
     kept = moved.shape[: x.ndim - len(along)]

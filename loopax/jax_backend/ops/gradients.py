@@ -1,7 +1,7 @@
 """Ops that affect only a derivative, such as ``pytensor.gradient.disconnected_grad``.
 
-PyTensor's rewrites remove them once its gradient is taken. Here they stay, because the derivative may
-be taken by JAX later.
+PyTensor's rewrites remove them once its gradient is taken. Here they stay, because JAX may take the
+derivative later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stop(site: Site, x: object) -> Any:
 
 @rule(UndefinedGrad)
 def undefined(site: Site, x: Array) -> jax.Array:
-    """The value; an error where it is differentiated, as in PyTensor."""
+    """Pass the value through; raise if it is differentiated, as PyTensor does."""
     message = (
         f"The gradient of {describe(site.out)} is declared undefined, by undefined_grad. Keep it out of "
         "what is differentiated with `pytensor.gradient.disconnected_grad`."
@@ -36,7 +36,7 @@ def undefined(site: Site, x: Array) -> jax.Array:
 
 @rule(GradClip)
 def clip(site: Site, x: Array) -> Any:
-    """Clipping a cotangent is not linear, so that there is no forward mode."""
+    """Clip the cotangent; that is not linear, so there is no forward mode."""
     low, high = site.op.clip_lower_bound, site.op.clip_upper_bound
     function = jax.custom_vjp(lambda x: x)
     function.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, low, high),))

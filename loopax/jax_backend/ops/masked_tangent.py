@@ -1,8 +1,8 @@
-"""A value of which the tangent is zero where a mask is false, as a primitive.
+"""A value whose tangent is zero where a mask is false, as a primitive.
 
 ``where(mask, x, stop_gradient(x))`` has the same tangent. The primitive is one operation, which costs
-nothing in a program that is not differentiated, and whoever reads the jaxpr of a step sees that it is
-``x``. (JAX 0.10 forgets the rule of a ``custom_jvp`` in second derivatives of loops.)
+nothing in a program that is not differentiated, and a reader of the jaxpr of a step can see that it equals
+``x``. (JAX 0.10 loses the rule of a ``custom_jvp`` in second derivatives of loops.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _masked_tangent = Primitive("masked_tangent")
 
 
 def masked_tangent(x: Array, mask: Array) -> Any:
-    """``x``, broadcast with ``mask``, whose tangent is zero where ``mask`` is false."""
+    """Return ``x``, broadcast with ``mask``, with a tangent of zero where ``mask`` is false."""
     shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(mask))
     x, mask = (jnp.broadcast_to(y, shape) for y in manual_axes.vary_alike([x, mask]))
     return _masked_tangent.bind(x, mask) if is_traced(x) else x

@@ -1,7 +1,8 @@
 """Powers: NumPy's integer results, and derivatives of float powers with an exponent of 0.
 
-JAX reads six bits of an integer exponent. Its derivative of ``x**y`` by x is ``y * x**(y - 1)``, which is
-nan where x and y are 0, although ``x**0`` is 1 for each x; the second one is nan at ``x**1``.
+JAX reads only six bits of an integer exponent. Its derivative of ``x**y`` with respect to x is ``y * x**(y
+- 1)``, which is nan where x and y are 0, although ``x**0`` is 1 for each x; the second derivative is nan at
+``x**1``.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from loopax.numerics.special.forward_mode import with_slopes
 
 
 def power(x: Array, y: Array) -> Any:
-    """``x**y``; integers wrap, and their negative powers are cut to integers, as C has them."""
+    """Compute ``x**y``; integers wrap around, and their negative powers are truncated, as in C."""
     kind = jnp.result_type(x, y).kind
     is_traced = isinstance(y, jax.core.Tracer | jax.Array)
     if kind == "f" and jnp.result_type(y).kind == "f":
         return _of_floats(x, y, is_traced)
     if kind in "iu" and is_traced:
         return _of_integers(x, y)
-    return jnp.power(x, y)  # whose derivative is right with an exponent of integers
+    return jnp.power(x, y)  # JAX's derivative is right for an integer exponent
 
 
 def _of_floats(x: Array, y: Array, is_traced: bool) -> Any:
@@ -38,19 +39,20 @@ def _of_floats(x: Array, y: Array, is_traced: bool) -> Any:
 
 
 def _with_slope_at_zero(x: Array, y: Array) -> jax.Array:
-    """``x**y``, of which JAX's derivative by x is 0, not nan, where both are 0.
+    """Compute ``x**y`` with a derivative by x of 0, not JAX's nan, where both are 0.
 
-    JAX 0.10 forgets a custom derivative in forward over reverse mode through a ``lax.scan``, and
-    differentiates this instead. The loops of a program keep it (`..staging.kept_rules`); a user's do not.
+    JAX 0.10 drops a custom derivative in forward over reverse mode through a ``lax.scan``, and
+    differentiates this function instead. The loops of a program keep it (`..staging.kept_rules`); a user's
+    do not.
     """
     return jnp.power(jnp.where((x == 0) & (y == 0), 1, x), y)
 
 
 def _slope_of_base(x: Array, y: Array) -> Any:
-    """``y * x**(y - 1)``: 0 for the exponent 0, also where x is 0 or infinite.
+    """The slope ``y * x**(y - 1)``: 0 for the exponent 0, even where x is 0 or infinite.
 
-    Of an exponent that is traced only the base 0 is an exception: the derivative of this in the exponent 0
-    is ``1 / x`` elsewhere.
+    If the exponent is traced, only the base 0 is an exception: at other bases the derivative of this slope
+    with respect to the exponent is ``1 / x`` at the exponent 0.
     """
     if isinstance(y, jax.core.Tracer | jax.Array):
         reduced: Any = jnp.where((y == 0) & (x == 0), 1, y - 1)
@@ -60,7 +62,7 @@ def _slope_of_base(x: Array, y: Array) -> Any:
 
 
 def _slope_of_exponent(x: Array, y: Array) -> jax.Array:
-    """0 where x is 0, the limit where y is positive."""
+    """The slope in the exponent; where x is 0 it is 0, the limit for positive exponents."""
     is_zero = x == 0
     return jnp.where(is_zero, 0, power(x, y) * jnp.log(jnp.where(is_zero, 1, x)))
 

@@ -1,4 +1,4 @@
-"""Random draws: a key in place of the generator, a sampler in place of ``rng_fn``."""
+"""Random draws: a key replaces the generator, a sampler replaces ``rng_fn``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from loopax.numerics.no_number import no_number
 
 @rule(RandomVariable)
 def random_variable(site: Site, key: jax.Array, size: Array | None, *parameters: Array) -> Any:
-    """The next key and the draw: the two halves of the key that was given.
+    """The next key and the draw, from the two halves of the given key.
 
     Nodes that read one generator variable split one key, so they draw the same, as in PyTensor.
     """
@@ -49,7 +49,7 @@ def _draw(
     op, dtype = site.op, jax.dtypes.canonicalize_dtype(site.node.outputs[1].type.dtype)
     shape = _batch_shape(site, size, parameters)
     if not jnp.issubdtype(dtype, jnp.inexact):
-        # A count is no smooth function of its parameters, and loops have no reverse derivative.
+        # A count is not differentiable in its parameters, and its loop has no reverse mode.
         parameters = [jax.lax.stop_gradient(p) if is_traced(p) else p for p in parameters]
     if users_sampler(op) is not None:
         values = [jnp.asarray(p) for p in parameters]
@@ -77,7 +77,7 @@ def _draw(
 def _batch_shape(
     site: Site, size: tuple[int, ...] | None, parameters: Sequence[Array]
 ) -> tuple[int, ...]:
-    """``size``; the shape that the parameters' batch dimensions broadcast to, where that is None."""
+    """The shape ``size``, or if it is None the broadcast batch shape of the parameters."""
     node, op = site.node, site.op
     shapes = [
         np.shape(p)[: np.ndim(p) - n] for p, n in zip(parameters, op.ndims_params, strict=True)
@@ -113,7 +113,7 @@ def _batch_shape(
 
 
 def _check_declared(site: Site, shapes: Sequence[Any], batch: Sequence[int]) -> None:
-    """PyTensor broadcasts an axis of a parameter only where its *type* says that it has length 1."""
+    """Raise if a parameter axis is broadcast whose *type* does not say that it has length 1."""
     for v, shape in zip(site.node.inputs[2:], shapes, strict=True):
         declared = v.type.broadcastable[: len(shape)]
         wanted = batch[len(batch) - len(shape) :]
@@ -123,7 +123,7 @@ def _check_declared(site: Site, shapes: Sequence[Any], batch: Sequence[int]) -> 
 
 
 def _without_new_axes(v: Variable) -> Variable:
-    """The parameter as it was given, before PyTensor gave all of them one rank."""
+    """The parameter as it was passed, before PyTensor gave all parameters one rank."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         if not v.owner.op.is_left_expand_dims:
             break
@@ -132,9 +132,9 @@ def _without_new_axes(v: Variable) -> Variable:
 
 
 def _invalid(site: Site, family: Family, parameters: Sequence[Array]) -> Any:
-    """Where a parameter is none of its distribution: None where all are known to be.
+    """Where a parameter is invalid for its distribution; None if all are known to be valid.
 
-    Raises `ValueError` where that is known while JAX traces, as NumPy raises it. A NaN gives NaN
+    Raises `ValueError` if one is known to be invalid while JAX traces, as NumPy does. A NaN gives NaN
     instead.
     """
     draw = site.node.outputs[1]
@@ -159,7 +159,7 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Array]) -> Any:
 
 
 def _of_shape(site: Site, drawn: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """``drawn``, which a sampler made: a user's own could have another shape."""
+    """Check the shape of ``drawn``: a user's own sampler could return another one."""
     draw = site.node.outputs[1]
     if drawn.shape[: len(shape)] == shape and drawn.ndim == draw.type.ndim:
         return drawn

@@ -20,11 +20,11 @@ from loopax.numerics.arrays import Array
 
 
 def _product_of_nonzero(x: Array, axis: tuple[int, ...] | None) -> jax.Array:
-    """The product of the elements that are not 0: 1 where all are, the derivative of a product of one 0."""
+    """The product of the nonzero elements, 1 if there are none: the derivative of a product with one 0."""
     return _prod(jnp.where(x != 0, x, 1), axis=axis)
 
 
-# In the dtype of their operand.
+# These keep the dtype of the operand.
 _sum = partial(jnp.sum, promote_integers=False)
 _prod = partial(jnp.prod, promote_integers=False)
 
@@ -41,7 +41,7 @@ _REDUCERS: dict[type, Any] = {
 
 @rule(CAReduce)
 def reduce(site: Site, x: Array) -> Any:
-    """In the accumulator's dtype from the start: ``int8`` sums do not wrap in PyTensor."""
+    """Reduce in the accumulator's dtype from the start: ``int8`` sums do not wrap around in PyTensor."""
     op = site.op
     x = jnp.asarray(x)
     scalar_op = op.scalar_op
@@ -66,11 +66,11 @@ def reduce(site: Site, x: Array) -> Any:
 
 
 def _as_dtype(x: jax.Array, dtype: str) -> jax.Array:
-    """``x`` in ``dtype``, or in what JAX has in its place in 32-bit mode."""
+    """Cast ``x`` to ``dtype``, or to its replacement in JAX's 32-bit mode."""
     return x if x.dtype == dtype else x.astype(jax.dtypes.canonicalize_dtype(dtype))
 
 
-# The function, and what it leaves as it is.
+# The function and its neutral element.
 _BITWISE: dict[type, tuple[Any, int]] = {
     ps.AND: (jax.lax.bitwise_and, -1),
     ps.OR: (jax.lax.bitwise_or, 0),

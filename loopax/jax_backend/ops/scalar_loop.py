@@ -1,7 +1,7 @@
 """The op ``ScalarLoop`` on whole arrays: the small loop inside derivatives of special functions.
 
 PyTensor writes the derivatives of ``gammainc``, ``betainc`` and ``hyp2f1`` as series summed inside
-one scalar op. Here every element keeps its own state, and stops on its own.
+one scalar op. Here every element has its own state, and stops on its own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pytensor.scalar.loop import ScalarLoop
 from loopax.numerics import manual_axes
 from loopax.numerics.special.forward_mode import differentiable
 
-# The steps taken, the states, and which elements are done.
+# The number of steps, the states, and which elements are done.
 State: TypeAlias = tuple[jax.Array, Sequence[jax.Array], jax.Array]
 
 
 def scalar_loop(
     op: ScalarLoop, values: Sequence[ArrayLike], step_outputs: Callable[[Sequence[Any]], list[Any]]
 ) -> list[Any]:
-    """The final states, and whether each element's ``until`` came true if the loop has one.
+    """The final states, and for a loop with ``until``, whether it came true for each element.
 
     ``step_outputs`` evaluates the graph of a step for its states and constants.
     """

@@ -50,7 +50,7 @@ def scalar_function(site: Site, op: ScalarOp, node: Apply) -> Callable[..., Any]
 
 
 def compares_exactly(op: ScalarOp, node: Apply) -> bool:
-    """Whether ``op`` compares uint64 with signed integers: by value in NumPy; JAX rounds both to floats."""
+    """Whether ``op`` compares uint64 with signed integers: NumPy does so exactly; JAX rounds to floats."""
     dtypes = {v.type.dtype for v in node.inputs}
     return type(op) in _COMPARISONS and "uint64" in dtypes and not dtypes.isdisjoint(_SIGNED)
 
@@ -68,7 +68,7 @@ def _exact_comparison(op: ScalarOp) -> Callable[..., Any]:
     return compare
 
 
-# What a comparison is of "less" and "equal", where no number is nan.
+# Each comparison in terms of "less" and "equal", for numbers that are not nan.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     ps.LT: lambda less, equal: less,
     ps.LE: lambda less, equal: less | equal,
@@ -81,11 +81,11 @@ _SIGNED = {"int8", "int16", "int32", "int64"}
 
 
 def convert(x: Array, dtype: str) -> jax.Array:
-    """``x`` in ``dtype``, as NumPy converts it.
+    """Convert ``x`` to ``dtype`` as NumPy does.
 
-    A bool becomes a float by a choice of two numbers: XLA takes the product of a converted bool and ``y``
-    for ``select(bool, y, 0)`` (``AlgebraicSimplifier``), which is 0 for False times infinity or nan, where
-    IEEE 754 and NumPy have nan.
+    A bool becomes a float by a selection between two numbers: XLA simplifies the product of a converted
+    bool and ``y`` to ``select(bool, y, 0)`` (``AlgebraicSimplifier``), which is 0 for False times infinity
+    or nan, where IEEE 754 and NumPy have nan.
     """
     x = jnp.asarray(x)
     new = jax.dtypes.canonicalize_dtype(dtype)
@@ -103,8 +103,8 @@ def _complex(x: Array, y: Array) -> jax.Array:
 
 
 def _complex_from_polar(r: Array, theta: Array) -> Any:
-    """No number for a negative radius, which PyTensor refuses."""
-    r, theta = jnp.real(r), jnp.real(theta)  # integers come as the complex numbers of the result
+    """The complex number, or NaN for a negative radius, which PyTensor refuses."""
+    r, theta = jnp.real(r), jnp.real(theta)  # integer arguments arrive as complex numbers
     r = jnp.where(r < 0, jnp.nan, r)
     return jax.lax.complex(*jnp.broadcast_arrays(r * jnp.cos(theta), r * jnp.sin(theta)))
 
@@ -122,15 +122,15 @@ def _switch(condition: Array, x: Array, y: Array) -> jax.Array:
 
 
 def _softplus(x: Array) -> jax.Array:
-    # PyTensor's is a chain of `where` whose unused branches overflow: the derivative is NaN.
+    # PyTensor's is a chain of `where`, whose unused branches overflow: the derivative is NaN.
     return jnp.logaddexp(x, 0)
 
 
 @jax.custom_jvp
 def _log1mexp(x: Array) -> jax.Array:
-    """log(1 - exp(x)) for x < 0, by Maechler (2012), "Accurately computing log(1 - exp(-|a|))".
+    """Compute log(1 - exp(x)) for x < 0, by Maechler (2012), "Accurately computing log(1 - exp(-|a|))".
 
-    Each branch sees a harmless value where the other one is used, so that derivatives stay finite.
+    Each branch gets a harmless value where the other one is used, so that derivatives stay finite.
     """
     small = x > -np.log(2.0)
     near = jnp.log(-jnp.expm1(jnp.where(small, x, -0.5)))
@@ -140,17 +140,17 @@ def _log1mexp(x: Array) -> jax.Array:
 
 @jax.custom_jvp
 def _log1mexp_slope(x: Array) -> jax.Array:
-    """``-exp(x) / (1 - exp(x))``, which is -inf at 0, whose sign `expm1` keeps; NaN above 0."""
+    """The slope ``-exp(x) / (1 - exp(x))``: -inf at 0, whose sign `expm1` keeps; NaN above 0."""
     return jnp.where(x > 0, np.nan, -1 / jnp.abs(jnp.expm1(-x)))
 
 
 _log1mexp.defjvps(lambda t, out, x: t * _log1mexp_slope(x))
-# In ``exp(-x) / expm1(-x)**2`` both overflow.
+# Not ``exp(-x) / expm1(-x)**2``, where both overflow.
 _log1mexp_slope.defjvps(lambda t, slope, x: t * slope * (1 - slope))
 
 
 def _angle(y: Array, x: Array) -> Any:
-    """``arctan2``, whose derivatives are 0 where squares overflow: their own would be NaN."""
+    """Compute ``arctan2``, with derivatives of 0 where squares overflow and its own would be NaN."""
     dtype = jnp.result_type(y, x)
     if dtype.kind != "f":
         return jnp.arctan2(y, x)
@@ -170,8 +170,8 @@ def _mul_without_zeros(x: Array, y: Array) -> jax.Array:
     return jnp.where(x == 0, y, jnp.where(y == 0, x, x * y))
 
 
-# PyTensor's own conversions of Add, Mul, Sub, IntDiv and Mod go through Python's operators where all
-# inputs are scalars, ``sum`` among them, which starts from 0 and so stages one addition too many.
+# PyTensor's own conversions of Add, Mul, Sub, IntDiv and Mod use Python's operators if all inputs are
+# scalars, also ``sum``, which starts from 0 and so stages one addition too many.
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Add: lambda *xs: reduce(jnp.add, xs),
     ps.Mul: lambda *xs: reduce(jnp.multiply, xs),
@@ -193,12 +193,12 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
 }
 if hasattr(ps, "ComplexFromPolar"):  # 3.3 dropped it
     _FUNCTIONS[ps.ComplexFromPolar] = _complex_from_polar
-# PyTensor has these of complex numbers, JAX has not, or has them wrong.
+# PyTensor defines these for complex numbers, JAX does not, or wrongly.
 _REAL_ONLY = {*SPECIAL_FUNCTIONS, Erf, Log1mexp}
 
 
 def has_function(op: ScalarOp) -> bool:
-    """Whether a scalar op runs in JAX, the ops inside a composite included."""
+    """Whether a scalar op runs in JAX; for a composite, all ops inside it."""
     if isinstance(op, ps.ScalarInnerGraphOp):
         return all(has_function(node.op) for node in op.fgraph.toposort())
     if type(op) in _FUNCTIONS:

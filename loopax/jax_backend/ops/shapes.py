@@ -57,7 +57,7 @@ def shape_i(site: Site, x: Array) -> Array:
 
 @rule(FillDiagonal)
 def fill_diagonal(site: Site, x: Array, value: Array) -> Array:
-    """PyTensor's conversion fills the diagonals of matrices where the array has three axes (3.3.8)."""
+    """Fill the main diagonal; PyTensor's conversion fills diagonals of matrices in three axes (3.3.8)."""
     x = jnp.asarray(x)
     if x.ndim > 2 and len(set(x.shape)) > 1:
         raise ValueError(
@@ -122,7 +122,7 @@ def alloc(site: Site, x: Array, *dims: ArrayLike) -> Array:
 
 @rule(AllocEmpty)
 def alloc_empty(site: Site, *dims: ArrayLike) -> Array:
-    # Zeros, not garbage: reading what nobody wrote must not differ from run to run.
+    # Zeros, not uninitialized memory: reading it must not differ from run to run.
     return jnp.zeros(_dims(site, 0, len(dims)), dtype=site.op.dtype)
 
 
@@ -182,7 +182,7 @@ def repeat(site: Site, x: Array, repeats: Array) -> Array:
 
 
 def _lengths(site: Site, k: int) -> list[Any]:
-    """The numbers in input ``k``: the lengths of a shape may be traced."""
+    """The numbers in input ``k``; lengths in a shape may be traced."""
     lengths = site.frame.read(site.node.inputs[k])
     return list(lengths) if is_traced(lengths) else [int(n) for n in site.static(k)]
 

@@ -25,7 +25,7 @@ def rfft(site: Site, a: Array, s: Array) -> Array:
 
 @rule(IRFFTOp)
 def irfft(site: Site, a: Array, s: Array) -> Array:
-    """Without NumPy's normalisation: the size comes back as a factor."""
+    """The inverse transform without NumPy's normalisation, which the factor of the size undoes."""
     sizes = tuple(int(n) for n in site.static(1))
     transform = jnp.fft.irfftn(
         a[..., 0] + 1j * a[..., 1], s=sizes, axes=tuple(range(-len(sizes), 0))
@@ -35,7 +35,7 @@ def irfft(site: Site, a: Array, s: Array) -> Array:
 
 @rule(Convolve1d, Convolve2d)
 def convolve(site: Site, x: Array, kernel: Array, full: ArrayLike) -> Array:
-    """In PyTensor's derivatives the mode follows from the lengths of ``x`` and ``kernel``."""
+    """Convolve; in PyTensor's derivatives the lengths of ``x`` and ``kernel`` determine the mode."""
     mode: Literal["full", "valid"] = "full" if site.static(2) else "valid"
     precision = jax.lax.Precision.HIGHEST
     return jax.scipy.signal.convolve(

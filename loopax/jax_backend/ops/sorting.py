@@ -18,7 +18,7 @@ from loopax.numerics.no_number import no_number
 
 
 def sorted_axis(site: Site) -> int | None:
-    """3.3 made the axis a property; 3.0 has it as the second input."""
+    """The axis to sort along: a property since 3.3, the second input in 3.0."""
     if len(site.node.inputs) == 1:
         axis = site.op.axis
         return None if axis is None else int(axis)
@@ -26,7 +26,7 @@ def sorted_axis(site: Site) -> int | None:
     return None if axis is None else int(axis)
 
 
-_STABLE = "stable", "mergesort"  # as NumPy has them
+_STABLE = "stable", "mergesort"  # as NumPy names them
 
 
 @rule(SortOp)
@@ -41,7 +41,7 @@ def argsort(site: Site, x: Array, *axis: Array) -> Array:
 
 @rule(PermuteRowElements)
 def permute_rows(site: Site, x: Array, order: Array) -> Array:
-    """``x[order]`` along the last axis; with ``inverse`` what that gives back is ``x``."""
+    """Permute ``x`` to ``x[order]`` along the last axis; with ``inverse``, undo that permutation."""
     for m, n, a, b in zip(
         x.shape, order.shape, *(v.type.shape for v in site.node.inputs), strict=True
     ):
@@ -56,7 +56,7 @@ def permute_rows(site: Site, x: Array, order: Array) -> Array:
         return jnp.take_along_axis(
             x, order, axis=-1, mode="fill", fill_value=no_number(x.dtype).item()
         )
-    # A place that no element of the order names, as `perform` leaves whatever is in memory, has no number.
+    # A position missing in the order is NaN here; `perform` leaves it uninitialized.
     empty = jnp.full(shape, no_number(x.dtype))
     return jnp.put_along_axis(empty, order, x, axis=-1, inplace=False, mode="drop")
 
@@ -73,7 +73,7 @@ def searchsorted(site: Site, a: Array, v: Array, *sorter: Array) -> Array:
 
 @rule(Unique)
 def unique(site: Site, x: Array, *axis: Array) -> Any:
-    """How many there are depends on the values, so they must be static."""
+    """The distinct elements; their number depends on the values, so these must be static."""
     op = site.op
     site.static(0)
     return jnp.unique(

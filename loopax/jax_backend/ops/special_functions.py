@@ -1,6 +1,6 @@
 """Special functions that are wrong or missing in PyTensor's conversion, or in JAX.
 
-On the real line; PyTensor computes those of complex numbers on the host.
+They cover real numbers; PyTensor computes functions of complex numbers on the host.
 """
 
 from __future__ import annotations

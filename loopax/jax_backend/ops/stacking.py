@@ -16,7 +16,7 @@ from loopax.numerics.arrays import Array
 
 
 def axis_of(site: Site) -> int:
-    """The axis of a Join or a Split, from 0 on: since 3.3 it is no input."""
+    """The nonnegative axis of a Join or a Split; since 3.3 it is not an input."""
     if hasattr(site.op, "axis"):
         axis = site.op.axis
     else:
@@ -30,7 +30,7 @@ def join(site: Site, *values: Array) -> jax.Array:
     arrays = [jnp.asarray(x, site.out.type.dtype) for x in joined_by(site.op, values)]
     some = [x for x in arrays if x.shape[axis]] or arrays[:1]
     if len(some) < len(arrays):
-        # All but the length along the axis must fit, for the empty ones too.
+        # All lengths except along the axis must match, for empty arrays too.
         jnp.broadcast_shapes(*(x.shape[:axis] + x.shape[axis + 1 :] for x in arrays))
     return jnp.concatenate(some, axis=axis) if len(some) > 1 else some[0]
 

@@ -1,7 +1,7 @@
 """Typed lists: creation, reads, changes, stacking. Their form in JAX: `loopax.jax_backend.values.lists`.
 
-The length of a list is static. So `Remove`, which shortens it if it finds something, must know the
-values; everything else is traced as far as the rows are.
+The length of a list is static. So `Remove`, which shortens the list if it finds the row, must know the
+values; all other ops trace whatever rows are traced.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def get_item(site: Site, x: TypedList | list[Any], index: Array | slice) -> Any:
 
 
 def _part(site: Site, x: TypedList, rows: slice) -> TypedList:
-    """Some rows of a list. Those of a ragged one may have one shape, or be none."""
+    """A slice of a list; rows of a ragged list may turn out to have equal shapes, or be none."""
     return x[rows] if isinstance(x, StackedList) else from_rows(x[rows], site.out.type.ttype)
 
 
@@ -86,7 +86,7 @@ def _static_bounds(site: Site, index: slice) -> list[Any]:
 
 
 def _at(leaf: jax.Array, k: Array) -> jax.Array:
-    """Row ``k``, traced, of an array; what is out of range is no number. Keys have none: the last."""
+    """Row ``k``, traced, of an array; `no_number` if out of range. For random keys, the last one."""
     k = keep_outside(k, leaf.shape[0])
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         return leaf.at[k].get(mode="clip")
@@ -95,7 +95,7 @@ def _at(leaf: jax.Array, k: Array) -> jax.Array:
 
 @rule(Choose)
 def choose(site: Site, index: Array, choices: Array | TypedList | list[Any]) -> jax.Array:
-    """Element by element the one of the choices, the rows of a list or an array, that an index names."""
+    """Choose for each element one of the rows of a list or an array, by an index."""
     rows = list(_list(site, choices, 1)) if isinstance(choices, StackedList | list) else choices
     if site.op.mode != "raise":
         return jnp.choose(index, rows, mode=site.op.mode)
@@ -171,7 +171,7 @@ def index(site: Site, x: TypedList | list[Any], row: object) -> Any:
 
 
 def _equal(site: Site, rows: list[Any], row: object) -> list[Any]:
-    """Which of ``rows`` are ``row``, as `values_eq` of their type has it: NaN is equal to NaN."""
+    """Flags for the rows equal to ``row``, by `values_eq` of their type: NaN equals NaN."""
     row = as_row(row, site.node.inputs[1])
     return [_same(r, row) for r in rows]
 

@@ -1,8 +1,8 @@
 """Registration of IR ops with ``jax_funcify``, for PyTensor's own ``mode="JAX"``.
 
-That mode converts node by node and traces every value. What follows from shapes is made known again
-by `known_shapes`. A number of steps that is a tracer all the same is taken from the sequences, whose
-rows it counts, and checked while the program runs. What needs more than that needs `loopax.jaxify`.
+That mode converts node by node and traces every value. `known_shapes` makes values that follow from shapes
+known again. A trip count that is still a tracer is taken from the length of the sequences, and checked
+while the program runs. Programs that need more than that need `loopax.jaxify`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _USE_JAXIFY = (
 
 
 def register() -> None:
-    """Register what PyTensor's registry does not have, the ops of the IR and typed lists, and the pass."""
+    """Register ops that PyTensor's registry lacks, the ops of the IR and typed lists, and the pass."""
     missing = jax_funcify.dispatch(object)
     for cls in converted_ops():
         ours = cls.__module__.startswith(("loopax.", "pytensor.typed_list."))
@@ -47,7 +47,7 @@ def register() -> None:
 
 def _funcify(op: Op, node: Apply, **_: object) -> Any:
     context = Context(on_missing="raise")
-    # A copy that ends at its inputs: a rule may look at how an input was made, and here has no values.
+    # A copy without ancestors: a rule may look at the ops that made an input, which have no values here.
     node = Apply(
         op,
         [v if isinstance(v, Constant) else v.clone() for v in node.inputs],
@@ -67,7 +67,7 @@ def _funcify(op: Op, node: Apply, **_: object) -> Any:
 
 
 def _known(x: object, v: Variable) -> Any:
-    """The value of input ``v``; NumPy where PyTensor's mode has a number, or a constant."""
+    """The value of input ``v``; NumPy if it is a constant, or PyTensor's mode knows the number."""
     if isinstance(v, Constant):
         return v.data
     if isinstance(v.type, TensorType) and isinstance(x, bool | int | float | complex):
@@ -87,7 +87,7 @@ def _convert(
 
 
 def _scan(context: Context, node: Apply, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of a loop. This mode does not say which are read, so a trace is made if it can be."""
+    """The outputs of a loop; this mode does not tell which are read, so every possible trace is made."""
     op: Scan = node.op
     args = op.split_inputs(inputs)
     counted = is_traced(args.n_steps) and bool(args.sequences)
@@ -103,9 +103,7 @@ def _scan(context: Context, node: Apply, inputs: Sequence[Any]) -> list[Any]:
     ]
     if not counted:
         return outs
-    fits = (
-        inputs[0] == args.n_steps
-    )  # where it does not, `evaluate` raises; here there is no number
+    fits = inputs[0] == args.n_steps  # `evaluate` raises if they differ; here the result is NaN
 
     def checked(x: object) -> Any:
         if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
@@ -122,7 +120,7 @@ def _why_not(op: Scan, trace: Variable) -> str:
 
 @jax.tree_util.register_pytree_node_class
 class _Unread:
-    """In the place of a trace that cannot be made: any use of it is an error that says why."""
+    """Stands in for a trace that cannot be made; any use raises an error that says why."""
 
     def __init__(self, message: str) -> None:
         self.__dict__["message"] = message
@@ -130,7 +128,7 @@ class _Unread:
     def _refuse(self, *_: object) -> Any:
         raise DynamicShapeError(self.__dict__["message"])
 
-    # JAX flattens the arguments and the results of what it traces.
+    # JAX flattens the arguments and results of a traced function.
     tree_flatten = __getattr__ = __getitem__ = __len__ = __array__ = _refuse
 
     @classmethod

@@ -2,13 +2,13 @@
 
     split(x, [k, n - k])  with  n = x.shape[0], k = minimum(n, 3)   ->   Call(x)
 
-That mode turns every integer into a tracer, and then cannot split, slice or reshape by it; the
-gradients of truncated and checkpointed loops do nothing else. The graph of a `Call` is evaluated by
-us, two-stage as ever. So an op that reads such a value goes into a Call together with what makes the
-value, if it has a conversion of loopax; for an op of the IR the value alone does.
+That mode turns every integer into a tracer, and then cannot split, slice or reshape by it, which the
+gradients of truncated and checkpointed loops need throughout. But loopax evaluates the graph of a `Call`,
+in two stages. So an op that reads such a value goes into a Call together with the nodes that compute the
+value, if it has a conversion of loopax; for an op of the IR the value alone suffices.
 
-Condition: the graph has an op of the IR, so that the mode is what it was for everybody else. Each Call
-reads what its op has read before, directly or not: there is no circle.
+Condition: the graph has an op of the IR, so that the mode is unchanged for other programs. Each Call reads
+only values that its op depended on before: there is no cycle.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _ARITHMETIC = (
     TensorFromScalar,
     CheckAndRaise,
 )
-_TRACED = (Elemwise, CAReduce, DimShuffle)  # for these a tracer is as good
+_TRACED = (Elemwise, CAReduce, DimShuffle)  # these accept tracers
 _SMALL = 32  # elements of a constant that is a shape or an index
 
 
 class KnownShapes(GraphRewriter):
-    """The pass, as PyTensor's database takes it."""
+    """The pass, in the form that PyTensor's database takes."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         if not any(isinstance(node.op, InnerGraphOp) for node in fgraph.apply_nodes):
             return
         known: dict[
             Apply, list[Variable]
-        ] = {}  # of each node: the arrays whose shapes it follows from
+        ] = {}  # node -> the arrays that determine it by their shapes
         for node in fgraph.toposort():
             arrays = _follows_from(node, known)
             if arrays:
@@ -80,7 +80,7 @@ class KnownShapes(GraphRewriter):
 
 
 def _follows_from(node: Apply, known: dict[Apply, list[Variable]]) -> list[Variable]:
-    """The arrays of whose shapes ``node`` is a function; none where it is more than that."""
+    """The arrays whose shapes alone determine ``node``; empty if it depends on anything else."""
     if isinstance(node.op, _SOURCES):
         return list(node.inputs)
     if not isinstance(node.op, _ARITHMETIC):
@@ -103,7 +103,7 @@ def _is_worth_it(v: Variable) -> bool:
 def _call(
     outputs: Sequence[Variable], inputs: Sequence[Variable], replacements: dict[Variable, Variable]
 ) -> list[Variable]:
-    """``outputs`` as those of a Call of ``inputs``, or of what takes their place."""
+    """Compute ``outputs`` by a Call of ``inputs``, with their ``replacements``."""
     dummies = {x: x.type() for x in inputs}
     body = FunctionGraph(list(dummies.values()), clone_replace(outputs, dummies), clone=True)
     return (

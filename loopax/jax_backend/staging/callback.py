@@ -1,7 +1,7 @@
-"""Ops without a JAX conversion: run on the host through ``jax.pure_callback``.
+"""Ops without a JAX conversion, which run on the host through ``jax.pure_callback``.
 
-The Op's ``perform`` gives the value and its own ``pullback`` the derivative: cotangents in, cotangents
-out, as a graph that is itself evaluated by JAX (`custom.py`). Under ``vmap`` the Op runs row by row.
+The Op's ``perform`` computes the value, and its own ``pullback`` the derivative, as a graph that JAX
+evaluates (`custom.py`). Under ``vmap`` the Op runs row by row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from loopax.numerics.arrays import Array
 
 
 def unsupported(node: Apply) -> str:
-    """One line about an op that has no conversion."""
+    """Describe an op without a conversion in one line."""
     why = ""
     if isinstance(node.op, RandomVariable):
         why = "; no sampler is registered with `pytensor.link.jax.dispatch.random.jax_sample_fn`"
@@ -40,7 +40,7 @@ def unsupported(node: Apply) -> str:
 
 
 def is_on_tensors(node: Apply) -> bool:
-    """Whether ``node`` takes and returns arrays and numbers only, as a callback does."""
+    """Whether ``node`` takes and returns only arrays and numbers, as a callback does."""
     return all(
         isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
     )
@@ -58,7 +58,7 @@ def refusal(lines: Sequence[str]) -> UnsupportedOpError:
 
 
 def call_back(site: Site, values: Sequence[Any]) -> Any:
-    """The outputs of a node by its ``perform``, on the host."""
+    """Compute the outputs of a node by its ``perform``, on the host."""
     node, context = site.node, site.context
     line = unsupported(node)
     if context.on_missing == "raise" or not is_on_tensors(node):
@@ -113,7 +113,7 @@ def is_detached(site: Site, outputs: Sequence[Variable]) -> bool:
 
 
 def without_derivative(value: Callable[..., Any], message: str) -> Any:
-    """``value``, with an error of loopax, that says ``message``, where a derivative is taken."""
+    """Return ``value``, which raises an error with ``message`` when it is differentiated."""
 
     @jax.custom_jvp
     def function(*inputs: jax.Array) -> Any:

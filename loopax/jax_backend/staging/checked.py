@@ -1,17 +1,15 @@
-"""An identity in which JAX's checkify sees a check, at no cost otherwise.
+"""An identity in which JAX's checkify finds a check, at no cost otherwise.
 
 ``checkify.debug_check`` leaves an effect in the program, and JAX dispatches a program with an effect by
-its slow path: a call of a model with two parameters took 94 microseconds, and 8 without the check. A
-primitive of its own has no effect. Where it is lowered, it is its inputs, and XLA drops what the condition
-was computed by.
+its slow path: a call of a model with two parameters took 94 microseconds, and 8 without the check. Our own
+primitive has no effect. It is lowered to its inputs, and XLA drops the computation of the condition.
 
-Checkify has no public way to register a rule for a primitive, and its private one differs between
-releases of JAX. What it does with a primitive that has a ``call_jaxpr`` is the same in all of them: it
-calls ``bind`` with a function in ``subfuns``, which is that jaxpr with its checks collected. So the jaxpr
-here has the check in it, by the public `checkify.debug_check`. `test_checks.py` fails where that ends.
+Checkify has no public way to register a rule for a primitive, and its private one differs between releases
+of JAX. Its treatment of a primitive with a ``call_jaxpr`` is the same in all of them: it calls ``bind``
+with a function in ``subfuns``, which is that jaxpr with its checks collected. So the jaxpr here contains
+the check, by the public `checkify.debug_check`. `test_checks.py` fails if that changes.
 
-With ``raises`` the lowered program has a branch that is taken where the condition does not hold, and calls
-the host, which raises.
+With ``raises`` the lowered program has a branch for a false condition, which calls the host to raise.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from loopax.numerics.arrays import Array
 
 
 class Failure(NamedTuple):
-    """The error where a check fails."""
+    """The error that a failing check raises."""
 
     kind: type[Exception]
     message: str
@@ -50,9 +48,9 @@ class Failure(NamedTuple):
 
 
 def check_when_run(context: Any, x: object, ok: ArrayLike, failure: Failure) -> Any:
-    """``x``, a pytree of arrays, with a check of the traced flag ``ok``, as ``jaxify(..., checks=)`` says.
+    """Check the traced flag ``ok`` in the way that ``jaxify(..., checks=)`` asks for; return ``x``.
 
-    ``context`` is that of the evaluation, a `Context`.
+    ``x`` is a pytree of arrays, ``context`` the `Context` of the evaluation.
     """
     if context.checks == "ignore":
         return x
@@ -72,10 +70,10 @@ def check_when_run(context: Any, x: object, ok: ArrayLike, failure: Failure) -> 
 
 
 def checked(x: object, ok: ArrayLike, failure: Failure, raises: bool = False) -> Any:
-    """``x``, a pytree of arrays, and an error where ``ok``, a flag, is false.
+    """Return ``x``, a pytree of arrays, with an error if ``ok``, a flag, is false.
 
-    It is found by checkify, or with ``raises`` raised when the program runs, in ``vmap`` where any row of
-    ``ok`` is false. Derivatives go through it.
+    Checkify finds it, or with ``raises`` it is raised when the program runs; under ``vmap``, if any row of
+    ``ok`` is false. Derivatives pass through it.
     """
     leaves, tree = jax.tree.flatten(x)
     if not leaves:
@@ -91,10 +89,10 @@ def _bind(leaves: Sequence[Array], ok: ArrayLike, failure: Failure, raises: bool
 
 @trace_cache
 def _with_check(count: int, message: str) -> Any:
-    """``(*xs, ok) -> xs`` with the check. What the ``xs`` are makes no difference to checkify."""
+    """A jaxpr ``(*xs, ok) -> xs`` with the check; the types of ``xs`` do not matter to checkify."""
 
     def run(*args: jax.Array) -> list[Any]:
-        # Its message is a format string.
+        # checkify takes a format string.
         checkify.debug_check(args[-1], message.replace("{", "{{").replace("}", "}}"))
         return list(args[:-1])
 
@@ -131,7 +129,7 @@ def _raising(*args: jax.Array, failure: Failure, **params: object) -> list[Any]:
 def raised_on_host(
     fail: Callable[..., Any], xs: Sequence[jax.Array], *operands: object
 ) -> list[Any]:
-    """``xs`` as results of ``fail``, which raises on the host: XLA would drop a call without results."""
+    """Return ``xs`` from ``fail``, which raises on the host: XLA would drop a call without results."""
     numbers = [jax.eval_shape(jax.random.key_data, x) if is_key(x) else x for x in xs]
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in numbers]
     answers = manual_axes.pure_callback(fail, shapes, *operands)
@@ -178,7 +176,7 @@ def _transpose(
 
 
 def _through(dots: Tangents, ok: ArrayLike, failure: Failure, raises: bool) -> list[Any]:
-    """Tangents or cotangents, checked where the program raises: a gradient need not read the value."""
+    """Tangents or cotangents, with the check if it raises: a gradient need not read the value."""
     through: list[Any] = list(dots)
     at = [k for k, dot in enumerate(dots) if not isinstance(dot, ad.Zero)]
     if raises and at:

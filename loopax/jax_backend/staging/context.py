@@ -21,7 +21,7 @@ from loopax.lowering.derivatives.guarded_branches import guard_branches
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph ready to run: its nodes in order, each with which of its outputs are read."""
+    """A graph ready to run: its nodes in order, each with flags for the outputs that are read."""
 
     inputs: tuple[Variable, ...]
     outputs: tuple[Variable, ...] = ()
@@ -30,12 +30,12 @@ class Plan:
 
     @cached_property
     def positions(self) -> dict[Variable, int]:
-        """Where each input stands. An input of the core of a Blockwise may have an owner, a cast."""
+        """The position of each input. An input of the core of a Blockwise may have an owner, a cast."""
         return {v: k for k, v in enumerate(self.inputs)}
 
     @cached_property
     def readers(self) -> dict[Variable, list[Apply]]:
-        """The nodes that each variable is an input of."""
+        """The nodes that read each variable."""
         nodes: dict[Variable, list[Apply]] = {}
         for node, _ in self.steps:
             for v in node.inputs:
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(graph: AbstractFunctionGraph) -> Plan:
-    """The nodes of ``graph`` that its outputs need, fit for JAX's derivatives."""
+    """Plan ``graph``: the nodes that its outputs need, prepared for JAX's derivatives."""
     outputs = guard_branches(graph.inputs, graph.outputs)
     read: set[Variable] = set(outputs)
     steps = []
@@ -56,11 +56,11 @@ def plan(graph: AbstractFunctionGraph) -> Plan:
     return Plan(tuple(graph.inputs), tuple(outputs), tuple(reversed(steps)), frozenset(read))
 
 
-# What becomes of assertions about traced values. "auto": of a direct call they are flags, under a
-# transformation of the caller's they are checkify's. "nan": they raise, as does what is not finite.
+# How assertions about traced values are handled. "auto": by flags in a direct call, by checkify under the
+# caller's transformation. "nan": they raise, as do values that are not finite.
 CHECKS = ("auto", "checkify", "raise", "ignore", "nan")
 
-# What ``jaxify(..., parallel=)`` may be, the default first: on a CPU it changes nothing.
+# The values of ``jaxify(..., parallel=)``, the default first: on a CPU it changes nothing.
 PARALLEL: tuple[Any, ...] = ("auto", True, False)
 
 
@@ -68,13 +68,13 @@ PARALLEL: tuple[Any, ...] = ("auto", True, False)
 class Context:
     """State that a whole evaluation shares: options, and the plans of the graphs seen so far.
 
-    ``functions`` are those of calls that come more than once, by what they are of, traced once each. With
-    ``open_lengths`` a length that depends on traced values makes a `PaddedArray`, where it has a bound;
-    without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
-    check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
-    `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
-    and ``errors`` the structures of what it returns. Indices that nothing proves to be in range are in
-    ``open_indices``, an op each, and checked only with ``checks_indices``.
+    ``functions`` are the functions of repeated calls, traced once each. With ``open_lengths`` a length that
+    depends on traced values makes a `PaddedArray`, if it has a bound; otherwise such values become static.
+    ``parallel`` is one of `PARALLEL`. ``failures`` may be raised by checks when the program runs,
+    ``remarks`` describe the forms of its loops. ``checks`` is one of `CHECKS` except the first, or "flag":
+    then the program returns the number of the failing check, ``flagged`` are the failures, and ``errors``
+    the structures of the returned errors. ``open_indices`` has an op for each index that is not proven to
+    be in range; these are checked only with ``checks_indices``.
     """
 
     on_missing: str = "callback"
@@ -82,7 +82,7 @@ class Context:
     open_lengths: bool = False
     parallel: Any = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
-    # Not shared with a context that is made from this one: they are traced in it.
+    # Not shared with a derived context: they are traced in this one.
     functions: dict[Any, Any] = field(default_factory=dict, init=False)
     pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
@@ -105,7 +105,7 @@ class Context:
             warnings.warn(message, stacklevel=3)
 
     def lowered(self, rule: PullbackRule) -> FunctionGraph:
-        """The graph of an op's own pullback, behind the passes."""
+        """Run the passes on the graph of an op's own pullback."""
         if rule not in self.pullbacks:
             graph = thaw(rule.graph)
             lower(graph)

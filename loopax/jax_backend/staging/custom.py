@@ -1,9 +1,8 @@
 """A function with its own pullback, which JAX can differentiate in every mode.
 
-For fixed inputs a pullback is a linear map from cotangents to cotangents. Reverse mode applies it, as it
-is; the tangent of forward mode is its transpose, and where it has none, because an op in it is only known
-to the host, it is applied to each unit vector of the outputs. Derivatives of higher order differentiate the
-pullback itself.
+For fixed inputs a pullback is a linear map from cotangents to cotangents. Reverse mode applies it directly;
+forward mode applies its transpose, or if it has none, because an op in it runs on the host, the pullback is
+applied to each unit vector of the outputs. Derivatives of higher order differentiate the pullback itself.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ def with_pullback(
     float_outs: Callable[[], Sequence[int]],
     refusals: Callable[[], Mapping[int, Exception]] = dict,
 ) -> Callable[..., list[Any]]:
-    """``value``, differentiated by ``pullback(inputs, outputs, cotangents)``.
+    """Make ``value`` differentiable by ``pullback(inputs, outputs, cotangents)``.
 
-    ``cotangents`` are those of the outputs at ``float_outs``, which is asked behind the value, and it
-    returns those of the inputs at ``float_ins``, both in order. ``refusals`` says what is raised where it
-    is differentiated by an input of which nobody knows the cotangent.
+    ``cotangents`` belong to the outputs at ``float_outs``, which is called after the value, and the results
+    to the inputs at ``float_ins``, both in order. ``refusals`` maps inputs with an unknown cotangent to the
+    errors raised when they are differentiated.
     """
 
     def run(inputs: Sequence[Array]) -> list[Any]:
@@ -112,7 +111,7 @@ def _by_unit_vectors(
 
 
 def refused_by(node: Apply, rule: PullbackRule) -> dict[int, Exception]:
-    """The error where a node is differentiated by an input of which its op has no cotangent."""
+    """The errors for inputs whose cotangents the op of a node does not know, by position."""
     what = f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])},"
     keep_out = "Keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
     try:

@@ -1,7 +1,7 @@
 """Two-stage evaluation of a graph under a JAX trace.
 
-What is known while JAX traces (a constant, a shape, a static argument, and whatever follows from
-those alone) is a NumPy value, computed by each Op's own ``perform``. Only the rest is traced. So
+Values known while JAX traces (constants, shapes, static arguments, and whatever depends on these alone) are
+NumPy values, computed by each Op's own ``perform``. Only the rest is traced. So
 ``x.shape[0]`` is a number, and an ``arange``, ``alloc``, ``reshape``, slice or ``n_steps`` that
 depends on it just works. Loop bodies, calls and branches are evaluated by the same few lines, each
 in a `Frame` of its own.
@@ -42,7 +42,7 @@ from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
 
 @dataclass(frozen=True)
 class Site:
-    """One node being converted: what a rule sees."""
+    """One node being converted, as a rule sees it."""
 
     node: Apply
     used: tuple[bool, ...]
@@ -63,7 +63,8 @@ class Site:
     def static(self, k: int) -> Any:
         """Input ``k`` as a NumPy value; see `Frame.static_value`.
 
-        A traced integer may have one value only: the length of ``bincount(x % 5, minlength=5)``.
+        A traced integer may have only one possible value, such as the length of ``bincount(x % 5,
+        minlength=5)``.
         """
         v = self.node.inputs[k]
         if is_traced(self.frame.read(v)) and getattr(v.type, "dtype", "") in integer_dtypes:
@@ -75,11 +76,11 @@ class Site:
     def run(
         self, graph: AbstractFunctionGraph, inputs: Sequence[Any], origins: Sequence[Any]
     ) -> list[Any]:
-        """Evaluate an inner graph; ``origins`` as in `Frame`."""
+        """Evaluate an inner graph; ``origins`` are as in `Frame`."""
         return run(self.context, graph, inputs, origins, self.frame)
 
     def run_apart(self, graph: AbstractFunctionGraph, inputs: Sequence[Any]) -> list[Any]:
-        """Evaluate a graph from its inputs alone, whatever is known of them here."""
+        """Evaluate a graph from its inputs alone, ignoring facts that are known about them here."""
         return run(self.context, graph, inputs, ["an argument of a function"] * len(inputs))
 
     def pull_back(
@@ -89,7 +90,7 @@ class Site:
         outputs: Sequence[Any],
         cotangents: Sequence[Any],
     ) -> list[Any]:
-        """Evaluate the graph of a pullback of the node, that of a `PullbackRule`."""
+        """Evaluate the graph of a pullback of the node, from a `PullbackRule`."""
         # In forward mode a pullback runs before the node's outputs are in the frame.
         for v, x in zip(self.node.outputs, outputs, strict=True):
             self.frame.values.setdefault(v, x)
@@ -101,7 +102,7 @@ class Site:
     def frame_of(
         self, graph: AbstractFunctionGraph, inputs: Sequence[Any], origins: Sequence[Any]
     ) -> Frame:
-        """Run ``graph``, and return the frame that holds its values."""
+        """Evaluate ``graph``, and return the frame that holds its values."""
         return run_frame(self.context, graph, inputs, origins, self.frame)
 
 
@@ -113,7 +114,7 @@ def run(
     parent: Frame | None = None,
     pulled: Apply | None = None,
 ) -> list[Any]:
-    """The outputs of ``graph``: NumPy where they are static, JAX where they are traced."""
+    """Evaluate ``graph``: outputs are NumPy values if static, JAX values if traced."""
     frame = run_frame(context, graph, inputs, origins, parent, pulled)
     return [frame.read(v) for v in frame.plan.outputs]
 
@@ -126,7 +127,7 @@ def run_frame(
     parent: Frame | None = None,
     pulled: Apply | None = None,
 ) -> Frame:
-    """All values of ``graph``."""
+    """Evaluate all nodes of ``graph``; return the frame with all values."""
     steps = context.plan(graph)
     known = dict(zip(steps.inputs, inputs, strict=True))
     frame = Frame(context, steps, known, origins, parent, pulled)
@@ -147,7 +148,7 @@ def run_frame(
 
 
 def convert(site: Site, values: Sequence[Any]) -> list[Any]:
-    """The outputs of a node that is not static, each with the dtype its variable declares."""
+    """Convert a node that is not static; each output has the dtype that its variable declares."""
     if (length := _asked_length(site)) is not None:
         return [np.asarray(length, site.out.type.dtype)]
     if not jax_config.jax_enable_x64:
@@ -165,7 +166,7 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 def _asked_length(site: Site) -> int | None:
-    """The known length that the node reads from a shape which has one that only the run tells."""
+    """The known length that the node reads from a shape that also has a length known only at run time."""
     asked = asked_length(site.out) if isinstance(site.op, Subtensor) else None
     x = None if asked is None else site.frame.values.get(asked.of)
     if asked is None or not isinstance(x, PaddedArray) or asked.axis == x.axis:
@@ -174,9 +175,9 @@ def _asked_length(site: Site) -> int | None:
 
 
 def _of_known_length(site: Site, x: object, v: Variable) -> Any:
-    """``x`` as an array where the graph shows how long it is: a row for each step, taken or not.
+    """Convert ``x`` to an array if the graph shows its length: a row for each step, taken or not.
 
-    No numbers where it is of another length, which an op cannot raise while a program runs.
+    It becomes `no_number` if it has another length, since an op cannot raise while a program runs.
     """
     if not isinstance(x, PaddedArray) or not hasattr(x.data, "dtype"):
         return x
@@ -188,9 +189,10 @@ def _of_known_length(site: Site, x: object, v: Variable) -> Any:
 
 
 def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
-    """``values`` for JAX's 32-bit mode; integers that it cannot hold, or that may wrap, are refused.
+    """Prepare ``values`` for JAX's 32-bit mode; refuse integers that do not fit, or that may overflow.
 
-    Not an index, and not the number of steps of a loop without a bound, which is as large as it gets.
+    Exempt are indices, and the trip count of a loop without a bound, which is clipped to the largest
+    integer.
     """
     if is_unbounded(site.out):
         most = np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max
@@ -215,7 +217,7 @@ def _declared(x: object, v: Variable) -> Any:
 
 
 def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
-    """Convert a node where no value is a `PaddedArray`, or the rule takes traces as well."""
+    """Convert a node if no value is a `PaddedArray`, or if its rule takes padded arrays as well."""
     op_rule = find_rule(site.op) or find_leaf_rule()
     outs = op_rule(site, *values)
     if not isinstance(outs, tuple | list):
@@ -227,17 +229,17 @@ def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 def refuse_trace(site: Site) -> NoReturn:
-    """Raise what says that an op must know the length of an array that it does not.
+    """Raise an error: the op must know the length of an array, but it is not known.
 
     Raises `NeedsStatic` if the length depends on inputs of the program alone, for example a mask: it is
-    known where they are static; `DynamicShapeError` if it depends on how many steps a loop takes.
+    known if these are static; `DynamicShapeError` if it depends on the number of steps that a loop takes.
     """
     traces = [v for v in site.node.inputs if isinstance(site.frame.read(v), PaddedArray)]
     refuse_lengths(site.frame, traces, f"{site.op}, for {describe(site.out)}, ")
 
 
 def refuse_lengths(frame: Frame, traces: Sequence[Variable], who: str) -> NoReturn:
-    """Refuse a reader ``who`` of variables that are a `PaddedArray`."""
+    """Raise an error: ``who`` reads variables that are a `PaddedArray`."""
     refusal = (
         f"{who}must know while JAX traces how many rows there are, and "
         "there are as many as a loop takes steps before it stops, or a mask has places. What works with "

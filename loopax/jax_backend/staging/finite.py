@@ -1,11 +1,11 @@
-"""An identity that raises, when the program runs, if a flag is up.
+"""An identity that raises, when the program runs, if a flag is set.
 
-As that of `checked`, with two differences. What is raised is only known then: where the flag is up, a
-report of the arguments of the program is computed, in the branch that is taken then, and the host makes an
-error of it. And the rows of a batch stay apart, so that the error names one.
+It resembles the identity of `checked`, with two differences. The error is only known at run time: if the
+flag is set, a branch computes a report from the arguments of the program, and the host makes an error of
+it. And the rows of a batch stay separate, so that the error names one.
 
-The flag may be up in the value, in its tangent or on the way back: tangents and cotangents go through the
-identity, too, or a gradient that needs no value would not look.
+Tangents and cotangents pass through the identity, too: otherwise a gradient that needs no value would skip
+the check.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from loopax.numerics.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The report that is computed where a flag is up, a flat list of arrays, and the error for that.
+    """The report to compute if a flag is set, a flat list of arrays, and the error for it.
 
-    For a batch the error is made of the reports of all rows.
+    For a batch the error is made from the reports of all rows.
     """
 
     of: Callable[..., Any]
@@ -49,16 +49,16 @@ class Report:
 def raising_where_not_finite(
     xs: Sequence[jax.Array], flag: jax.Array, args: Sequence[jax.Array], report: Report
 ) -> list[Any]:
-    """``xs``, arrays; when the program runs an error if ``flag`` is up, by the ``report`` of ``args``."""
+    """Return arrays ``xs``; at run time, raise by the ``report`` of ``args`` if ``flag`` is set."""
     if not xs:
         return []
     return _raising.bind(*xs, flag, *args, n=len(xs), report=report, batch=())
 
 
 def looking_at_gradient(x: Array, error: Callable[[np.ndarray], Exception]) -> Any:
-    """``x``; on the way back an error if the cotangent that arrives for it is not finite.
+    """Return ``x``; on the way back, raise if its cotangent is not finite.
 
-    ``error`` is given the cotangents of a batch, or the one.
+    ``error`` is called with the cotangent, or with all cotangents of a batch.
     """
     return _looked_at.bind(x, error=error)
 
@@ -80,7 +80,7 @@ def _run(*args: jax.Array, n: int, report: Report, batch: Batch) -> list[Any]:
 
 
 def _of_rows(report: Report, batch: Batch, n: int) -> Callable[..., Any]:
-    """The report of each row of the batch."""
+    """Map the report over the rows of the batch."""
     return over_batch(report.of, tuple(has_axis[n + 1 :] for has_axis in batch))
 
 
@@ -112,7 +112,7 @@ def _lower(ctx: mlir.LoweringRuleContext, *args: object, **params: object) -> An
 def _through(
     dots: Tangents, others: Sequence[Any], batch: Batch, n: int, report: Report
 ) -> list[Any]:
-    """Tangents or cotangents through the identity, those that there are."""
+    """Pass the nonzero tangents or cotangents through the identity."""
     at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
     if not at:
         return list(dots)
@@ -166,7 +166,7 @@ def _cotangent(
 
 
 mlir.register_lowering(_looked_at, lambda ctx, x, **params: [x])
-# Forwards nothing is looked at, and the tangent is the primitive again: it is linear.
+# The forward pass inspects nothing, and the tangent is the primitive itself: it is linear.
 ad.deflinear2(_looked_at, _cotangent)
 batching.primitive_batchers[_looked_at] = lambda args, axes, **params: (
     _looked_at.bind(*args, **params),

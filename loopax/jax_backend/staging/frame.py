@@ -1,7 +1,7 @@
-"""One graph under evaluation: its nodes in order, its values, and the origin of its inputs.
+"""One graph under evaluation: its nodes in order, its values, and the origins of its inputs.
 
-From this follow the two answers of the static stage: the value of a variable as NumPy, or which inputs of
-the program would have to be static for it to be known.
+From these the static stage finds the value of a variable as NumPy, or else the inputs of the program that
+would have to be static for the value to be known.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from loopax.jax_backend.values.sparse import OrderedBCOO, as_bcoo
 
 
 class ChangesInLoop(DynamicShapeError):
-    """A shape depends on what changes from step to step of a loop."""
+    """Raised where a shape depends on a value that changes between the steps of a loop."""
 
 
 class DiffersByRow(DynamicShapeError):
-    """A shape depends on what differs from row to row of a batch, though all else is known."""
+    """Raised where a shape differs between rows of a batch, though all else is known."""
 
 
 class NeedsStatic(Exception):
     """The values of program inputs (by position) must be static; ``reason`` is for the user.
 
-    ``refusal`` is the whole of what to say where they cannot be, if something else than that helps, and
-    ``advice`` what else to do.
+    If they cannot be static, ``refusal`` replaces the whole message, and ``advice`` says what else to do.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class NeedsStatic(Exception):
 
 
 def _bound_for(node: Apply, length: Variable) -> str:
-    """The treatment of ``node`` if it makes an array of a length that is not known."""
+    """Advice on a bound, if ``node`` makes an array of unknown length; otherwise an empty string."""
     if not isinstance(node.op, ARange | Alloc) or getattr(length.type, "ndim", None) != 0:
         return ""
     return (
@@ -65,7 +64,7 @@ def _bound_for(node: Apply, length: Variable) -> str:
 
 @dataclass(frozen=True)
 class RowOf:
-    """The origin of an input that is, in each step of a loop, another row of ``sequence``."""
+    """The origin of an input that is a row of ``sequence``, another one in each step of a loop."""
 
     sequence: Variable
 
@@ -75,7 +74,7 @@ class RowOf:
 
 @dataclass(frozen=True)
 class IndexOf:
-    """The origin of an input that counts the steps of a loop, of which there are ``n_steps``."""
+    """The origin of an input that is the index of a loop with ``n_steps`` steps."""
 
     n_steps: Variable
 
@@ -85,12 +84,12 @@ class IndexOf:
 
 @dataclass
 class Frame:
-    """One graph being evaluated: its values, and where those of its inputs come from.
+    """One graph being evaluated: its values, and the origins of its inputs.
 
-    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` one or the
-    `IndexOf` its steps, a number for an input of the program, or a word for what else changes from step
-    to step. ``pulled`` is the node whose pullback the graph is, where it is one. ``intervals`` are those
-    of integers that a call returns, which the graph inside it showed.
+    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` or an `IndexOf`, a
+    number for an input of the program, or a word for anything else that changes between steps. ``pulled``
+    is the node whose pullback the graph is, if any. ``intervals`` has the intervals of integers that calls
+    return, found in the graphs inside them.
     """
 
     context: Context
@@ -138,17 +137,17 @@ class Frame:
         raise NeedsStatic(frozenset(positions), reason, advice=_bound_for(needed_by, v))
 
     def length(self, v: Variable, axis: int) -> int | None:
-        """The length of ``v`` where the graph shows that it follows from what is known."""
+        """The length of ``v``, if the graph shows that it follows from known values."""
         return self.known(self.dims.length(v, axis))
 
     def awaited_shape(self, v: Variable) -> tuple[int, ...] | None:
-        """The shape of ``v`` that follows from what it is used for: a cotangent has that of its input."""
+        """The shape of ``v`` implied by its use: a cotangent has the shape of its input."""
         if self.pulled is None:
             return None
         if v in self.plan.outputs:
             k = floats(self.pulled.inputs)[self.plan.outputs.index(v)]
             return np.shape(self.values[self.plan.inputs[k]])
-        # Nothing is broadcast that does not declare it: an element of the one is one of the other.
+        # Without declared broadcasting, elements of input and output correspond one to one.
         for node in self.plan.readers.get(v, ()) if 1 not in v.type.shape else ():
             if is_elementwise(node):
                 shape = self.awaited_shape(node.outputs[0])
@@ -157,7 +156,7 @@ class Frame:
         return None
 
     def known(self, expr: DimExpr) -> int | None:
-        """The value of ``expr``, over variables of this graph; None where one of them is traced."""
+        """The value of ``expr``, over variables of this graph; None if one of them is traced."""
         length = expr.offset
         for variable, k in expr.terms:
             of = variable.of if isinstance(variable, Length) else variable
@@ -173,9 +172,9 @@ class Frame:
         return length
 
     def _computed(self, v: Variable) -> Any:
-        """The value of ``v`` where only ops that are left to XLA stand between it and what is static.
+        """Compute ``v`` if it depends on static values alone, through ops that are usually left to XLA.
 
-        Raises `NotKnown` if it follows from something that is traced.
+        Raises `NotKnown` if it depends on a traced value.
         """
         x = self.read(v)
         if not is_traced(x):
@@ -187,7 +186,7 @@ class Frame:
         return self.values[v]
 
     def blame(self, v: Variable, positions: set[int]) -> set[str]:
-        """Collect the program inputs that the traced ``v`` follows from; what changes, by word."""
+        """Collect the program inputs that the traced ``v`` depends on; return words for other origins."""
         changing: set[str] = set()
         stack, seen = [v], {v}
         while stack:
@@ -195,7 +194,7 @@ class Frame:
             if v in self.plan.positions:
                 origin = self.origins[self.plan.positions[v]]
                 if not is_traced(self.values[v]):
-                    continue  # static here; what varies is the batch row taken from it
+                    continue  # static here; only the row taken from it varies in the batch
                 if isinstance(origin, int):
                     positions.add(origin)
                 elif isinstance(origin, Variable):

@@ -1,9 +1,9 @@
 """Shapes of an op's results on the host, which JAX must know at trace time.
 
-In order: the static shape of the output's type; that of what it is the cotangent of; the op's own
-``infer_shape``; and, where all of these leave it open, one run of the op, on ones where an input is not
-known, or on other numbers where it cannot take ones. A run that returns another shape later is an error,
-never a wrong result.
+They are, in order of preference: the static shape of the output's type; for a cotangent, the shape of its
+input; the result of the op's own ``infer_shape``; and if all of these leave it open, the shape from one run
+of the op, with ones for unknown inputs, or other numbers if it refuses ones. If a later run returns another
+shape, that is an error, never a wrong result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Perform = Callable[[Sequence[Any]], Sequence[Any]]
 def output_shapes(
     site: Site, values: Sequence[Any], perform: Perform
 ) -> list[jax.ShapeDtypeStruct]:
-    """The shape and dtype of each output of ``site``'s node, which is run by ``perform``."""
+    """The shapes and dtypes of the outputs of ``site``'s node, which ``perform`` runs."""
     shapes = [_known(site, v, values) for v in site.node.outputs]
     if any(s is None for s in shapes):
         tried = [out.shape for out in _outputs_of_a_run(site, values, perform)]
@@ -42,7 +42,7 @@ def output_shapes(
 
 
 def output_shape(site: Site, v: Variable, values: Sequence[Any]) -> jax.ShapeDtypeStruct:
-    """The shape and dtype of ``v``, one output of ``site``'s node, of which others may be no arrays."""
+    """The shape and dtype of ``v``, one output of ``site``'s node; others may not be arrays."""
     shape = _known(site, v, values)
     if shape is None:
         shape = np.shape(
@@ -65,7 +65,7 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
         dims = infer_shape([applied], inputs, symbolic)[0]
         graph = FunctionGraph(inputs, list(dims), clone=True)
         if any(n.op == node.op for n in graph.apply_nodes):
-            return None  # "the shape of what the op returns": no help
+            return None  # it returns "the shape of what the op returns": no help
         return tuple(int(d) for d in site.run(graph, values, ["an input of an op"] * len(values)))
     except Exception:  # an infer_shape may fail in any way; the run below then decides
         return None
@@ -91,7 +91,7 @@ def _outputs_of_a_run(site: Site, values: Sequence[Any], perform: Perform) -> Se
 
 
 def _unlike_numbers(shape: tuple[int, ...]) -> np.ndarray:
-    """Increasing ones, as times are; of square matrices positive definite ones."""
+    """Increasing numbers, like times; for square matrices, a positive definite matrix."""
     size = int(np.prod(shape))
     numbers = np.linspace(1.0, 2.0, size).reshape(shape)
     if len(shape) > 1 and shape[-1] == shape[-2]:

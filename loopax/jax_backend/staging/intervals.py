@@ -1,10 +1,10 @@
 """Intervals of integers that JAX traces.
 
-A loop of at most 100 steps makes at most 100 rows. What else has that length, ``x[:n_done]`` or the loop
-that a gradient runs back through, then has room for as many.
+A loop of at most 100 steps makes at most 100 rows. Other arrays of that length, such as ``x[:n_done]``, or
+in the backward loop of a gradient, are then padded to as many.
 
-What the ops say is in `loopax.ir.sizes.intervals`; here is what a trace adds: the values of its frame, and
-the room of a `PaddedArray`, which may be less than the expression of its length allows.
+The rules for ops are in `loopax.ir.sizes.intervals`; this file adds facts of a trace: the values of its
+frame, and the size of a `PaddedArray`, which may be less than the expression of its length allows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 def known_interval(
     frame: Frame, v: Variable, rows: bool = True, indices: bool | None = None
 ) -> Interval | None:
-    """The least and the greatest value of integers ``v``, of any shape; None where nothing says so.
+    """The least and the greatest value of integers ``v``, of any shape; None if unknown.
 
-    With ``rows`` a row of a sequence lies where the whole sequence does; with ``indices``, by default the
-    same, the index of a step lies below the number of steps.
+    With ``rows``, a row of a sequence is in the interval of the whole sequence; with ``indices``, which
+    defaults to ``rows``, the index of a step is below the trip count.
     """
     indices = rows if indices is None else indices
     x = frame.read(v)
@@ -65,15 +65,15 @@ def known_interval(
 
 
 def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
-    """Whether the length of what the node makes is left open, though no input is a `PaddedArray`.
+    """Whether the length of the node's result is left open, though no input is a `PaddedArray`.
 
-    It asks for one that is traced, and in a known range; or takes the places where a mask is true, which is
-    left open only where the caller's values cannot be static.
+    This is so if it asks for a traced length in a known interval; or if it selects by a mask, whose number
+    of true elements is left open only if the caller's values cannot be static.
     """
     if frame.context.open_lengths and (_takes_places(node, values) or _cuts(frame, node)):
         return True
-    # A value that could be static is to be, where the caller gives it one: the result is an array then. A
-    # loop over rows that make lengths is written out.
+    # A value that can be static should be static if the caller gives it one: the result is then an array. A
+    # loop over rows that determine lengths is unrolled.
     return any(
         (interval := known_interval(frame, v, rows=False)) is not None
         and interval[0] != interval[1]
@@ -84,15 +84,15 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
 
 
 def _may_be_open(op: Op) -> bool:
-    """Whether a length that ``op`` is given may be traced: of a shape JAX is to know all."""
+    """Whether a length passed to ``op`` may be traced; for reshapes JAX must know all lengths."""
     return has_trace_rule(op) and not isinstance(op, Reshape | SplitDims)
 
 
 def _cuts(frame: Frame, node: Apply) -> bool:
-    """Whether it is a slice between traced positions: it has at most the rows that there are.
+    """Whether ``node`` slices between traced positions: its result has at most all rows.
 
-    Not where these are a known distance apart, so that the length is known. Nor where one of them changes
-    from step to step: a short loop of such is written out.
+    False if the positions are a known distance apart, so that the length is known, or if one of them
+    changes between steps: such a loop is unrolled if it is short.
     """
     op: Any = node.op
     if not isinstance(op, Subtensor | IncSubtensor):
@@ -115,14 +115,14 @@ def _cuts(frame: Frame, node: Apply) -> bool:
 
 
 def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
-    """Whether it takes rows where a traced mask is true, which an array without a mask cannot have."""
+    """Whether ``node`` selects rows by a traced mask, and needs their positions."""
     masks = masks_of(node)
     if not any(is_traced(x) for x, v in zip(values, node.inputs, strict=True) if v in masks):
         return False
     op: Any = node.op
     if not isinstance(op, AdvancedIncSubtensor):
         return True
-    x, y, *index = values  # a value that is the same at every place of one mask needs no places
+    x, y, *index = values  # a value that does not vary along a single mask needs no positions
     entries = list(indices_from_subtensor(index, op.idx_list))
     arrays = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
     if len(arrays) != 1:
@@ -133,9 +133,10 @@ def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
 
 
 def _is_never_static(frame: Frame, v: Variable) -> bool:
-    """Whether ``v`` follows from what nothing can make static.
+    """Whether ``v`` depends on a value that can never be static.
 
-    That is how many steps a loop takes, and what a call with a pullback of its own returns.
+    Such values are the numbers of steps that loops take, and the results of calls with a pullback of their
+    own.
     """
     stack, seen = [v], {v}
     while stack:
@@ -166,9 +167,10 @@ def _is_opaque(node: Apply) -> bool:
 
 
 def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
-    """The program inputs (by position) that, if static, would make the length of a `PaddedArray` known.
+    """The program inputs (by position) that would make the length of a `PaddedArray` known, if static.
 
-    None of them where it depends on how many steps a loop takes, or on what changes from step to step.
+    The set is empty if it depends on the number of steps that a loop takes, or on values that change
+    between steps.
     """
     if v in frame.plan.positions:
         origin = frame.origins[frame.plan.positions[v]]
@@ -192,6 +194,6 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
 def _length_interval(frame: Frame, v: Variable, axis: int) -> Interval | None:
     x = frame.read(v)
     n = np.shape(x.data if isinstance(x, PaddedArray) else x)[axis]
-    if not isinstance(n, int):  # a symbol
+    if not isinstance(n, int):  # it is a symbol
         return None
     return (0 if isinstance(x, PaddedArray) and axis == x.axis else n, n)

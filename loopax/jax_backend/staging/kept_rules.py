@@ -1,10 +1,10 @@
 """A ``lax.scan`` whose step keeps the custom derivatives of its functions, at any order.
 
-To differentiate a ``scan`` in reverse mode, JAX 0.10 computes what does not change from step to step
-outside of the loop, and puts the *bodies* of functions with a ``jax.custom_jvp`` in place of calls of them.
-A further derivative, such as ``jax.hessian``, is then that of a body: NaN where a rule avoids 0 / 0, an
-error where a body has a ``while_loop``. JAX keeps a primitive of loopax, so each such call in the step
-becomes a `Function`, whose rule is the same. The release in use is asked how it behaves.
+To differentiate a ``scan`` in reverse mode, JAX 0.10 hoists loop-invariant values, and inlines the *bodies*
+of functions with a ``jax.custom_jvp``. A further derivative, such as ``jax.hessian``, then differentiates
+the body: NaN where a rule avoids 0 / 0, an error where a body has a ``while_loop``. JAX keeps a primitive
+of loopax, so each such call in the step becomes a `Function` with the same rule. A test of the installed
+release tells whether this is necessary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from loopax.jax_backend.staging.linear import Function, function_with_rule
 from loopax.numerics import manual_axes
 
 _CUSTOM_JVP = "custom_jvp_call"
-# What other parameters of these mean depends on their jaxpr, which stays as it is; JAX keeps their rules.
+# Their other parameters depend on their jaxpr, which stays as it is; JAX keeps their rules.
 _WHOLE = {"custom_vjp_call", "custom_vjp_call_jaxpr", function_with_rule.name}
 
 
@@ -68,7 +68,7 @@ def _scan_forgets_rules() -> bool:
 
 
 def with_kept_rules(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` of arrays, in pytrees, with a `Function` in place of each ``jax.custom_jvp``."""
+    """Replace each ``jax.custom_jvp`` in ``function``, of arrays in pytrees, by a `Function`."""
 
     def kept(*args: object) -> Any:
         leaves, tree = jax.tree.flatten(args)
@@ -86,7 +86,7 @@ def with_kept_rules(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kept(program: ClosedJaxpr | Jaxpr) -> Any:
-    """A jaxpr, closed or open, with the calls replaced in it and in the jaxprs of its equations."""
+    """Replace the calls in a jaxpr, closed or open, and in the jaxprs of its equations."""
     jaxpr: Any = getattr(program, "jaxpr", program)
     replaced = jaxpr.replace(eqns=[_kept_equation(eqn, jaxpr) for eqn in jaxpr.eqns])
     return ClosedJaxpr(replaced, program.consts) if hasattr(program, "consts") else replaced
@@ -121,7 +121,7 @@ def _kept_in(parameter: Any) -> Any:
 
 
 def _function_of(call: ClosedJaxpr) -> Function:
-    """The `Function` whose rule is that of the one call in a closed jaxpr."""
+    """The `Function` with the rule of the only call in a closed jaxpr."""
     run = jaxpr_as_fun(call)
 
     def jvp(primals: Sequence[jax.Array], tangents: Sequence[jax.Array | None]) -> Any:

@@ -1,4 +1,4 @@
-"""Leaf ops through PyTensor's own registry, ``jax_funcify``.
+"""Leaf ops, converted by PyTensor's own registry, ``jax_funcify``.
 
 PyTensor's conversions look for Constant inputs when they are made (a Split's sizes, a Sort's axis).
 Here static values are known, so the node is rebuilt with them as Constants first.
@@ -27,20 +27,20 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import has_conversion, leaf_rule
 from loopax.jax_backend.staging.static import is_traced
 
-_MAX_CONSTANT = 4096  # elements of a static input that is worth a Constant
+_MAX_CONSTANT = 4096  # largest static input that becomes a Constant, in elements
 
 
 @leaf_rule
 def convert_leaf(site: Site, *values: object) -> Any:
-    """The outputs of a node by PyTensor's conversion, or by a callback where there is none."""
+    """Convert a node by PyTensor's conversion, or by a callback if there is none."""
     node = unwrapped(site.node)
     if not has_conversion(node.op):
         return call_back(site, values)
     node = with_constants(node, values)
     try:
         with warnings.catch_warnings():
-            # "Split node does not have constant axis", "JAX ignores the `order` parameter": about
-            # conversions made before values are known, which does not happen here.
+            # "Split node does not have constant axis", "JAX ignores the `order` parameter": warnings about
+            # conversions before values are known, which does not happen here.
             warnings.simplefilter("ignore", UserWarning)
             function = jax_funcify(node.op, node=node)
     except NotImplementedError:
@@ -50,7 +50,7 @@ def convert_leaf(site: Site, *values: object) -> Any:
 
 
 def _as_precise(x: Any, out: Variable) -> Any:
-    """Floats ``x`` in the precision of the output: JAX multiplies float32 and int64 in float32."""
+    """Cast floats ``x`` to the precision of the output: JAX computes float32 times int64 in float32."""
     dtype = getattr(x, "dtype", None)
     if dtype is None or not is_float(out) or not jnp.issubdtype(dtype, jnp.floating):
         return x
@@ -59,7 +59,7 @@ def _as_precise(x: Any, out: Variable) -> Any:
 
 
 def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
-    """``node`` with its static inputs as Constants; itself where there is nothing to change."""
+    """Replace the static inputs of ``node`` by Constants; return ``node`` itself if there is no change."""
     inputs = list(node.inputs)
     for k, (v, x) in enumerate(zip(node.inputs, values, strict=True)):
         if isinstance(v, Constant) or is_traced(x):
@@ -76,7 +76,7 @@ def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
 
 
 def as_jax(x: object, v: Variable) -> Any:
-    """A static value as the kind that PyTensor's conversions expect of an input like ``v``.
+    """Convert a static value to the kind that PyTensor's conversions expect for an input like ``v``.
 
     Small integers stay NumPy, as shapes, axes and indices must; everything else becomes a JAX array,
     because many conversions call ``x.at`` or pass ``x`` to functions that refuse NumPy.

@@ -1,8 +1,8 @@
-"""Errors about lengths known only when a program runs: NaN, and a flag.
+"""Errors about lengths known only at run time: NaN, and a flag.
 
-Two masks may have unequally many places, a trace no row of which there is a maximum. PyTensor raises. A
-program of JAX gives no numbers, and under a transformation of the caller's that is all. A direct call reads
-the flag, and does the call once more with known lengths, where whatever is wrong is raised as it is.
+Two masks may have different numbers of true elements, or a maximum be taken of a trace without rows.
+PyTensor raises. A JAX program returns `no_number`, and under the caller's transformation that is all. A
+direct call reads the flag, and repeats the call with known lengths, which raises the actual error.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from loopax.numerics.no_number import or_no_number
 
 
 class IllegalLengths(DynamicShapeError):
-    """Lengths that only a run tells do not fit one another, or an index is beyond one."""
+    """Raised if lengths known only at run time do not match, or an index exceeds one."""
 
 
 _ILLEGAL = Failure(IllegalLengths, "lengths that are known only when the program runs do not fit")
 
 
 def or_refused(context: Context, ok: ArrayLike, x: jax.Array) -> jax.Array:
-    """``x`` where ``ok``, and no number elsewhere, of which a direct call is told."""
+    """Return ``x`` where ``ok``, else `no_number`; a direct call learns of it."""
     result = or_no_number(ok, x)
     return result if ok is True else told(context, ok, result)
 
 
 def told(context: Context, ok: ArrayLike, x: jax.Array) -> jax.Array:
-    """``x``, and in a direct call that leaves lengths open a flag where ``ok`` is false."""
+    """Return ``x``; in a direct call with open lengths, set a flag if ``ok`` is false."""
     if not (context.open_lengths and context.checks == "flag"):
         return x
     context.flagged.add(_ILLEGAL)

@@ -1,11 +1,10 @@
 """Functions with their own derivatives, as primitives.
 
-What JAX has for this does not do here. A ``custom_vjp`` has no forward mode. The tangent of a
-``custom_jvp`` is transposed by JAX, which a ``lax.while_loop`` does not survive; and where a scan is
-split into what is known and what is linear, JAX forgets the rule of what is known, so that the second
-reverse derivative of a loop in a loop fails. A `Function` keeps its rule, and its tangent can be
-`Linear`, which knows both directions. (``jax.custom_derivatives.linear_call`` is like that, without a
-rule for ``vmap``.)
+JAX's own means do not suffice here. A ``custom_vjp`` has no forward mode. JAX transposes the tangent of a
+``custom_jvp``, which fails for a ``lax.while_loop``; and when partial evaluation splits a scan into a known
+and a linear part, JAX loses the rule in the known part, so that the second reverse derivative of nested
+loops fails. A `Function` keeps its rule, and its tangent can be `Linear`, which has both directions.
+(``jax.custom_derivatives.linear_call`` is similar, but has no rule for ``vmap``.)
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from loopax.numerics.arrays import Array
 class Linear:
     """A function of residuals and, linearly, of tangents. All arguments are flat lists of arrays.
 
-    ``forward(residuals, tangents)`` gives its results, ``transpose(residuals, cotangents)`` the
-    cotangents of the tangents, and ``smooth(residuals, tangents)`` the results by a program that JAX can
-    differentiate again. With the ``shapes`` of its results, ``forward`` is only traced where it runs.
+    ``forward(residuals, tangents)`` gives its results, ``transpose(residuals, cotangents)`` the cotangents
+    of the tangents, and ``smooth(residuals, tangents)`` the results by a program that JAX can differentiate
+    again. If the ``shapes`` of its results are given, ``forward`` is traced only where it runs.
     """
 
     forward: Callable[[Any, Any], Sequence[Any]]
@@ -80,7 +79,7 @@ def _transpose(
 
 def _batch(args: Sequence[jax.Array], axes: BatchAxes, *, of: Linear, n: int) -> Any:
     size, args = _leading(args, axes)
-    # Each row has tangents of its own, so that each has cotangents.
+    # Each row gets its own tangents, so that each has its own cotangents.
     tangents = [
         jnp.broadcast_to(x, (size, *x.shape)) if a is None else x
         for x, a in zip(args[n:], axes[n:], strict=True)
@@ -101,7 +100,7 @@ def _batch(args: Sequence[jax.Array], axes: BatchAxes, *, of: Linear, n: int) ->
 
 
 def _leading(args: Sequence[jax.Array], axes: BatchAxes) -> tuple[int, list[Any]]:
-    """The size of a batch, and its arguments with the batch's axis in front."""
+    """The size of a batch, and the arguments with the batch axis in front."""
     size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
     return size, with_axis_in_front(args, axes)
 
@@ -110,7 +109,7 @@ def _mapped(axes: BatchAxes) -> list[Any]:
     return [None if a is None else 0 for a in axes]
 
 
-# The parameter with the jaxpr of a `Function`: checkify looks into the second, by which the rule is lost.
+# The parameter for the jaxpr of a `Function`: checkify opens the second, and so drops the rule.
 _JAXPRS = "jaxpr", "call_jaxpr"
 
 
@@ -145,8 +144,8 @@ class Function:
     """A function of a flat list of arrays, with a rule for its tangents.
 
     ``jvp(primals, tangents)`` gives the results and their tangents. A tangent that is None is zero.
-    Where JAX transposes the function, ``run`` is what it is linear in, if the rule ``applies_itself``:
-    if the tangent of a solution of ``a x = b`` is again a solution.
+    When JAX transposes the function, ``run`` is the linear part, if the rule ``applies_itself``: as the
+    tangent of a solution of ``a x = b`` is again a solution.
     """
 
     run: Callable[[Any], Sequence[Any]]
@@ -154,7 +153,7 @@ class Function:
     applies_itself: bool = False
 
     def __call__(self, args: Sequence[Array]) -> list[Any]:
-        # As a jaxpr it shows what is in it, and is traced once.
+        # As a jaxpr it is traced once, and shows its contents.
         args = manual_axes.vary_alike(args)
         jaxpr: Any = jax.make_jaxpr(self.run)(args)
         return function_with_rule.bind(*args, of=self, **{_JAXPRS[has_checks(jaxpr)]: jaxpr})
@@ -171,7 +170,7 @@ def _run_function(*args: jax.Array, of: Function, **jaxpr: ClosedJaxpr) -> list[
 def _transpose_function(
     cotangents: Tangents, *args: Operand, of: Function, **jaxpr: ClosedJaxpr
 ) -> list[Any]:
-    """In what it is linear: by its rule at zero, or its operations, as JAX transposes a ``custom_jvp``."""
+    """Transpose the linear operands, by the rule at zero, or like a ``custom_jvp`` by its operations."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
     run = of.run if of.applies_itself else of
     function = partial_at(lambda *every: list(run(every)), args, linear)

@@ -1,4 +1,4 @@
-"""Types of the arguments that JAX passes to the rules of a primitive, and steps that rules share."""
+"""Types of the arguments that JAX passes to the rules of a primitive, and helpers of these rules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from loopax.base.upstream.jax import JaxprEqn, Var, ad
 
 # Tangents in a JVP, or cotangents in a transpose: a `Zero` has no array.
 Tangents: TypeAlias = Sequence[jax.Array | ad.Zero]
-# An operand in a transpose: that in which the primitive is linear has no value.
+# An operand in a transpose: an operand in which the primitive is linear has no value.
 Operand: TypeAlias = jax.Array | ad.UndefinedPrimal
-# The axis of a batch in each operand; None for an operand without it.
+# The batch axis of each operand; None for an operand without one.
 BatchAxes: TypeAlias = Sequence[int | None]
-# For each axis of a batch, the first one first, which operands have it, in front of their own axes.
+# For each batch axis, outermost first: the operands that have it. These axes come before all others.
 Batch: TypeAlias = tuple[tuple[bool, ...], ...]
 
 
@@ -25,12 +25,12 @@ def with_axis_in_front(args: Sequence[jax.Array], axes: BatchAxes) -> list[jax.A
 
 
 def axes_before(batch: Batch, level: int, k: int) -> int:
-    """The number of axes of the batch before ``level`` that operand ``k`` has."""
+    """The number of batch axes before ``level`` that operand ``k`` has."""
     return sum(has_axis[k] for has_axis in batch[:level])
 
 
 def over_batch(function: Callable[..., Any], batch: Batch) -> Callable[..., Any]:
-    """``function`` of one element, for operands with the axes of the batch."""
+    """Map ``function``, of one element, over operands with the axes of the batch."""
     for has_axis in reversed(batch):
         if any(has_axis):
             function = jax.vmap(function, in_axes=tuple(0 if has else None for has in has_axis))
@@ -40,11 +40,11 @@ def over_batch(function: Callable[..., Any], batch: Batch) -> Callable[..., Any]
 def division_for_checkpoint(
     eqn: JaxprEqn, instantiated: Sequence[bool], first: JaxprEqn | None, is_later: Sequence[bool]
 ) -> Any:
-    """The answer of a rule by which ``jax.checkpoint`` divides ``eqn``, as it computes values again.
+    """The answer of the rule by which ``jax.checkpoint`` splits ``eqn``, whose values are recomputed.
 
-    It is the equation for the ``first`` run, the one for later, which is ``eqn``, the outputs that only the
-    latter gives, those that it gives at all, and the inputs to instantiate. Values that the policy of the
-    checkpoint saves are computed again all the same.
+    It has the equation for the ``first`` run, the later equation, which is ``eqn``, flags for the outputs
+    that only the latter computes, flags for all its outputs, and the inputs to instantiate. Values that the
+    policy of the checkpoint saves are recomputed all the same.
     """
     missing = [
         v for v, has in zip(eqn.invars, instantiated, strict=True) if isinstance(v, Var) and not has

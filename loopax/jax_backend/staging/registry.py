@@ -21,7 +21,7 @@ from pytensor.link.jax.dispatch import jax_funcify
 Rule = Callable[..., Any]
 _RULES: dict[type, Rule] = {}
 _TRACE_RULES: dict[type, Rule] = {}
-_LEAF: list[Rule] = []  # the one of `leaf_rule`
+_LEAF: list[Rule] = []  # the rule of `leaf_rule`
 
 
 def rule(*op_classes: type) -> Callable[[Rule], Rule]:
@@ -30,15 +30,15 @@ def rule(*op_classes: type) -> Callable[[Rule], Rule]:
 
 
 def trace_rule(*op_classes: type) -> Callable[[Rule], Rule]:
-    """Register a rule for where an input is a `PaddedArray`, or the length of the result is left open.
+    """Register a rule for inputs that are a `PaddedArray`, and for results whose length is left open.
 
-    The rule of ``Op`` itself is for all ops that have no other.
+    The rule of ``Op`` itself serves all ops without another one.
     """
     return _registering(_TRACE_RULES, op_classes)
 
 
 def leaf_rule(function: Rule) -> Rule:
-    """Register the rule of all Ops that have none of their own."""
+    """Register the rule of all Ops without one of their own."""
     assert not _LEAF, f"there is one already: {_LEAF}"
     _LEAF.append(function)
     return function
@@ -55,17 +55,17 @@ def _registering(rules: dict[type, Rule], op_classes: Sequence[type]) -> Callabl
 
 
 def find_rule(op: Op) -> Rule | None:
-    """The rule of the nearest class that ``op`` is an instance of."""
+    """The rule of the nearest class of ``op``."""
     return _nearest(_RULES, op)
 
 
 def find_leaf_rule() -> Rule:
-    """The rule of all Ops that have none of their own."""
+    """The rule of all Ops without one of their own."""
     return _LEAF[0]
 
 
 def find_trace_rule(op: Op) -> Rule:
-    """The rule of the nearest class that ``op`` is an instance of, `Op` included."""
+    """The rule of the nearest class of ``op``, `Op` included."""
     trace_rule = _nearest(_TRACE_RULES, op)
     assert trace_rule is not None
     return trace_rule

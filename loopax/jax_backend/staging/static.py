@@ -23,17 +23,17 @@ from loopax.ir.effects import Effects, effects
 from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.symbolic import is_symbolic
 
-FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
+FOLD_CAP = 4096  # elements; a larger array is staged, so that no large constant is built
 
-# Loops and calls are worth tracing; what makes an array larger than its inputs is left to XLA, as is
-# memory that nobody has written yet.
+# Not evaluated while tracing: loops and calls, which are worth tracing; ops whose outputs are larger than
+# their inputs, which are left to XLA; and uninitialized memory.
 _STAGED = (HasInnerGraph, Blockwise, IfElse, AllocEmpty, Repeat, Dot, FitRows, KeepRows)
 # A foreign Op may have effects: it runs when the program does.
 _WHEN_IT_RUNS = Effects.DRAWS | Effects.PRINTS | Effects.UNKNOWN
 
 
 def is_traced(x: object) -> bool:
-    """Whether ``x`` is only known when the program runs."""
+    """Whether ``x`` is known only at run time."""
     if isinstance(x, jax.Array):
         return isinstance(x, jax.core.Tracer)
     if isinstance(x, np.ndarray | np.generic):
@@ -42,7 +42,7 @@ def is_traced(x: object) -> bool:
 
 
 def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
-    """The outputs of ``node`` where all of ``values`` are static and little is built; else None."""
+    """The outputs of ``node`` if all ``values`` are static and the results small; else None."""
     for x in values:
         if not isinstance(x, np.ndarray):
             if isinstance(x, jax.Array) or not _plain(x):
@@ -59,11 +59,11 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
 
 
 class NotKnown(Exception):
-    """A value is not known while JAX traces."""
+    """Raised where a value is not known while JAX traces."""
 
 
 def compute(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """The outputs of ``node``, which `fold` leaves to XLA, because a shape needs one of them.
+    """Compute ``node``, which `fold` leaves to XLA, because a shape needs one of its outputs.
 
     Raises `NotKnown` if the op may have effects, or is one on lists or sparse matrices, which have
     forms of their own here.
@@ -81,7 +81,7 @@ def _plain(x: object) -> bool:
 
 
 def _elements(op: Op, values: Sequence[Any]) -> float:
-    """How many elements the largest output has, at most."""
+    """An upper bound on the number of elements of the largest output."""
     if (n := requested_size(op, values)) is not None:
         return n
     try:  # elementwise, or smaller than its inputs

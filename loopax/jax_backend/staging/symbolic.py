@@ -4,12 +4,12 @@
     x.shape[0] - 1     ->  array(b - 1, dtype=object)      computed here, as JAX's symbols
     x.sum() / x.shape[0]  ->  a traced number, which the exported program computes from the length
 
-An array of lengths of which one is a symbol is static, as lengths that are numbers are. What is computed of
-it is such an array again as far as lengths go (`fold`): sums, products, extrema, slices and joins. Any
-other op is given it as a traced integer (`traced`), and one that takes a length as it is.
+An array of lengths that contains a symbol is static, as an array of numbers is. Arithmetic on lengths gives
+such an array again (`fold`): sums, products, extrema, slices and joins. An op that takes a length gets it
+unchanged; any other op gets it as a traced integer (`traced`).
 
-JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something depends on
-what it cannot decide, `explained` says which constraint is missing.
+JAX decides ``b >= 1``, and what follows from the constraints of the symbols. If a program depends on a
+comparison that JAX cannot decide, `explained` says which constraint is missing.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from loopax.ir import Call, Scan
 
 
 def is_symbolic(x: object) -> bool:
-    """Whether ``x`` is an array of lengths with a symbol among them."""
+    """Whether ``x`` is an array of lengths that contains a symbol."""
     return isinstance(x, np.ndarray) and x.dtype == object
 
 
 def static_lengths(dims: Iterable[Any]) -> np.ndarray:
-    """Lengths as a static value: int64, or an array with symbols."""
+    """Convert lengths to a static value: int64, or an array with symbols."""
     dims = list(dims)
     if not any(map(is_symbolic_dim, dims)):
         return np.array(dims, dtype=np.int64)
@@ -56,7 +56,7 @@ def static_lengths(dims: Iterable[Any]) -> np.ndarray:
 
 
 def as_length(x: Any) -> Any:
-    """A static value as a number, or as a symbol of JAX."""
+    """Convert a static value to a number, or to a symbol of JAX."""
     return x.item() if is_symbolic(x) else int(x)
 
 
@@ -65,7 +65,7 @@ def as_lengths(x: np.ndarray) -> tuple[Any, ...]:
 
 
 def traced(x: Any) -> Any:
-    """The value of ``x`` when the program runs."""
+    """The value of ``x`` at run time."""
     if not is_symbolic(x):
         return x
     flat = [jnp.asarray(n).astype("int64") for n in x.flat]
@@ -73,11 +73,11 @@ def traced(x: Any) -> Any:
 
 
 def as_taken(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """``values`` as the rule of ``node`` is to see them: its lengths as they are, all else traced."""
+    """Convert ``values`` for the rule of ``node``: lengths stay unchanged, all else is traced."""
     if not any(map(is_symbolic, values)):
         return list(values)
     op = node.op
-    if isinstance(op, Scan):  # its constants are static in the step
+    if isinstance(op, Scan):  # its constants are static in its step
         outer = op.split_inputs(node.inputs)
         lengths: Sequence[Any] = [outer.n_steps, *outer.consts]
     elif isinstance(op, Call):
@@ -95,7 +95,7 @@ def as_taken(node: Apply, values: Sequence[Any]) -> list[Any]:
 
 
 def require_one(n: Any) -> None:
-    """Raise where JAX cannot tell that the symbol ``n`` is 1 or more."""
+    """Raise if JAX cannot prove that the symbol ``n`` is at least 1."""
     if not n >= 1:
         raise Inconclusive(f"'{n}' is less than 1")
 
@@ -121,7 +121,7 @@ def span(k: slice, size: Any) -> tuple[Any, Any, int]:
 
 
 def explained(error: Exception, node: Apply) -> Exception:
-    """``error`` of the rule of ``node``, explained if a symbol is to blame; else itself."""
+    """Explain ``error`` of the rule of ``node`` if a symbol is to blame; else return it unchanged."""
     if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
         return error
     message = str(error).partition("\n")[0].rstrip(".")
@@ -136,7 +136,7 @@ def explained(error: Exception, node: Apply) -> Exception:
 
 
 def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
-    """The outputs of ``node`` as lengths, where it computes them of some with symbols; else None."""
+    """The outputs of ``node``, computed from lengths with symbols; None if it is not arithmetic on them."""
     if not any(map(is_symbolic, values)):
         return None
     if not all(isinstance(x, np.ndarray | np.generic | int | slice | None) for x in values):
@@ -182,7 +182,7 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
 
 def _elementwise(scalar: Callable[..., Any], op: ScalarOp, values: Sequence[Any]) -> Any:
     if isinstance(op, ps.Cast) and op.o_type.dtype not in ("int64", "int32", "uint64"):
-        return None  # a number of the program
+        return None  # an ordinary number
     if any(np.asarray(x).dtype.kind == "f" for x in values):
         return None
     args = np.broadcast_arrays(*(np.asarray(x, dtype=object) for x in values))
@@ -193,19 +193,19 @@ def _elementwise(scalar: Callable[..., Any], op: ScalarOp, values: Sequence[Any]
 def _array(dims: Any) -> np.ndarray:
     if not isinstance(dims, list):
         return np.array(dims, dtype=object)
-    lengths = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
+    lengths = np.empty(len(dims), dtype=object)  # NumPy would try to iterate over the symbols
     lengths[:] = dims
     return lengths
 
 
 def _simplest(x: np.ndarray) -> np.ndarray:
-    """``x`` without symbols where there are none left."""
+    """Convert ``x`` to numbers if it contains no symbols any more."""
     if any(map(is_symbolic_dim, x.flat)):
         return x
     return x.astype(bool if all(isinstance(n, bool | np.bool_) for n in x.flat) else np.int64)
 
 
-# Each of numbers and symbols; a comparison that JAX cannot decide raises.
+# Each accepts numbers and symbols; a comparison that JAX cannot decide raises.
 _SCALARS: dict[type, Callable[..., Any]] = {
     type(ps.add): lambda *xs: reduce(operator.add, xs),
     type(ps.mul): lambda *xs: reduce(operator.mul, xs),
@@ -233,7 +233,7 @@ _SCALARS: dict[type, Callable[..., Any]] = {
 
 
 def _equal(x: Any, y: Any) -> bool:
-    """JAX takes what it cannot decide for unequal, which is right of shapes, but not of numbers."""
+    """Compare lengths; an undecidable comparison raises, where JAX would return unequal."""
     if x == y:
         return True
     difference = x - y

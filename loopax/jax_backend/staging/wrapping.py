@@ -1,8 +1,8 @@
-"""Products of 64-bit integers that would wrap around in JAX's 32-bit mode: refused, as float64 is.
+"""Refusal of 64-bit products that would overflow in JAX's 32-bit mode, as float64 is refused.
 
-Not refused is a product that the graph shows to fit, one with a small factor, and one that is an index: one
-that does not fit is out of range, whatever it wraps to. Sums are not refused: they wrap where one of their
-terms is nearly too large, and indices and lengths are sums above all.
+Accepted are products that the graph shows to fit, products with a small factor, and products that are
+indices: an index that does not fit is out of range anyway. Sums are accepted: they overflow only if one of
+their terms is nearly too large, and indices and lengths are mostly sums.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.static import is_traced
 
 _PRODUCTS = tuple(type(op) for op in (ps.mul, ps.pow, ps.sqr))
-_SMALL = 1000  # times a number below two million it fits, and counts and indices are few above that
-# How many of the first inputs are no index.
+_SMALL = 1000  # with a factor below two million it fits; counts and indices are rarely larger
+# The number of leading inputs that are not indices.
 _INDEXED = {Subtensor: 1, AdvancedSubtensor: 1, IncSubtensor: 2, AdvancedIncSubtensor: 2}
 _SAME = (DimShuffle, ScalarFromTensor, TensorFromScalar)
 
 
 def refuse_wrapped(frame: Frame, node: Apply) -> None:
-    """Raise where ``node`` multiplies traced 64-bit integers whose product may not fit 32 bits.
+    """Raise if ``node`` multiplies traced 64-bit integers whose product may not fit 32 bits.
 
-    Raises `LoopTypeError` if JAX is in 32-bit mode, and would give what the product wraps to.
+    Raises `LoopTypeError` if JAX is in 32-bit mode, and would return the wrapped product.
     """
     out = node.outputs[0]
     dtype = getattr(out.type, "dtype", None)
@@ -70,7 +70,7 @@ def _fits(frame: Frame, node: Apply, dtype: str) -> bool:
     sizes = [_size(known_interval(frame, v)) for v in node.inputs]
     most = np.iinfo(jax.dtypes.canonicalize_dtype(dtype)).max
     scalar = getattr(node.op, "scalar_op", None)
-    if not is_elementwise(node):  # the products of as many as there are
+    if not is_elementwise(node):  # a reduction, with an unknown number of factors
         return max(sizes) <= 1 and not isinstance(node.op, Dot)
     if isinstance(scalar, type(ps.pow)):
         return sizes[0] <= 1 or math.log2(sizes[0]) * sizes[1] < math.log2(most)
@@ -84,7 +84,7 @@ def _size(interval: tuple[int, int] | None) -> float:
 
 
 def _is_index(frame: Frame, v: Variable) -> bool:
-    """Whether ``v`` is read as an index or a length, or as a part of one, and as nothing else."""
+    """Whether ``v`` is read only as an index or a length, or as a part of one."""
     if v in frame.plan.outputs:
         return False
     readers = frame.plan.readers.get(v, ())

@@ -1,1 +1,1 @@
-"""JAX values that are not plain arrays, and conversion at the border of a program."""
+"""JAX values that are not plain arrays, and conversions at the boundary of a program."""

@@ -1,7 +1,7 @@
 """Conversion of arguments to their types, and of results to JAX values.
 
-The `Crossing` of JAX. Besides what that asks for, ``current`` is what a shared variable holds, as an
-argument, and ``release`` what a program returns.
+This is the `Crossing` of JAX. In addition, ``current`` converts the value of a shared variable to an
+argument, and ``release`` converts a result.
 
 =====================  ==========================================  ==============================
 PyTensor's type        accepted                                    in the program, and returned
@@ -64,12 +64,12 @@ _PARTS = "integers that are known while JAX traces. Under jax.jit, close over th
 
 
 def is_static(t: Type) -> bool:
-    """Whether values of the type ``t`` are no arrays, so that a program is compiled for each of them."""
+    """Whether values of the type ``t`` are not arrays, so that a program is compiled for each of them."""
     return isinstance(t, NO_ARRAYS)
 
 
 def accept(x: object, expected: Type, what: str) -> Any:
-    """``x`` as a value of the type ``expected``. ``what`` says whose value it is.
+    """Convert ``x`` to a value of the type ``expected``; ``what`` names it in messages.
 
     Raises `LoopTypeError` if it has another rank or static shape, a dtype that the type cannot
     hold, or is of another kind.
@@ -94,7 +94,7 @@ def accept(x: object, expected: Type, what: str) -> Any:
 
 
 def accept_copy(x: Any, expected: Type, what: str) -> Any:
-    """A copy of what `accept` returns; axes before those of the type are allowed, for ``jax.vmap``."""
+    """Copy the result of `accept`; leading axes beyond the type's are allowed, for ``jax.vmap``."""
     if isinstance(expected, RandomType) and is_key(x):
         return x
     if isinstance(expected, DenseTensorType | ScalarType):
@@ -106,10 +106,10 @@ def accept_copy(x: Any, expected: Type, what: str) -> Any:
 
 
 def current(x: object, held: Type, what: str) -> Any:
-    """The value ``x`` of a shared variable of type ``held``, of which PyTensor's functions see nothing.
+    """The value ``x`` of a shared variable of type ``held``, safe from in-place changes by PyTensor.
 
-    They change their arrays in place, and JAX on CPU reads an aligned array in place too, after the
-    call that it was given to has returned. A copy that is aligned is the only one made.
+    PyTensor's functions change their arrays in place, and JAX on CPU reads an aligned array in place too,
+    even after the call that it was passed to has returned. Only one copy is made, an aligned one.
     """
     if isinstance(held, DenseTensorType) and isinstance(x, np.ndarray):
         return accept(aligned_copy(x), held, what)
@@ -124,10 +124,10 @@ def snapshot(x: object, variable: Variable, what: str) -> Any:
 
 
 def release(x: Any, v: Variable) -> Any:
-    """The value ``x`` of the output ``v`` as a pytree of JAX arrays.
+    """Convert the value ``x`` of the output ``v`` to a pytree of JAX arrays.
 
-    What has as many rows as a loop took steps is a `PaddedArray`. A list is a `StackedList`, of sparse
-    matrices too; where its rows have unequal shapes, or numbers of entries, a Python list.
+    An array with a row for each step that a loop took is a `PaddedArray`. A list is a `StackedList`, also
+    of sparse matrices; if its rows have unequal shapes, or numbers of entries, it is a Python list.
     """
     if isinstance(x, PaddedArray):
         return x
@@ -149,7 +149,7 @@ def release(x: Any, v: Variable) -> Any:
 
 
 def stored(x: Any, held: Type, before: Any) -> Any:
-    """The value ``x`` as PyTensor keeps one of type ``held``, after the value ``before``."""
+    """Convert the value ``x`` to PyTensor's form for the type ``held``, replacing the value ``before``."""
     if isinstance(held, RandomType):
         return as_generator(x, before)
     if isinstance(held, SparseTensorType):
@@ -166,11 +166,11 @@ def _filtered(x: object, expected: DenseTensorType, what: str) -> np.ndarray:
 
 
 def _accept_list(x: Any, expected: TypedListType, what: str) -> TypedList:
-    """A list from its rows, in a Python list or along the leading axis of an array."""
+    """Make a list from its rows, in a Python list or along the leading axis of an array."""
     row_type = expected.ttype
     batch = x.data if isinstance(x, StackedList) else x
     if isinstance(row_type, SparseTensorType) and isinstance(batch, BCOO) and batch.n_batch == 1:
-        # All rows at once: one by one they would be as many programs.
+        # All rows at once: one by one, each would be a program.
         shape = batch.shape[1:]
         rows = jax.vmap(lambda *parts: accept(BCOO(parts, shape=shape), row_type, what))
         return StackedList(rows(batch.data, batch.indices))
@@ -201,19 +201,19 @@ def _accept_jax(x: jax.Array, expected: DenseTensorType, what: str) -> jax.Array
     return x
 
 
-# Into which kinds a Python number goes, by its own kind: a float into no integer.
+# Kind of a Python number -> kinds of dtypes that accept it: a float is not accepted as an integer.
 _NUMBERS = {"i": "iufc", "f": "fc", "c": "c"}
 
 
 def _is_number_for(x: jax.Array, dtype: str) -> bool:
-    """Whether ``x`` stands for a Python number, under a ``jax.jit``, that a ``dtype`` may hold."""
+    """Whether ``x`` is a Python number, traced by a ``jax.jit``, that a ``dtype`` may hold."""
     return x.aval.weak_type and np.dtype(dtype).kind in _NUMBERS.get(x.dtype.kind, "")
 
 
 def _in_range(x: jax.Array, dtype: np.dtype, what: str) -> jax.Array:
-    """``x``, integers for ``dtype``, of which a direct call says whether it holds them.
+    """Check that integers ``x`` fit ``dtype``, in a direct call or by checkify.
 
-    Under a trace checkify does: without it JAX wraps what does not fit, as it does in all of its functions.
+    Without checkify, JAX wraps traced integers that do not fit, as it does in all of its functions.
     """
     if dtype.kind not in "iu":
         return x

@@ -1,8 +1,8 @@
-"""Random generators: JAX keys in place of NumPy's ``Generator``.
+"""Random generators: JAX keys replace NumPy's ``Generator``.
 
 A program whose variable is a generator takes and returns a `jax.random` key. A NumPy ``Generator`` is
-turned into a key by hashing its whole state, so the same state gives the same key and no draw is taken
-from it. The two draw different numbers of the same distributions.
+converted to a key by hashing its whole state, so equal states give equal keys and no draw is taken from it.
+The two draw different numbers from the same distributions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def is_key(x: object) -> TypeGuard[jax.Array]:
 
 
 def bits_of(x: Any) -> np.ndarray:
-    """The numbers of a value: those of a new-style key are its data."""
+    """The numbers of a value; for a new-style key, its data."""
     return np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
 
 def as_key(x: Any, what: str = "A generator") -> jax.Array:
-    """``x`` as one new-style key, shape (). ``what`` says whose value it is.
+    """Convert ``x`` to one new-style key, shape (); ``what`` names the value in messages.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def as_key(x: Any, what: str = "A generator") -> jax.Array:
     Raises
     ------
     LoopTypeError
-        It is none of them, or an array of several keys.
+        It is none of these, or an array of several keys.
 
     Examples
     --------
@@ -76,9 +76,9 @@ def as_key(x: Any, what: str = "A generator") -> jax.Array:
 
 
 def as_generator(key: jax.Array, like: Any) -> Any:
-    """A NumPy ``Generator`` with the bit generator of ``like``, or NumPy's own, seeded with ``key``.
+    """A NumPy ``Generator`` seeded with ``key``, with the bit generator of ``like``, or NumPy's default.
 
-    ``like`` may be what PyTensor's ``mode="JAX"`` keeps in place of one: then a state of that kind.
+    ``like`` may be the state that PyTensor's ``mode="JAX"`` keeps instead: then the result is such a state.
     """
     words = np.asarray(jax.random.key_data(key), dtype=np.uint32).tolist()
     if _is_jax_mode_state(like):

@@ -1,9 +1,9 @@
-"""Typed lists in JAX: rows of one shape stacked along a leading axis, or unequal ones side by side.
+"""Typed lists in JAX: rows of one shape stacked along a leading axis, or rows of unequal shapes.
 
-A list whose rows have one shape is a `StackedList`, which loops can read and write. Where the shapes
-differ there is nothing to stack: such a list is a `RaggedList`, of rows that JAX knows one by one.
-The length is known while JAX traces in both forms. A list of keys is a stacked array of keys, a list
-of lists a stack of stacks.
+A list whose rows have one shape is a `StackedList`, which loops can read and write. Rows of different
+shapes cannot be stacked: such a list is a `RaggedList`, whose rows are separate JAX values. The length is
+known while JAX traces in both forms. A list of keys is a stacked array of keys, a list of lists a stack of
+stacks.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StackedList(Sequence[Any]):
 
 
 def _is_batch(data: object) -> bool:
-    """Whether it is sparse matrices as JAX stacks them, whose shape has the leading axes."""
+    """Whether ``data`` are sparse matrices as JAX stacks them, with leading axes in the shape."""
     return isinstance(data, BCOO) and len(data.shape) > 2
 
 
@@ -92,7 +92,7 @@ def _part(data: Any, k: int | slice) -> Any:
 
 
 def sparse_batch(rows: StackedList, row_type: SparseTensorType) -> StackedList:
-    """``rows``, sparse matrices as the program has them, as JAX stacks them."""
+    """Stack ``rows``, sparse matrices in the form of the program, in JAX's form."""
     x = rows.data
     if not isinstance(x, BCOO):  # a list without rows
         n, dtype = [k or 0 for k in row_type.shape], row_type.dtype
@@ -127,7 +127,7 @@ TypedList: TypeAlias = StackedList | RaggedList
 
 
 def from_rows(rows: Sequence[Any], row_type: Type) -> TypedList:
-    """The typed list of ``rows``, which are values of ``row_type``: stacked where that is possible."""
+    """Make a typed list of ``rows``, values of ``row_type``; stacked if possible."""
     row = row_type()
     rows = [as_row(x, row) for x in rows]
     if not rows:
@@ -139,17 +139,17 @@ def from_rows(rows: Sequence[Any], row_type: Type) -> TypedList:
 
 
 def as_list(x: TypedList | Sequence[Any], list_type: TypedListType) -> TypedList:
-    """``x``, a value of ``list_type`` in any form, a Python list too, as one of the two forms."""
+    """Convert ``x``, a value of ``list_type`` in any form, even a Python list, to one of the two forms."""
     return x if isinstance(x, StackedList | RaggedList) else from_rows(x, list_type.ttype)
 
 
 def as_row(x: Any, v: Variable) -> Any:
-    """``x``, a value of ``v``: an array of the dtype that ``v`` declares, a list in one of its forms."""
+    """Convert ``x``, a value of ``v``: an array to the dtype that ``v`` declares, a list to its form."""
     return as_list(x, v.type) if isinstance(v.type, TypedListType) else as_declared(x, v)
 
 
 def with_padded_rows(x: object) -> Any:
-    """``x``, where its rows are what is padded, as a list of them: each has the length beside it."""
+    """If the rows of ``x`` are padded, convert it to a list of them, each with its own length."""
     if not isinstance(x, PaddedArray) or not x.axis:
         return x
     lengths = jnp.broadcast_to(x.length, x.data.shape[:1])

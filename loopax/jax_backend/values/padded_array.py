@@ -1,7 +1,7 @@
 """``PaddedArray``: an array whose number of rows is only known when the program runs.
 
-A loop that stops early makes one row a step. In JAX an array has a shape, so the rows lie in an array
-of as many as the loop could have made, with their number beside it. What ops do with one is in
+A loop that stops early makes one row per step. In JAX an array has a fixed shape, so the rows lie in an
+array of as many as the loop could have made, with their number beside it. The rules of ops for it are in
 `loopax.jax_backend.ops.padded.masked`.
 """
 
@@ -21,10 +21,10 @@ from loopax.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class FlatPositions:
-    """Row-major positions in several axes as one, an axis of ``length`` among them with room for ``bound``.
+    """Flattened row-major positions in several axes, one of which has ``length`` elements of ``bound``.
 
-    ``inner`` is the number of elements in the axes behind that one. A position in the array and the
-    position of the same element in its room differ as soon as an axis stands before it.
+    ``inner`` is the number of elements in the axes after that one. The position of an element in the array
+    and its position in the padded array differ if an axis precedes that one.
     """
 
     length: Any
@@ -32,12 +32,12 @@ class FlatPositions:
     inner: int
 
     def in_room(self, k: jax.Array) -> jax.Array:
-        """Where in the room the element at the position ``k`` in the array lies."""
+        """The position in the padded array of the element at position ``k`` in the array."""
         width = jnp.maximum(self.length * self.inner, 1)
         return k // width * (self.bound * self.inner) + k % width
 
     def in_array(self, k: Array) -> jax.Array:
-        """The position in the array of the element that lies at ``k`` in the room."""
+        """The position in the array of the element at position ``k`` in the padded array."""
         width = max(self.bound * self.inner, 1)
         return k // width * (self.length * self.inner) + k % width
 
@@ -95,7 +95,7 @@ class PaddedArray:
         return self.data.dtype
 
     def member(self, k: int | jax.Array) -> PaddedArray:
-        """Member ``k`` of a batch of traces, as ``jax.vmap`` returns it."""
+        """Member ``k`` of a batch of traces from ``jax.vmap``."""
         return jax.tree.map(lambda x: x[k], self)
 
     def rows(self) -> Any:
@@ -128,7 +128,7 @@ class PaddedArray:
         return jnp.where(there, self.data, jnp.asarray(value, self.dtype))
 
     def positions(self, axes: Sequence[int] | None = None) -> FlatPositions:
-        """Flat positions in ``axes``, in that order; the axis of the rows is one of these."""
+        """Flat positions in ``axes``, in that order; the axis of the rows is one of them."""
         axes = range(self.ndim) if axes is None else axes
         inner = [self.data.shape[k] for k in list(axes)[list(axes).index(self.axis) + 1 :]]
         return FlatPositions(self.length, self.bound, int(np.prod(inner, dtype=int)))
@@ -143,7 +143,7 @@ class PaddedArray:
         return PaddedArray(self.data.reshape(-1)[order], count)
 
     def rows_at(self, order: jax.Array, length: Array | int) -> PaddedArray:
-        """The ``length`` rows at the positions ``order``; the last one fills the room."""
+        """The ``length`` rows at positions ``order``; the last one fills the padding."""
         order = order[jnp.clip(jnp.arange(order.shape[0]), 0, jnp.maximum(length - 1, 0))]
         order = jnp.clip(order, 0, max(self.bound - 1, 0))
         if not self.bound:
@@ -153,13 +153,13 @@ class PaddedArray:
         return PaddedArray(rows, length, self.axis).filled_if_empty()
 
     def filled_if_empty(self) -> PaddedArray:
-        """An array of these rows; without rows its data is a number that passes no cotangents on.
+        """These rows; without rows, the data are numbers that pass no cotangents on.
 
-        A read of rows that are not there may give infinity, at which the derivative of a sine is nan.
+        The data of an array without rows may be infinite, where the derivative of a sine is nan.
         """
         if not jnp.issubdtype(self.dtype, jnp.inexact):
             return self
-        number = jnp.asarray(0.5, self.dtype)  # most functions have a derivative there
+        number = jnp.asarray(0.5, self.dtype)  # a number at which most functions are differentiable
         return self.with_data(jnp.where(self.length > 0, self.data, number))
 
     def cotangent(self, of_data: jax.Array) -> PaddedArray:
@@ -170,15 +170,15 @@ class PaddedArray:
         return PaddedArray(rows, self.length, self.axis).repeated()
 
     def fitted(self, bound: int) -> PaddedArray:
-        """An array of these rows that can hold ``bound`` rows."""
+        """Pad or cut the array so that it can hold ``bound`` rows."""
         return self if bound == self.bound else self.rows_at(jnp.arange(bound), self.length)
 
     def repeated(self) -> PaddedArray:
-        """An array of these rows with the last one repeated past the end."""
+        """Repeat the last row past the end."""
         return self.rows_at(jnp.arange(self.bound), self.length)
 
 
-# An array, of a number of rows that is known while JAX traces or only when the program runs.
+# An array whose number of rows is known while JAX traces, or only at run time.
 AnyArray: TypeAlias = Array | PaddedArray
 
 
@@ -190,19 +190,19 @@ def lengths(x: AnyArray) -> list[Any]:
 
 
 def as_padded(x: AnyArray, axis: int = 0) -> PaddedArray:
-    """``x``, an array too, as a trace along ``axis``."""
+    """View ``x``, an array or a trace, as a trace along ``axis``."""
     return x if isinstance(x, PaddedArray) else PaddedArray(jnp.asarray(x), np.shape(x)[axis], axis)
 
 
 def cut_if_known(x: object) -> Any:
-    """``x``, a trace without the room behind its end where its length is known: nothing is compiled."""
+    """Cut the padding off ``x``, if its length is known; nothing is compiled."""
     if not isinstance(x, PaddedArray) or isinstance(x.length, jax.core.Tracer):
         return x
     return x.rows()
 
 
 def trimmed(tree: object) -> Any:
-    """``tree`` with an array for each `PaddedArray` whose length is known: nothing is compiled."""
+    """Replace each `PaddedArray` in ``tree`` by an array, if its length is known; nothing is compiled."""
     return jax.tree.map(_trimmed, tree, is_leaf=lambda x: isinstance(x, PaddedArray))
 
 
@@ -217,16 +217,16 @@ def _trimmed(x: object) -> Any:
             return leaf
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or len(leaf.sharding.device_set) > 1:
             return leaf[cut]
-        # A slice of an array of JAX's would be compiled for each length.
+        # JAX would compile a slice of an array for each length.
         return jax.device_put(np.asarray(leaf)[cut], leaf.sharding)
 
     return jax.tree.map(rows, x.data)
 
 
 def of_steps(ys: object, n_done: jax.Array, bound: int, reverse: bool) -> PaddedArray:
-    """The trace of the rows ``ys``, in the order of the steps, of which the first ``n_done`` count.
+    """The trace of the rows ``ys``, in the order of the steps; the first ``n_done`` count.
 
-    A loop that goes backwards makes its last row first.
+    A reverse loop makes its last row first.
     """
     order = jnp.minimum(jnp.arange(bound), n_done - 1)
     order = jnp.clip(n_done - 1 - order if reverse else order, 0)
@@ -234,7 +234,7 @@ def of_steps(ys: object, n_done: jax.Array, bound: int, reverse: bool) -> Padded
 
 
 def places_of(mask: jax.Array) -> list[PaddedArray]:
-    """Where ``mask`` is not zero: along each of its axes, one number for each place."""
+    """The positions where ``mask`` is nonzero: an index array for each axis."""
     count = jnp.sum(mask != 0)
     places = jnp.nonzero(mask, size=mask.size, fill_value=0)
     return [PaddedArray(k, count).repeated() for k in places]

@@ -18,8 +18,8 @@ from loopax.numerics.arrays import Array
 class Watched(NamedTuple):
     """A watched value: ``values`` has a row for each evaluation, ``steps`` the number of its step.
 
-    In nested loops each row of ``steps`` has a number for each loop, the outermost first. Outside of all
-    loops it has no number.
+    In nested loops each row of ``steps`` has a number for each loop, outermost first. Outside of all loops
+    it is empty.
     """
 
     values: Any
@@ -27,7 +27,7 @@ class Watched(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows as a program returns them. ``steps`` has an axis for the loops; ``present`` may be None: all."""
+    """Rows as a program returns them. ``steps`` has an axis for the loops; ``present`` None means all."""
 
     values: Any
     steps: Any
@@ -41,9 +41,9 @@ class Record(Mapping[str, Watched]):
     A notebook draws each value over the steps and marks the step that fails; so does the page that
     ``record.to_html("page.html")`` writes.
 
-    It is a pytree. In a batch each array has the axis of the batch in front; there, and under a
-    transformation of JAX, rows of a branch that was not taken stay, with -1 for their steps, and nothing
-    is cut at a breakpoint. ``jax.tree.map(lambda x: x[6], record)`` is the record of one row of a batch.
+    It is a pytree. In a batch each array has the batch axis in front; there, and under a transformation of
+    JAX, rows of a branch that was not taken stay, with -1 for their steps, and nothing is cut at a
+    breakpoint. ``jax.tree.map(lambda x: x[6], record)`` is the record of one row of a batch.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Record(Mapping[str, Watched]):
 
     @property
     def is_known(self) -> bool:
-        """Whether it has the numbers of one call: it is not traced, and not of a batch."""
+        """Whether the numbers are known, and of one call: neither traced nor of a batch."""
         return all(map(_is_known, self._rows))
 
     @property
     def stop(self) -> tuple[int, ...] | None:
-        """The step in which the condition of a `loopax.breakpoint_if` held first; None where none did."""
+        """The first step in which the condition of a `loopax.breakpoint_if` held; None if it never did."""
         if not self.is_known:
             return None
         breakpoints = [
@@ -100,7 +100,7 @@ class Record(Mapping[str, Watched]):
         return min((tuple(int(k) for k in when) for when in held), key=in_order, default=None)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to ``path``: one file that needs no other and no network."""
+        """Write the page to ``path``: one file that needs no other file and no network."""
         Path(path).write_text(record_page.page(self), encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -108,12 +108,12 @@ class Record(Mapping[str, Watched]):
 
 
 def in_order(steps: Sequence[int]) -> tuple[float, ...]:
-    """A key that sorts steps of different depth: an outer step ends after those inside of it."""
+    """A key that sorts steps of different depth; an outer step ends after the steps inside it."""
     return (*steps, np.inf)
 
 
 def _is_known(rows: Rows) -> bool:
-    """Whether these are the numbers of one program."""
+    """Whether these are concrete numbers of one program."""
     tracers = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tuple(rows)))
     return not tracers and np.ndim(rows.steps) == 2
 
@@ -137,7 +137,7 @@ def _by_step(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
 def _until(
     values: np.ndarray, steps: np.ndarray, stop: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows up to the step ``stop``, as far as the two share loops."""
+    """The rows up to the step ``stop``, compared in the loops that both are in."""
     depth = min(len(stop), steps.shape[1])
     keep = np.array([tuple(step[:depth]) <= stop[:depth] for step in steps], bool)
     return values[keep], steps[keep]
@@ -157,5 +157,5 @@ def _as_they_are(parts: Sequence[Rows]) -> Watched:
 
 
 def _of_loops(steps: Array) -> Any:
-    """Numbers, and not rows of one, where there is one loop."""
+    """Numbers instead of one-element rows, if there is one loop."""
     return steps[..., 0] if steps.shape[-1] == 1 else steps

@@ -25,10 +25,10 @@ _STYLE = f"""{theme(_PAGE)}
 
 _WIDTH, _HEIGHT = 620.0, 130.0  # of the space inside the axes
 _LEFT, _TOP, _BOTTOM = 70.0, 18.0, 22.0
-_MOST_POINTS = 1200  # of a line; more are drawn as the least and the largest of each stretch
+_MOST_POINTS = 1200  # of a line; a longer one is drawn by the minimum and maximum of each stretch
 _ENTRY_LETTERS = 24
 _LOG_FROM = (
-    1e4  # the ratio of the largest to the least from which positive values have a logarithmic axis
+    1e4  # ratio of the largest to the least positive value from which the axis is logarithmic
 )
 
 
@@ -44,7 +44,7 @@ class WatchedValues(Protocol):
 
 
 class _Curves(NamedTuple):
-    """A watched value as rows of real numbers: a column for each entry that is drawn."""
+    """A watched value as rows of real numbers, with a column for each entry that is drawn."""
 
     name: str
     columns: np.ndarray
@@ -52,7 +52,7 @@ class _Curves(NamedTuple):
     steps: np.ndarray  # (rows, loops)
     caption: str
     failing_row: int | None  # the first that is not finite
-    failure: str  # the number there, and which entry it is
+    failure: str  # the value there, and its entry
 
 
 def page(record: WatchedValues) -> str:
@@ -60,7 +60,7 @@ def page(record: WatchedValues) -> str:
 
 
 def body(record: WatchedValues) -> str:
-    """The contents of the document, with the style that they need."""
+    """The contents of the document, with their style."""
     parts = [f'<div class="{_PAGE}"><style>{_STYLE}</style>']
     if not record.is_known:
         parts.append(
@@ -199,7 +199,7 @@ def _path(column: np.ndarray, low: float, high: float) -> str:
 
 
 def _few(column: np.ndarray) -> list[int]:
-    """The rows to draw: all, or of each stretch of a long column the least, the largest and a gap."""
+    """The rows to draw: all; of a long column, the least, the greatest and a gap of each stretch."""
     n = len(column)
     if n <= _MOST_POINTS:
         return list(range(n))
@@ -230,7 +230,7 @@ def _x(k: int, n: int) -> float:
 
 
 def _apart(low: float, high: float) -> tuple[float, float]:
-    """Bounds of an axis, not equal; numbers near the largest float do not overflow their difference."""
+    """Unequal bounds for an axis; numbers near the largest float do not overflow their difference."""
     most = np.finfo("float64").max / 4
     low, high = max(low, -most), min(high, most)
     if high > low:

@@ -1,17 +1,16 @@
 """Sparse matrices in JAX: one form of ``BCOO``, and conversions to and from it.
 
 PyTensor's sparse values are SciPy's CSR and CSC matrices. Here each is an `OrderedBCOO`: a JAX ``BCOO``
-whose entries lie in the order of the declared format, so that ``csm_properties`` finds SciPy's own
-arrays. JAX must know how many entries there are while it traces. Where an op's result has a number
-of entries that only the values tell, there are as many as there can be at most, and those too many are
-*padding*, as in JAX: at the end, 0, with indices outside of the matrix, which every op leaves out. Such
-a matrix is not `exact`.
+whose entries lie in the order of the declared format, so that ``csm_properties`` finds SciPy's own arrays.
+JAX must know the number of entries while it traces. If the number depends on values, there are as many as
+there can be at most, and the surplus entries are *padding*, as in JAX: at the end, 0, with indices outside
+of the matrix, which every op ignores. Such a matrix is not `exact`.
 
-Two kinds of padding differ in what JAX's derivatives see. Room that nothing was put in has the shape
-as its indices. An element that happens to be 0, as in ``x - x``, has no entry in SciPy's result, but
-has a derivative: it is at ``(m + 1 + row, n + 1 + column)``, and the ops whose gradient PyTensor calls
-regular count it in, at its place; so does a structured conversion of what was a dense matrix. It makes
-no difference to values, and none to other structured ops.
+Two kinds of padding differ for JAX's derivatives. Unused room has the shape as its indices. An element that
+happens to be 0, as in ``x - x``, has no entry in SciPy's result, but has a derivative: it is stored at ``(m
++ 1 + row, n + 1 + column)``, and ops whose gradient PyTensor calls regular include it, at its place; so
+does a structured conversion of a formerly dense matrix. It does not affect values, nor other structured
+ops.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _AUX = ("shape", "format", "exact", "unique_indices")
 
 @jax.tree_util.register_pytree_node_class
 class OrderedBCOO(BCOO):
-    """A ``BCOO`` of a matrix with its entries in the order of a format.
+    """A ``BCOO`` of a matrix, with its entries in the order of a format.
 
     ``format`` is ``"csr"``, entries row by row, or ``"csc"``, column by column; within a row or
     column in any order. ``exact`` says that no entry is padding, ``unique_indices`` that no two have
@@ -64,7 +63,7 @@ class OrderedBCOO(BCOO):
 
     @property
     def major(self) -> Array:
-        """The row of each entry of a CSR matrix, the column of one of a CSC matrix."""
+        """The row of each entry of a CSR matrix, or the column of each entry of a CSC matrix."""
         return self.col if self.format == "csc" else self.row
 
     @property
@@ -73,12 +72,12 @@ class OrderedBCOO(BCOO):
 
     @property
     def hidden(self) -> Array:
-        """Which entries are elements that happen to be 0."""
+        """A mask of the entries for elements that happen to be 0."""
         return self.row > self.shape[0]
 
     @property
     def places(self) -> tuple[Any, Any]:
-        """The row and column of each entry, of those that are hidden too."""
+        """The row and column of each entry, including hidden ones."""
         row, col = self.row, self.col
         if self.exact:
             return row, col
@@ -107,7 +106,7 @@ def ordered(
     exact: bool,
     unique: bool = False,
 ) -> OrderedBCOO:
-    """The matrix of entries that are in order already."""
+    """Build a matrix from entries that are in order already."""
     xp: Any = np if known(row, col) else jnp
     indices = xp.stack([xp.asarray(row), xp.asarray(col)], axis=-1).astype(np.int32)
     aux = (tuple(int(n) for n in shape), "csc" if format == "csc" else "csr", exact, unique)
@@ -115,7 +114,7 @@ def ordered(
 
 
 def hiding(x: OrderedBCOO, hidden: Array) -> tuple[Any, Any]:
-    """The places of the entries of ``x`` as indices, with those of ``hidden`` moved outside."""
+    """The indices of the entries of ``x``, with ``hidden`` ones moved outside."""
     row, col = x.places
     m, n = x.shape
     hidden = hidden & (row < m)
@@ -123,12 +122,12 @@ def hiding(x: OrderedBCOO, hidden: Array) -> tuple[Any, Any]:
 
 
 def with_data(x: OrderedBCOO, data: Array) -> OrderedBCOO:
-    """The matrix with the indices of ``x`` and other values."""
+    """The matrix with the indices of ``x`` and the values ``data``."""
     return OrderedBCOO.tree_unflatten(x.tree_flatten()[1], (data, x.indices))
 
 
 def transposed(x: OrderedBCOO) -> OrderedBCOO:
-    """CSR becomes CSC, and the entries stay where they are."""
+    """Transpose: CSR becomes CSC, and the entries stay in order."""
     other = "csr" if x.format == "csc" else "csc"
     return ordered(
         x.data, x.col, x.row, x.shape[::-1], other, exact=x.exact, unique=x.unique_indices
@@ -136,7 +135,7 @@ def transposed(x: OrderedBCOO) -> OrderedBCOO:
 
 
 def carried(x: OrderedBCOO, n_entries: int | None = None) -> OrderedBCOO:
-    """``x`` as a loop carries it: of no known exactness, padded to ``n_entries``."""
+    """Convert ``x`` for the carry of a loop: not known to be exact, padded to ``n_entries``."""
     m, n = x.shape
     more = (x.nse if n_entries is None else n_entries) - x.nse
     assert more >= 0
@@ -147,14 +146,14 @@ def carried(x: OrderedBCOO, n_entries: int | None = None) -> OrderedBCOO:
 
 
 def as_bcoo(x: Any, sparse_type: SparseTensorType, what: str = "A sparse matrix") -> OrderedBCOO:
-    """``x`` as a value of ``sparse_type``, a ``SparseTensorType``. ``what`` says whose value it is.
+    """Convert ``x`` to a value of ``sparse_type``, a ``SparseTensorType``; ``what`` names it in messages.
 
     Parameters
     ----------
     x
-        A SciPy sparse matrix or array, shape (m, n), whose entries are copied: as they are where the
-        format is that of the type, duplicates and explicit zeros too; or a ``BCOO`` of that shape,
-        whose entries are sorted. Where its indices are traced, which of them are padding is unknown.
+        A SciPy sparse matrix or array, shape (m, n), whose entries are copied, including duplicates and
+        explicit zeros if the format is the format of the type; or a ``BCOO`` of that shape, whose entries
+        are sorted. If its indices are traced, it is unknown which of them are padding.
 
     Raises
     ------
@@ -189,7 +188,7 @@ def as_bcoo(x: Any, sparse_type: SparseTensorType, what: str = "A sparse matrix"
 
 
 def bcoo_to_scipy(x: BCOO, format: str) -> Any:
-    """The SciPy matrix of a concrete ``BCOO``, in ``format``, padding left out.
+    """Convert a concrete ``BCOO`` to a SciPy matrix in ``format``, without padding.
 
     >>> import scipy.sparse
     >>> bcoo_to_scipy(BCOO.fromdense(jnp.eye(2), nse=4), "csc").toarray().tolist()
@@ -250,7 +249,7 @@ def arrange(
     *,
     exact: bool,
 ) -> OrderedBCOO:
-    """The matrix of entries in any order; those with the shape as indices are padding."""
+    """Build a matrix from entries in any order; entries with the shape as indices are padding."""
     unique = False
     if known(row, col):
         row, col = np.asarray(row), np.asarray(col)

@@ -1,9 +1,9 @@
 """Algorithms on the entries of a sparse matrix: find, merge, drop, densify.
 
-None makes a dense array but `todense` and `from_dense`. Where the indices are known while JAX traces,
-so is all that follows from them, and results have no padding. Entries that are padding have indices
-outside: they are gathered as 0 and dropped where they are scattered, in derivatives too. With
-``regular`` an op counts in the elements that happen to be 0: see `loopax.jax_backend.values.sparse`.
+Only `todense` and `from_dense` involve a dense array. If the indices are known while JAX traces, so is all
+that follows from them, and results have no padding. Padding has indices outside of the matrix: a gather
+reads it as 0 and a scatter drops it, in derivatives too. With ``regular`` an op includes the elements that
+happen to be 0: see `loopax.jax_backend.values.sparse`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from loopax.numerics.arrays import Array
 
 
 def todense(x: OrderedBCOO, *, regular: bool = False) -> jax.Array:
-    """The dense matrix; duplicates add up."""
+    """The dense matrix; duplicates are added."""
     places = x.places if regular else (x.row, x.col)
     return jnp.zeros(x.shape, x.data.dtype).at[places].add(x.data, mode="drop")
 
 
 def gather(dense: Array, *indices: Array) -> jax.Array:
-    """``dense[indices]``, with 0 for padding."""
+    """Read ``dense[indices]``, with 0 for padding."""
     return jnp.asarray(dense).at[indices].get(mode="fill", fill_value=0)
 
 
 def factor(dense: Array, x: OrderedBCOO, *indices: Array) -> jax.Array:
-    """``dense[indices]``, for the entries of ``x`` to be multiplied with: hidden ones stay 0."""
+    """Read ``dense[indices]`` as factors for the entries of ``x``: hidden entries stay 0."""
     entries = gather(dense, *indices)
     if x.exact:
         return entries
@@ -41,12 +41,12 @@ def factor(dense: Array, x: OrderedBCOO, *indices: Array) -> jax.Array:
 
 
 def from_dense(dense: Array, format: str) -> OrderedBCOO:
-    """The elements of ``dense`` that are not 0; with room for all of them."""
+    """The nonzero elements of ``dense``, with room for all elements."""
     return nonzeros(all_of(dense, format))
 
 
 def all_of(dense: Array, format: str) -> OrderedBCOO:
-    """A matrix that has all elements of ``dense`` as entries."""
+    """A matrix with all elements of ``dense`` as entries."""
     dense = jnp.asarray(dense)
     rows, cols = np.indices(dense.shape)
     if format == "csc":
@@ -56,7 +56,7 @@ def all_of(dense: Array, format: str) -> OrderedBCOO:
 
 
 def select(x: OrderedBCOO, keep: Array | bool) -> OrderedBCOO:
-    """The entries of ``x`` where ``keep`` is true, in their order. Others leave no trace."""
+    """The entries of ``x`` where ``keep`` is true, in order; the others are dropped."""
     if known(keep, x.indices):
         where = np.flatnonzero(np.asarray(keep))
         data, row, col = x.data[where], x.row[where], x.col[where]
@@ -70,7 +70,7 @@ def select(x: OrderedBCOO, keep: Array | bool) -> OrderedBCOO:
 
 
 def nonzeros(x: OrderedBCOO) -> OrderedBCOO:
-    """``x`` without explicit zeros, which are hidden: JAX differentiates this as ``x`` itself."""
+    """Hide the explicit zeros of ``x``; JAX differentiates the result as ``x`` itself."""
     row, col = hiding(x, x.data == 0)
     data, row, col = _padding_last(x.data, row, col, row >= x.shape[0])
     return ordered(data, row, col, x.shape, x.format, exact=False, unique=x.unique_indices)
@@ -82,10 +82,10 @@ def _padding_last(data: Array, row: Array, col: Array, padding: Array) -> Any:
 
 
 def groups(parts: Sequence[tuple[Any, Any]]) -> tuple[list[Any], int]:
-    """For each of several lists of indices, the group of each entry: equal indices, equal group.
+    """Number the distinct indices in several lists together: equal indices have equal numbers.
 
-    ``parts`` has pairs (major, minor). Groups are numbered in their order, major first; there are
-    at most as many as the number returned.
+    ``parts`` has pairs (major, minor). Groups are numbered in order, major first; the returned number
+    bounds their count.
     """
     major = [p[0] for p in parts]
     minor = [p[1] for p in parts]
@@ -104,10 +104,10 @@ def groups(parts: Sequence[tuple[Any, Any]]) -> tuple[list[Any], int]:
 
 
 def joined(xs: Sequence[OrderedBCOO], format: str) -> tuple[list[Any], OrderedBCOO]:
-    """The values of each of ``xs`` at the indices that any of them has, and those indices.
+    """The values of each of ``xs`` at the union of their indices, and that union.
 
-    Values of duplicates are added up, and are 0 where a matrix has none. The indices are those of the
-    matrix returned, whose own values mean nothing; where none of ``xs`` stores an entry it is hidden.
+    Values of duplicates are added, and are 0 where a matrix has no entry. The returned matrix carries the
+    indices; its own values mean nothing, and entries that none of ``xs`` stores are hidden.
     """
     shape = xs[0].shape
     places = [x.places for x in xs]
@@ -137,7 +137,7 @@ def joined(xs: Sequence[OrderedBCOO], format: str) -> tuple[list[Any], OrderedBC
 
 
 def merged(x: OrderedBCOO) -> OrderedBCOO:
-    """``x`` sorted, with each of its duplicates added up in one entry."""
+    """Sort ``x``, and add its duplicates up in one entry each."""
     if x.unique_indices:
         return x
     (data,), where = joined([x], x.format)
@@ -148,7 +148,7 @@ def merged(x: OrderedBCOO) -> OrderedBCOO:
 
 
 def lookup(x: OrderedBCOO, row: Array, col: Array) -> jax.Array:
-    """``x[row, col]``, element by element; 0 where there is no entry."""
+    """Read ``x[row, col]`` element by element; 0 if there is no entry."""
     row, col = (np.asarray(i) if known(i) else i for i in (row, col))
     if not len(row):
         return jnp.zeros(0, x.data.dtype)
@@ -157,7 +157,7 @@ def lookup(x: OrderedBCOO, row: Array, col: Array) -> jax.Array:
 
 
 def product(x: OrderedBCOO, dense: Array, dtype: DTypeLike, *, regular: bool = False) -> jax.Array:
-    """``x @ dense``, of one or two dimensions, computed in ``dtype``."""
+    """Compute ``x @ dense``, with one or two dimensions, in ``dtype``."""
     row, col = x.places if regular else (x.row, x.col)
     rows = factor(jnp.asarray(dense, dtype), x, col)
     data = jnp.asarray(x.data, dtype).reshape(-1, *[1] * (rows.ndim - 1))

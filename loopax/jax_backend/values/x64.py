@@ -1,8 +1,8 @@
 """JAX's 32-bit and 64-bit modes, and the only global state that importing loopax changes.
 
-PyTensor's own JAX mode turns ``jax_enable_x64`` on when its ``floatX`` is float64, and *off* when it
-is not. loopax turns it on in the same case, never off, and never against a setting that the user
-made: an environment variable, or a value that differs from JAX's default.
+PyTensor's own JAX mode turns ``jax_enable_x64`` on when its ``floatX`` is float64, and *off* otherwise.
+loopax turns it on in the same case, never off, and never against a setting of the user: an environment
+variable, or a value that differs from JAX's default.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def import_dispatch() -> None:
 
 
 def set_default_precision() -> None:
-    """Turn x64 on where ``floatX`` is float64 and nobody has said otherwise.
+    """Turn x64 on if ``floatX`` is float64, unless the user has set it.
 
-    An explicit ``jax.config.update("jax_enable_x64", False)`` looks like JAX's default and cannot
-    be told from it; ``JAX_ENABLE_X64=0`` in the environment can, and is respected.
+    An explicit ``jax.config.update("jax_enable_x64", False)`` cannot be distinguished from JAX's default;
+    ``JAX_ENABLE_X64=0`` in the environment can, and is respected.
     """
     if config.floatX == "float64" and "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
 
 
 def as_declared(x: object, variable: Variable) -> Any:
-    """``x`` with the dtype that ``variable`` declares, and no weak type.
+    """Cast ``x`` to the dtype that ``variable`` declares, without a weak type.
 
     Raises `LoopTypeError` if the dtype has 64 bits and JAX is in 32-bit mode: the result would be
     silently narrower.
@@ -82,7 +82,7 @@ def narrowed(value: np.ndarray | np.generic) -> bool:
 
 
 def refuse_wrapping(value: np.ndarray | np.generic, what: str) -> None:
-    """Refuse integers that a caller gives, of which `narrowed` is true; ``what`` says whose they are."""
+    """Refuse a caller's integers that are `narrowed`; ``what`` names them in messages."""
     if narrowed(value):
         raise LoopTypeError(
             f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
@@ -91,18 +91,18 @@ def refuse_wrapping(value: np.ndarray | np.generic, what: str) -> None:
 
 
 def holds(dtype: str, other: str) -> bool:
-    """Whether ``dtype`` has all values of ``other``, by PyTensor's rules, JAX's 32-bit mode apart."""
+    """Whether ``dtype`` holds all values of ``other``, by PyTensor's rules, ignoring JAX's 32-bit mode."""
     if str(jax.dtypes.canonicalize_dtype(dtype)) == other:
         return True
     return np.dtype(other).kind in "biufc" and bool(ps.upcast(other, dtype) == dtype)
 
 
 def refuse_narrowed(value: object, variable: Variable, where: str = "") -> None:
-    """Refuse what is known of ``variable`` while JAX traces, where JAX would give it too few bits.
+    """Refuse known integers of ``variable`` that do not fit the bits that JAX would give them.
 
-    Integers that are computed at run time have 32 bits in 32-bit mode, as all of JAX's do: indices and
-    lengths fit. What is *known* not to fit is an error, as a float64 is; of products that may not fit see
-    `loopax.jax_backend.staging.wrapping`.
+    Integers that are computed at run time have 32 bits in 32-bit mode, like all of JAX's: indices and
+    lengths fit. Integers *known* not to fit are an error, as a float64 is; for products that may not fit
+    see `loopax.jax_backend.staging.wrapping`.
 
     Raises `LoopTypeError` if an element of the integers ``value`` does not fit the 32 bits.
     """

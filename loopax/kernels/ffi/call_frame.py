@@ -1,8 +1,8 @@
 """The call frame that XLA passes to a handler, and code that reads it.
 
-The layout is that of ``xla/ffi/api/c_api.h`` (its folder is ``jax.ffi.include_dir()``) on 64 bits. The
-fields named here stand at the same places in all versions of the interface from 0.1 to 0.5: fields are
-only ever added behind the last one of a struct.
+The layout is defined in ``xla/ffi/api/c_api.h`` (its folder is ``jax.ffi.include_dir()``) on 64 bits. The
+fields named here have the same offsets in all versions of the interface from 0.1 to 0.5: fields are only
+ever added at the end of a struct.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CallFrame:
 
     @contextmanager
     def is_call(self) -> Iterator[None]:
-        """A context for code that computes; a call that asks for metadata is answered here."""
+        """A context for code that computes; calls that ask for metadata are answered before it."""
         builder = self._builder
         extension = self._load(self._address, EXTENSION)
         extended = builder.icmp_unsigned("!=", extension, I64(0))
@@ -64,7 +64,7 @@ class CallFrame:
 
 
 class Buffer:
-    """An array of a call frame: row-major, contiguous."""
+    """An array of a call frame, row-major and contiguous."""
 
     def __init__(self, builder: ir.IRBuilder, address: ir.Value) -> None:
         self._builder = builder

@@ -1,4 +1,4 @@
-"""An exception of native code as XLA's error.
+"""Convert an exception of native code to XLA's error.
 
 Numba describes an exception by a pickle in the program's constants. A handler calls Python only to
 read it: the program has ended by then, and nothing waits for its results.
@@ -15,11 +15,11 @@ from loopax.kernels.ffi.call_frame import API
 SYMBOL = "loopax_xla_error"  # the symbol under which native code calls `_xla_error`
 
 _ERROR_CREATE = 48  # bytes from the beginning of XLA_FFI_Api
-_INVALID_ARGUMENT, _INTERNAL = 3, 13  # XLA's codes, those of absl
+_INVALID_ARGUMENT, _INTERNAL = 3, 13  # XLA's error codes, which are absl's
 
-OTHER_SHAPE = -1  # in the place of a pickle's size: a result has another shape than XLA expects
+OTHER_SHAPE = -1  # instead of a pickle's size: a result has another shape than XLA expects
 
-STOPPED = 2  # a row's failure that is no XLA error: Python raises when it runs again
+STOPPED = 2  # a failed row without an XLA error: Python raises when it runs the row again
 
 
 class _ErrorCreate(ctypes.Structure):

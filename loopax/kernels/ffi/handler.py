@@ -1,4 +1,4 @@
-"""A native function as a handler that XLA calls: the arrays of a call frame in, and out."""
+"""Wrap a native function as a handler that XLA calls: read arrays from a call frame, write results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def handler(
     key: str | None = None,
     threads: bool = False,
 ) -> Any:
-    """``function`` as a C function of the address of a call frame, which returns 0 or an XLA error.
+    """Compile ``function`` to a C function of a call frame's address that returns 0 or an XLA error.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A graph as handlers for XLA: lowered once, compiled for each set of small lengths and each batch."""
+"""Compile a graph to handlers for XLA: lower it once, compile it per set of small lengths and per batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class KernelCode:
     Raises
     ------
     UnsupportedOpError
-        A value in the graph is no array, or an op has no native code.
+        A value in the graph is not an array, or an op has no native code.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class KernelCode:
 
     @property
     def lines(self) -> int:
-        """The number of lines of the source written last."""
+        """The number of lines of the most recently written source."""
         return self._variants.source.count("\n") + 1
 
     def handler(
@@ -123,9 +123,9 @@ class KernelCode:
 
 
 def has_rules(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
-    """Whether a graph is one of arrays and of ops with rules, so that it has native code all but surely.
+    """Whether a graph has only arrays and ops with rules, so that it almost surely has native code.
 
-    To be sure it has to be lowered and written.
+    Certainty takes lowering the graph and writing its code.
     """
     return all(map(is_array, (*inputs, *outputs))) and all(
         all(is_known(v.type) for v in node.outputs)

@@ -1,4 +1,4 @@
-"""The function of one row of a batch: arguments read from a call frame, results copied into it."""
+"""The function for one row of a batch: read the arguments from a call frame, copy the results into it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ArrayType:
 
     @property
     def native(self) -> Any:
-        """The type of such an argument in a native function: an array in C order, or a number."""
+        """The type of the argument in a native function: an array in C order, or a number."""
         if self.ndim:
             return types.Array(self.element, self.ndim, "C")
         kind = np.dtype(self.dtype).kind
@@ -71,7 +71,7 @@ def row_function(
 
 
 class _Row:
-    """The writer of a row function's body in LLVM's instructions; Numba takes 2 s for them."""
+    """Writes the body of a row function as LLVM instructions; Numba would take 2 s to compile it."""
 
     def __init__(
         self,

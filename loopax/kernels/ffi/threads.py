@@ -1,12 +1,12 @@
-"""The elements of a batch, divided among the threads of XLA's pool.
+"""Divide the elements of a batch among the threads of XLA's pool.
 
 The calling thread takes element after element, and so does each task that the pool runs; taking one
-adds 1 to a counter. So nothing waits for a task to begin: in a pool of one thread, or of threads that
-all wait, none would. A task that begins when no element is left ends at once. It does not read the
+increments a counter. So nothing waits for a task to start: in a pool of one thread, or if all threads wait,
+none would. A task that begins when no element is left ends at once. It does not read the
 call frame, which may be gone, but a block of memory that the last thread frees.
 
-The error is that of the first element that fails, as in sequential order, since all elements before
-it have been taken before it. The calling thread runs it once more to make XLA's error.
+The error comes from the first element that fails, as in sequential order, since all elements before it have
+been taken before it. The calling thread runs that element once more to make XLA's error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VOID = ir.VoidType()
 def run_in_threads(
     context: Any, builder: ir.IRBuilder, address: ir.Value, row: ir.Function, total: ir.Value
 ) -> Any:
-    """Call ``row`` for ``total`` elements, in any order; the failure of the first that fails, or 0."""
+    """Call ``row`` for ``total`` elements in any order; return the first element's failure, or 0."""
     take_all = _taking_function(builder.module, row)
     task = _task(context, builder.module, take_all)
     failure = cgutils.alloca_once_value(builder, I64(0))
@@ -48,7 +48,7 @@ def run_in_threads(
 
 
 def _taking_function(module: ir.Module, row: ir.Function) -> ir.Function:
-    """A function of a block that takes elements and calls ``row`` for each, until none is left."""
+    """A function of the block that takes elements and calls ``row`` for each, until none is left."""
     function = _function(module, "loopax_take_all", ir.FunctionType(_VOID, [I64]))
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     block = function.args[0]
@@ -74,7 +74,7 @@ def _taking_function(module: ir.Module, row: ir.Function) -> ir.Function:
 
 
 def _task(context: Any, module: ir.Module, take_all: ir.Function) -> ir.Function:
-    """The function that the pool runs, with a block."""
+    """The task that the pool runs, a function of the block."""
     function = _function(module, "loopax_task", ir.FunctionType(_VOID, [I64]))
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     builder.call(take_all, function.args)
@@ -92,7 +92,7 @@ def _function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Functio
 def _schedule(
     builder: ir.IRBuilder, address: ir.Value, task: ir.Function, block: ir.Value, total: ir.Value
 ) -> None:
-    """Give the pool a task for each of its threads but one, as long as there is an element for each."""
+    """Schedule a task for each thread of the pool but one, if there are enough elements."""
     api = builder.load(pointer(builder, address, API, I64))
     context = builder.load(pointer(builder, address, CONTEXT, I64))
     threads = cgutils.alloca_once_value(builder, I64(1))
@@ -127,7 +127,7 @@ def _call_api(builder: ir.IRBuilder, api: ir.Value, offset: int, *fields: ir.Val
 
 
 def _wait(builder: ir.IRBuilder, block: ir.Value, total: ir.Value) -> None:
-    """Wait until all elements are done: other threads work on the remaining ones."""
+    """Wait until all elements are done, including those in other threads."""
     sched_yield = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield"
     )

@@ -1,1 +1,1 @@
-"""A JAX function as one primitive, whose loops become native code on the CPU when it is lowered."""
+"""A JAX function as one primitive, whose loops become native code on the CPU during lowering."""

@@ -15,9 +15,10 @@ from loopax.kernels.native_call.primitive import bind
 
 
 def call(jaxpr: ClosedJaxpr, operands: Sequence[Any], plan: Plan) -> list[Any]:
-    """The outputs of a closed jaxpr without constants, as one equation unless it has effects.
+    """Evaluate a closed jaxpr without constants as one equation, unless it has effects.
 
-    An equation with an effect, such as a print, stays JAX's; each run of the others is one equation.
+    An equation with an effect, such as a print, stays as it is; each run of other equations becomes one
+    equation.
     """
     if not jaxpr.effects:
         return bind(jaxpr, operands, plan)
@@ -40,7 +41,7 @@ def call(jaxpr: ClosedJaxpr, operands: Sequence[Any], plan: Plan) -> list[Any]:
 
 
 def _is_pure(eqn: JaxprEqn) -> bool:
-    """Whether an equation has no effect, and reads and returns arrays only."""
+    """Whether an equation has no effect, and its inputs and outputs are arrays."""
     is_reference = [hasattr(v.aval, "inner_aval") for v in (*eqn.invars, *eqn.outvars)]
     return not eqn.effects and not any(is_reference)
 

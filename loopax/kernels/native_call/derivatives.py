@@ -1,7 +1,8 @@
 """Derivatives of `native_call`: JAX's own rules, applied to its jaxpr.
 
-Forwards it is the jaxpr of ``jax.jvp``. Backwards it is divided (`partial_evaluation`), and the part that
-is linear in the tangents is transposed by ``jax.linear_transpose``. Each rule traces once for each jaxpr.
+The forward derivative is the jaxpr of ``jax.jvp``. For the backward derivative it is split
+(`partial_evaluation`), and the part that is linear in the tangents is transposed by
+``jax.linear_transpose``. Each rule traces once for each jaxpr.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _jvp(
 
 @owner_cache
 def _jvp_jaxpr(plan: Plan, jaxpr: ClosedJaxpr, moving: Flags) -> tuple[Any, list[int]]:
-    """``[*inputs, *tangents] -> [*outputs, *tangents]``, and the outputs whose tangent may not be 0."""
+    """Trace ``[*inputs, *tangents] -> [*outputs, *tangents]``, and list outputs with nonzero tangents."""
     n, positions = len(jaxpr.in_avals), [k for k, m in enumerate(moving) if m]
     floats = [k for k, aval in enumerate(jaxpr.out_avals) if _has_tangent(aval.to_tangent_aval())]
 
@@ -73,7 +74,7 @@ def _jvp_jaxpr(plan: Plan, jaxpr: ClosedJaxpr, moving: Flags) -> tuple[Any, list
 
 
 def _depends(jaxpr: ClosedJaxpr, output: int, first_tangent: int) -> bool:
-    """Whether an output reads an input from ``first_tangent`` on: if not, its tangent is zero."""
+    """Whether an output depends on an input from ``first_tangent`` on: if not, its tangent is zero."""
     is_wanted = [k == output for k in range(len(jaxpr.out_avals))]
     _, is_read = pe.dce_jaxpr(jaxpr.jaxpr, is_wanted)
     return any(is_read[first_tangent:])
@@ -102,7 +103,7 @@ def _transpose(
 
 @owner_cache
 def transposed(plan: Plan, jaxpr: ClosedJaxpr, linear: Flags, has_cotangent: Flags) -> Any:
-    """``[*other inputs, *cotangents] -> cotangents of the linear inputs``."""
+    """Transpose to ``[*other inputs, *cotangents] -> cotangents of the linear inputs``."""
     positions = [k for k, is_linear in enumerate(linear) if is_linear]
     n = len(linear) - len(positions)
 

@@ -1,4 +1,4 @@
-"""Equations of jaxprs: their loops, and the variables that a run of equations reads and computes."""
+"""Equations of jaxprs: their loops, and the inputs and outputs of a run of equations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LOOPS = {"scan", "while"}
 
 
 def inputs_of(run: Sequence[JaxprEqn]) -> list[Var]:
-    """The variables that a run reads and does not compute, in order."""
+    """The variables that a run reads but does not compute, in order."""
     computed = {v for eqn in run for v in eqn.outvars}
     operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
     return list(dict.fromkeys(v for v in operands if v not in computed))
 
 
 def outputs_of(jaxpr: Jaxpr, run: Sequence[JaxprEqn]) -> list[Var]:
-    """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
+    """The variables computed by a run and read by other equations, or returned by the jaxpr."""
     inside = set(map(id, run))
     eqns_outside = [eqn for eqn in jaxpr.eqns if id(eqn) not in inside]
     read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
@@ -36,7 +36,7 @@ def is_loop(eqn: JaxprEqn) -> bool:
 
 
 def has_loop(eqn: JaxprEqn) -> bool:
-    """Whether an equation is a loop, or has one in a jaxpr among its parameters."""
+    """Whether an equation is a loop, or contains one in a jaxpr among its parameters."""
     return is_loop(eqn) or any(map(has_loop, inner_equations(eqn)))
 
 
@@ -48,7 +48,7 @@ def outermost_loops(eqn: JaxprEqn) -> list[Any]:
 
 
 def in_words(eqn: JaxprEqn) -> str:
-    """A loop in words."""
+    """Describe a loop in words."""
     name = eqn.primitive.name
     if name == "scan":
         return f"scan of {eqn.params['length']} steps"
@@ -56,12 +56,12 @@ def in_words(eqn: JaxprEqn) -> str:
 
 
 def n_rows(outer: Sequence[Any], inner: Sequence[Any]) -> int:
-    """The number of variables around a loop whose values enter or leave its step row by row."""
+    """The number of variables around a loop whose rows enter or leave its step."""
     return sum(len(v.aval.shape) != len(w.aval.shape) for v, w in zip(outer, inner, strict=True))
 
 
 def most_axes(jaxpr: Jaxpr) -> int:
-    """The number of axes of the value with the most of them."""
+    """The greatest number of axes of any value."""
     inner = [most_axes(getattr(j, "jaxpr", j)) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
     variables = [v for eqn in jaxpr.eqns for v in eqn.outvars] + list(jaxpr.outvars)
     avals: list[Any] = [v.aval for v in variables]
@@ -69,5 +69,5 @@ def most_axes(jaxpr: Jaxpr) -> int:
 
 
 def loop_depth(eqns: Sequence[JaxprEqn]) -> int:
-    """The number of loops that are nested."""
+    """The depth of nested loops."""
     return max([is_loop(eqn) + loop_depth(inner_equations(eqn)) for eqn in eqns], default=0)

@@ -1,4 +1,4 @@
-"""The class ``FiniteFunction``: a function of arrays that raises if a value is not finite."""
+"""The class ``FiniteFunction``: a function of arrays that raises at a nonfinite value."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from loopax.kernels.native_call.primitive import trace_jaxpr, traced_call
 
 
 class FiniteFunction:
-    """``f``, a function of arrays, that raises a `NonFiniteError` at the first value that is not finite.
+    """Call ``f``, a function of arrays, and raise a `NonFiniteError` at the first nonfinite value.
 
-    A direct call returns a flag too, and looks for the value if it is up. Under a transformation the
+    A direct call computes a flag too, and searches for the value if it is set. Under a transformation the
     program itself raises.
     """
 
@@ -41,7 +41,7 @@ class FiniteFunction:
     def __call__(self, *args: ArrayLike) -> Any:
         if not any(map(is_traced, args)):
             results, flag = self._direct(*args)
-            if not is_traced(flag):  # as it is where the function closes over a tracer
+            if not is_traced(flag):  # it is one where the function closes over a tracer
                 if flag:
                     report = np.asarray(self._report(*args))
                     raise self._inspections[_types(args)].error(report)
@@ -58,7 +58,7 @@ class FiniteFunction:
         return self._results(inspection, operands, shapes)
 
     def _raising(self, *args: ArrayLike) -> Any:
-        """The results, and an error of the running program where a value, or a gradient, is not finite."""
+        """The results; the running program raises if a value, or a gradient, is not finite."""
         looking: Any = Looking(
             lambda operands: inspection.report(*operands),
             lambda reports: inspection.error(reports),
@@ -89,7 +89,7 @@ class FiniteFunction:
 
 
 def argument_names(f: Callable[..., Any], tree: PyTreeDef) -> list[str]:
-    """The name of each leaf of the arguments ``(args, kwargs)``, by the parameters of ``f``."""
+    """Name each leaf of the arguments ``(args, kwargs)`` by the parameters of ``f``."""
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):  # a function written in C

@@ -1,7 +1,7 @@
-"""States of a loop that say which of its values so far were not finite: a flag, or a report.
+"""States of a loop that record nonfinite values so far: a flag, or a report.
 
 Both are monoids, with the element `none` and the operation `first`. A flag costs a comparison in each step;
-a report is computed once a flag is up.
+a report is computed only after a flag was set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 
 class Flag(NamedTuple):
-    """Whether a value was not finite."""
+    """The fact whether any value was not finite."""
 
     @property
     def counts_steps(self) -> bool:
@@ -33,7 +33,7 @@ class Flag(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The first value that was not finite, as numbers: ``[code, kind, *entry, *steps]``."""
+    """The first nonfinite value, as numbers: ``[code, kind, *entry, *steps]``."""
 
     n_axes: int
     depth: int

@@ -1,10 +1,10 @@
-"""Jaxprs that detect values that are not finite: ``native(..., checks="nan")``.
+"""Jaxprs that detect nonfinite values: ``native(..., checks="nan")``.
 
     y = f(x)  ->  y, whether any state, row of a trace or output is not finite
     y = f(x)  ->  [code, kind, *entry, *steps] of the first such value
 
-Both are an evaluation of the jaxpr of ``f``, equation by equation, in which each loop has one more
-state: what a `Flag` or a `Report` says of the values so far.
+Both evaluate the jaxpr of ``f``, equation by equation, with an additional state in each loop: a `Flag` or a
+`Report` on the values so far.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from loopax.kernels.native_call.loop_names import loop_name, state_names, trace_
 from loopax.lowering.finiteness.places import Place, error_of_reports
 from loopax.numerics.manual_axes import scan, while_loop
 
-# The outputs of a jaxpr with what is found in it, and the names of the loops around an equation.
+# The outputs of a jaxpr with the finding in it, and the names of the loops around an equation.
 Inspected: TypeAlias = tuple[list[Any], Any]
 Loops: TypeAlias = tuple[str, ...]
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
@@ -44,7 +44,7 @@ _INLINED = {"jit", "pjit", "closed_call", "core_call", "core_closed_call"}
 
 @dataclass(eq=False)
 class Inspection:
-    """A closed jaxpr, and what is said of its values that are not finite.
+    """A closed jaxpr, with a flag and a report for its nonfinite values.
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ class Inspection:
     jaxpr: Any
     name: str
     output_names: Sequence[str]
-    places: dict[Place, int] = field(default_factory=dict)  # with the codes of reports
+    places: dict[Place, int] = field(default_factory=dict)  # places with their codes in reports
 
     def __post_init__(self) -> None:
-        # Only what an output needs is computed, and so looked at.
+        # Only values that an output needs are computed, and so inspected.
         opened = self.jaxpr.jaxpr
         self._jaxpr, _ = partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), True)
         self._report = Report(most_axes(self._jaxpr), loop_depth(self._jaxpr.eqns))
@@ -73,7 +73,7 @@ class Inspection:
         return [*outs, flag]
 
     def report(self, *args: jax.Array) -> Any:
-        """The numbers of the first value that is not finite."""
+        """Compute the report of the first nonfinite value, as numbers."""
         return self._evaluated(_Evaluation(self, self._report), args)[1]
 
     def error(self, reports: np.ndarray) -> NonFiniteError:
@@ -88,7 +88,7 @@ class Inspection:
 
 
 class _Evaluation:
-    """The evaluation of a jaxpr with a `Flag` or a `Report` of its values."""
+    """Evaluates a jaxpr, with a `Flag` or a `Report` on its values."""
 
     def __init__(self, inspection: Inspection, kind: Flag | Report) -> None:
         self._places = inspection.places
@@ -97,7 +97,7 @@ class _Evaluation:
     def with_values(
         self, finding: jax.Array, values: Sequence[tuple[Any, str]], loops: Loops
     ) -> jax.Array:
-        """``finding``, or else what is found in these values, each with its name."""
+        """Combine ``finding`` with the finding in these values, each with its name; the first one wins."""
         for x, name in values:
             if _is_inexact(x):
                 place = Place(name, jnp.ndim(x), loops)
@@ -108,7 +108,7 @@ class _Evaluation:
     def run(
         self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[jax.Array], loops: Loops
     ) -> Inspected:
-        """The outputs, and what is found inside of the equations."""
+        """Evaluate ``jaxpr``; return its outputs, and the finding inside of its equations."""
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
         def read(atom: Var | Literal) -> Any:
@@ -119,7 +119,7 @@ class _Evaluation:
         finding = self._kind.none()
         for eqn in jaxpr.eqns:
             if eqn.effects and not eqn.outvars and self._kind.counts_steps:
-                continue  # printed in the run before
+                continue  # printed by the previous run
             outs, inside = self._equation(jaxpr, eqn, list(map(read, eqn.invars)), is_read, loops)
             values.update(outs)
             finding = finding if inside is None else self._kind.first(finding, inside)
@@ -128,7 +128,7 @@ class _Evaluation:
     def _equation(
         self, jaxpr: Jaxpr, eqn: JaxprEqn, args: list[Any], is_read: set[Any], loops: Loops
     ) -> tuple[dict[Any, Any], Any]:
-        """The values of an equation's outputs, and what is found inside of it; None for no loop."""
+        """The values of an equation's outputs, and the finding inside of it; None without a loop."""
         rule: Any = _RULES.get(eqn.primitive.name) if has_loop(eqn) else None
         if rule is not None:
             outs, finding = rule(self, eqn, args, loops)
@@ -216,7 +216,7 @@ class _Evaluation:
         return finals, finding
 
     def _start(self) -> Any:
-        """The number of the first step, where steps are counted."""
+        """The number of the first step, if steps are counted."""
         return jnp.zeros((), "int32") if self._kind.counts_steps else None
 
     def _next(
@@ -248,7 +248,7 @@ def _computed(
     states: Sequence[str],
     traces: Sequence[str],
 ) -> list[tuple[Any, str]]:
-    """The values that a step computes, each once, with its name."""
+    """The distinct values that a step computes, with their names."""
     names = [*(f"state {name}" for name in states), *(f"trace {name}" for name in traces)]
     computed: dict[Any, tuple[Any, str]] = {}
     for x, v, name in zip(outs, outvars, names, strict=True):

@@ -35,8 +35,8 @@ class NativeFunction:
         self.checks = checks
         self._instance = instance_of(f)
         self._jitted = TracesByObjects()
-        # By structure and classes of the leaves, where all of these are arrays: small programs run for
-        # little longer than the choice of one takes. Not of tracers, whose values may be no arrays.
+        # By the structure and the classes of the leaves, where all of these are arrays: a small program
+        # hardly runs longer than it takes to choose one. Not for tracers, whose values may not be arrays.
         self._of_arrays: dict[Any, Any] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -63,7 +63,7 @@ class NativeFunction:
         jitted.lower(*arrays)
 
     def _resolved(self, leaves: list[Any], tree: PyTreeDef) -> tuple[Any, list[Any]]:
-        """The function from arrays that a call runs, and its arguments."""
+        """The function of arrays that a call runs, and its arguments."""
         is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
         static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
         arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
@@ -71,7 +71,7 @@ class NativeFunction:
 
     @property
     def name(self) -> str:
-        """The name of the function, or of the one that it is a ``functools.partial`` of."""
+        """The name of the function; of a ``functools.partial``, the name of the inner function."""
         f: Any = self.__wrapped__
         while isinstance(f, functools.partial):
             f = f.func
@@ -79,7 +79,7 @@ class NativeFunction:
 
     @property
     def remarks(self) -> list[str]:
-        """The form of each loop compiled so far, a line each."""
+        """The form of each loop compiled so far, one line each."""
         return list(self.plan.remarks)
 
     def __reduce__(self) -> Any:
@@ -88,13 +88,13 @@ class NativeFunction:
         return self.__qualname__ if is_global else (_rebuilt, (self.__wrapped__, *options))
 
     def __deepcopy__(self, memo: object) -> NativeFunction:
-        return self  # as of a function
+        return self  # as for a function
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def _jitted_for(self, tree: PyTreeDef, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
-        """The function from the leaves that are arrays, under ``jax.jit``."""
+        """A function of the array leaves, under ``jax.jit``."""
         # The function outlives its first call; the objects of that call need not.
         references = [*map(reference, static)]
 
@@ -130,6 +130,6 @@ def _rebuilt(f: Callable[..., Any], loops: str, cache: bool, checks: str | None)
 
 
 def with_native_loops(f: Callable[..., Any], args: Sequence[Any], plan: Plan) -> Any:
-    """``f(*args)`` for arrays, traced now, with its loops in the form that ``plan`` chooses."""
+    """Trace ``f(*args)`` for arrays, and run it with its loops in the form that ``plan`` chooses."""
     jaxpr, operands, shapes = traced_call(f, args)
     return jax.tree.unflatten(jax.tree.structure(shapes), call(jaxpr, operands, plan))

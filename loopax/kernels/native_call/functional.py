@@ -1,9 +1,9 @@
 """The primitive ``loopax_functional``: a linear map from tangents to one number, with its gradient.
 
-The pullback of a cotangent is the gradient times the cotangent. The pushforward is the inner product
-of gradient and tangents if the gradient is finite. It may be NaN where forward mode has a number: if an
-operation behind a ``where`` that does not select it, or behind an index, has an infinite derivative. Then
-JAX's operations compute the pushforward from the arguments of the function.
+The pullback of a cotangent is the gradient times the cotangent. The pushforward is the inner product of
+gradient and tangents if the gradient is finite. It may be NaN where forward mode gives a number: if an
+operation that a ``where`` or an index does not select has an infinite derivative. Then JAX's operations
+compute the pushforward from the arguments of the function.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Functional:
 
     @cached_property
     def product(self) -> Any:
-        """The inner product of a gradient and tangents."""
+        """Trace the inner product of a gradient and tangents."""
 
         def run(*args: jax.Array) -> list[Any]:
             n = len(self.gradient_types)
@@ -65,7 +65,7 @@ class Functional:
 
     @cached_property
     def jaxpr(self) -> Any:
-        """The number from gradient, values and tangents."""
+        """Trace the functional: from gradient, values and tangents to the number."""
         types = [*self.gradient_types, *self.value_types, *self.tangent_types]
         return low_jaxpr(trace_jaxpr(self._run, types))
 
@@ -85,7 +85,7 @@ class Functional:
 
 
 def _product(slope: jax.Array, tangent: jax.Array, dtype: Any) -> jax.Array:
-    """The inner product of a derivative and a tangent, whose cotangent has the weak type of the derivative.
+    """The inner product of a derivative and a tangent; its cotangent has the derivative's weak type.
 
     The cotangent of an argument of a conversion has the weak type of the argument.
     """

@@ -1,8 +1,8 @@
-"""The choice of the parts of a jaxpr that run as kernels, native on the CPU.
+"""Choose the parts of a jaxpr that run as kernels, native on the CPU.
 
 A part is a run of consecutive equations that can all be read into the IR, so that its inputs are
 computed before it and its outputs read after it. It contains a loop, and is faster as native code. A
-loop that cannot be read stays JAX's, and its step, or the branches of a conditional, are divided in
+loop that cannot be read stays in JAX, and its step, or the branches of a conditional, are divided in
 the same way.
 """
 
@@ -69,11 +69,11 @@ class Plan:
         self._replaced: dict[Any, Any] = {}
 
     def say(self, loop: JaxprEqn, remark: str) -> None:
-        """Add a remark on the form of a loop."""
+        """Record a remark on the form of a loop."""
         self.remarks[f"{in_words(loop)}: {remark}"] = None
 
     def with_native_parts(self, jaxpr: ClosedJaxpr) -> Any:
-        """The closed jaxpr with kernels in the place of its loops."""
+        """Replace the loops of a closed jaxpr by kernels, where that pays."""
         if self.loops == "xla":
             return jaxpr
         with TRACING, gc_paused():
@@ -82,7 +82,7 @@ class Plan:
             return self._replaced[jaxpr]
 
     def _in_faster_form(self, jaxpr: ClosedJaxpr) -> Any:
-        """The jaxpr with kernels or without, by a measurement of the whole where costs are close."""
+        """The jaxpr with kernels or without; a measurement of the whole decides where costs are close."""
         parts = _Parts(self, jaxpr.jaxpr, is_measured=self.loops == "auto" and is_possible())
         native, times = ClosedJaxpr(parts.replaced(), jaxpr.consts), None
         if any(choice.is_native and choice.is_close for choice in parts.choices):
@@ -97,7 +97,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The form of a loop by its costs, and why; ``is_close`` where they are too close."""
+    """The form of a loop by its costs, and the reason; ``is_close`` if the costs are too close to tell."""
 
     loop: str
     is_native: bool
@@ -105,7 +105,7 @@ class _Choice:
     is_close: bool = False
 
     def in_words(self, times: Times | None) -> str:
-        """A remark; ``times`` are those of the whole, which decide where they are measured."""
+        """A remark; ``times`` of the whole jaxpr decide, if they were measured."""
         is_native, why = self.is_native, self.why
         if is_native and times is not None:
             is_native, why = times.is_native_faster, f"measured, {times.in_words()}"
@@ -113,15 +113,15 @@ class _Choice:
         return f"{self.loop}: {form} {why}"
 
 
-# Of 99 loops, and their derivatives, of the functions in `benchmarks.jax_functions`: 0.51 to 11.
+# For the loops of `benchmarks.jax_functions` and their derivatives, 99 in all: 0.51 to 11.
 _LEAST_LINES_A_NODE = 0.4
 
 
 class _Parts:
     """The equations of one jaxpr, divided into parts that are read into the IR together.
 
-    ``is_measured``: whether a part whose costs are close becomes a kernel, for a measurement to decide.
-    ``lines_a_node``: how many lines of native code each node has at the least.
+    ``is_measured``: whether a part whose costs are close becomes a kernel, because a measurement decides
+    later. ``lines_a_node``: the least number of lines of native code for each node.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class _Parts:
         self.is_measured = is_measured
         self.choices: list[_Choice] = []
         self._least_lines_a_node = lines_a_node
-        self._lines_a_node = lines_a_node  # of a run, if it is too long
+        self._lines_a_node = lines_a_node  # the measured ratio of a run that is too long
 
     def replaced(self) -> Jaxpr:
         equations: list[Any] = []
@@ -152,10 +152,10 @@ class _Parts:
         return self.jaxpr.replace(eqns=equations)
 
     def _runs(self) -> Iterator[tuple[dict[Any, Variable] | None, list[Any]]]:
-        """The equations in runs that can be read into the IR and runs that cannot.
+        """Split the equations into runs that can be read into the IR, and runs that cannot.
 
         The former come with the IR's variables for all that they read and compute, the latter with None.
-        Each equation is read once, after those before it.
+        Each equation is read once, in order.
         """
         values: dict[Any, Variable] | None = None
         run: list[Any] = []
@@ -172,7 +172,7 @@ class _Parts:
             yield values, run
 
     def _with_own_kernel(self, eqn: JaxprEqn) -> Any:
-        """A loop as a kernel by itself, where that is faster; another equation as it is."""
+        """A loop as a kernel by itself, if that is faster; other equations unchanged."""
         values = self._read(eqn, {}) if has_loop(eqn) else None
         kernel = None if values is None else self._kernel([eqn], values)
         return self._with_inner_kernels(eqn) if kernel is None else kernel
@@ -195,7 +195,7 @@ class _Parts:
         return None
 
     def _kernel(self, run: Sequence[JaxprEqn], values: Mapping[Any, Variable]) -> Any:
-        """An equation that computes a run natively; None where that is slower, or impossible."""
+        """An equation that computes a run natively; None if that is slower, or impossible."""
         if not any(map(has_loop, run)):
             return None
         inputs = inputs_of(run)
@@ -219,22 +219,22 @@ class _Parts:
         ]
         if kernel is None or obstacle is not None:
             return None
-        source = next(filter(has_loop, run)).source_info  # with the user's named scopes
+        source = next(filter(has_loop, run)).source_info  # with the user's named scopes in it
         equation = kernel_call(kernel, inputs, outputs)
         return equation.replace(source_info=source)
 
     def _expected_obstacle(self, kernel: Kernel) -> str | None:
-        """Why a loop of a run, or in a loop, has no native code, if the code of these says that.
+        """The reason why a loop of a run, or a nested one, has no native code, if that is already known.
 
-        A loop by itself has more lines for each node than what it is a part of, whose repeated statements
-        are functions. To write and refuse the code of the Hessian of a filter loop by loop takes half of
-        JAX's own time; that of BFGS, four loops deep, four times as long as that of its outermost loop.
+        A loop by itself has more lines per node than the program around it, in which repeated statements
+        become functions. To write and refuse the code of the Hessian of a filter loop by loop takes half of
+        JAX's own time; for BFGS, four loops deep, four times as long as for its outermost loop.
         """
         n_lines = int(self._lines_a_node * kernel.n_nodes)
         return too_long(f"some {n_lines}") if n_lines > kernel.policy.most_lines else None
 
     def _with_inner_kernels(self, eqn: JaxprEqn) -> Any:
-        """The equation with kernels in the jaxprs that are its parameters."""
+        """Replace the loops in the jaxprs among an equation's parameters by kernels."""
         if not has_loop(eqn) or eqn.primitive.name in _DERIVED:
             return eqn
         params = {name: self._inner(value) for name, value in eqn.params.items()}
@@ -246,7 +246,7 @@ class _Parts:
         if not is_jaxpr(value):
             return value
         jaxpr = getattr(value, "jaxpr", value)
-        # Of the loops in a loop some have fewer lines for each node, hardly one has half as many.
+        # Inner loops may have fewer lines for each node than the whole, but hardly ever less than half.
         least = max(_LEAST_LINES_A_NODE, self._lines_a_node / 2)
         parts = _Parts(self.plan, jaxpr, self.is_measured, least)
         inner = parts.replaced()
@@ -255,7 +255,7 @@ class _Parts:
 
 
 def _times(native: ClosedJaxpr, jaxpr: ClosedJaxpr) -> Times | None:
-    """The measured times of a jaxpr with kernels, and without; see `measured`."""
+    """The measured times of a jaxpr with kernels and without; see `measured`."""
     in_jax = jaxpr_as_fun(jaxpr)
 
     def fact() -> Fact:
@@ -266,5 +266,5 @@ def _times(native: ClosedJaxpr, jaxpr: ClosedJaxpr) -> Times | None:
     return measured(fact, jaxpr_as_fun(native), in_jax, jaxpr.in_avals)
 
 
-# Other parameters of these say what their jaxpr means to a transformation: it stays as it is.
+# Their other parameters depend on the meaning of their jaxpr, which therefore stays as it is.
 _DERIVED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}

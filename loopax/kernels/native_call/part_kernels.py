@@ -20,10 +20,10 @@ from loopax.kernels.kernel import Kernel, Policy
 from loopax.kernels.native_call.equations import has_loop
 from loopax.kernels.primitive import bind
 
-# Lines of a native source for one loop, at 5 to 10 ms of Numba each: the most with small arrays in locals,
-# and the most of any program with "auto". JAX's own function is compiled after half a second, and a user
-# who wants its Hessian once should not wait longer. Two loops, such as those of a value and its gradient,
-# may take twice as many, and so may more.
+# Lines of a native source for one loop, at 5 to 10 ms of Numba each: the limit with small arrays in locals,
+# and the limit of any program with "auto". JAX's own function is compiled after half a second, and a user
+# who wants its Hessian once should not wait longer. Two or more loops, such as the loops of a value and its
+# gradient, may take twice as many.
 _LONGEST, _MOST_LINES = 300, 450
 
 
@@ -34,12 +34,11 @@ class Reader:
     Parameters
     ----------
     read
-        From equations, and the IR's variables for those of a jaxpr, to these and all that the
-        equations compute.
+        Extends a map from a jaxpr's variables to the IR's by all that the equations compute.
     type_of
         The type of a value of a jaxpr in the IR.
     refused
-        The exception of both where there is no rule; its message names the primitive.
+        The exception that both raise where there is no rule; its message names the primitive.
     """
 
     read: Callable[[Iterable[Any], Mapping[Any, Variable]], dict[Any, Variable]]
@@ -60,9 +59,9 @@ def register_reader(reader: Reader) -> None:
 
 
 def part_kernel(part: Jaxpr, values: Mapping[Any, Variable], is_limited: bool) -> Kernel:
-    """The kernel of a part, whose inputs and outputs have these values in the IR.
+    """The kernel of a part, whose inputs and outputs are these ``values`` in the IR.
 
-    ``is_limited``: whether a source that takes long to compile is refused.
+    ``is_limited``: whether to refuse a source that takes long to compile.
     """
     shapes = [reader().type_of(v.aval).shape for v in part.outvars]
     size = min(2, sum(map(has_loop, part.eqns)))
@@ -87,16 +86,17 @@ def part_kernel(part: Jaxpr, values: Mapping[Any, Variable], is_limited: bool) -
 
 
 def no_code(kernel: Kernel) -> str | None:
-    """Why there is no native code; None where there is."""
+    """The reason why there is no native code; None where there is."""
     try:
         return kernel.no_code
     except Exception as error:
-        # PyTensor evaluates constants, and fails: 3.0 at an integer that does not fit into another type.
+        # PyTensor may fail when it evaluates constants: 3.0 on an integer that does not fit into another
+        # type.
         return f"there is no native code, {unexpected(error)}"
 
 
 def kernel_call(kernel: Kernel, inputs: Sequence[Var], outputs: Sequence[Var]) -> Any:
-    """The equation that computes ``outputs`` by a kernel: a call, as keys are arrays in a kernel."""
+    """The equation that computes ``outputs`` by a kernel: a call, as random keys are arrays in a kernel."""
     avals = [v.aval for v in inputs]
     call_jaxpr = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, outputs)))(*avals)
     (equation,) = call_jaxpr.jaxpr.eqns
@@ -109,12 +109,12 @@ def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: jax.Array) -> lis
 
 
 def _as_array(x: jax.Array) -> jax.Array:
-    """A random key as the integers that it holds."""
+    """Convert a random key to the integers that it holds."""
     return jax.random.key_data(x) if _is_key(jax.typeof(x)) else x
 
 
 def _as_declared(x: jax.Array, v: Var) -> jax.Array:
-    """The value of ``v`` for a result of `_as_array`: its inverse."""
+    """Convert a result for ``v`` back from its array: the inverse of `_as_array`."""
     return jax.random.wrap_key_data(x, impl="threefry2x32") if _is_key(v.aval) else x
 
 

@@ -1,9 +1,9 @@
 """Partial evaluation of `native_call`, on which JAX's reverse mode relies.
 
-As that of a ``jax.jit``, it divides the jaxpr: what does not read the tangents is computed first, with
+As for ``jax.jit``, it splits the jaxpr: the part that does not read the tangents is computed first, with
 the residuals that the rest reads. Where the rest gives one number, linear in the tangents, its gradient
-is computed first, and is the residual: value and gradient are one program, which is lowered, and
-measured, as a whole, and whose traces are nobody's results.
+is computed first, and is the residual: value and gradient are then one program, which is lowered and
+measured as a whole, and whose traces need not be returned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from loopax.numerics import manual_axes
 
 
 class Divided(NamedTuple):
-    """A jaxpr divided by partial evaluation.
+    """A jaxpr split by partial evaluation.
 
     ``known`` maps the known inputs to the known outputs and ``n_residuals`` residuals; ``unknown``
     maps these residuals and the unknown inputs to the other outputs. If it is a ``functional``, the
@@ -55,7 +55,7 @@ def _divided(plan: Plan, jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool) ->
     try:
         return _with_gradient(divided, plan)
     except Exception:
-        # There is no transpose, as of a while loop. ``jax.linearize`` needs none, and `_transpose` raises.
+        # There is no transpose, as for a while loop. ``jax.linearize`` needs none, and `_transpose` raises.
         return divided
 
 
@@ -104,7 +104,7 @@ def _is_real_functional(divided: Divided) -> bool:
 
 
 def _with_gradient(divided: Divided, plan: Plan) -> Divided:
-    """The parts with the gradient of the unknown part, which is linear, as the residuals."""
+    """Make the gradient of the linear unknown part its residuals."""
     n, (number,) = divided.n_residuals, divided.unknown.out_avals
     tangents = divided.unknown.in_avals[n:]
     pullback = transposed(plan, divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
@@ -161,7 +161,7 @@ def _split(
 def _split_equation(
     saveable: object, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: JaxprEqn
 ) -> Any:
-    """`_split` for ``jax.checkpoint``: see `division_for_checkpoint`."""
+    """Apply `_split` under ``jax.checkpoint``: see `division_for_checkpoint`."""
     n = len(eqn.outvars)
     if not any(unknown):
         return division_for_checkpoint(eqn, instantiated, eqn, [False] * n)
@@ -189,9 +189,9 @@ def _pruned(plan: Plan, jaxpr: ClosedJaxpr, is_used: Flags) -> tuple[Any, list[b
 
 
 def _without_unused(is_used: Sequence[bool], *live_and_equation: Any) -> Any:
-    """A flag for each input that the used outputs read, and the equation of these outputs.
+    """Flags for the inputs that the used outputs need, and the equation of these outputs.
 
-    JAX 0.12 passes the references that are read before the equation: there are none here.
+    JAX 0.12 also passes the references that are read before the equation: there are none here.
     """
     eqn: JaxprEqn = live_and_equation[-1]
     if not any(is_used):

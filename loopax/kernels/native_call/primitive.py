@@ -34,7 +34,7 @@ from loopax.kernels.native_call.native_parts import Plan
 
 
 class _NativeCall(Checkable):
-    """A call whose loops stay native under checkify: the errors so far are carried like other values."""
+    """A call whose loops stay native under checkify, which carries the errors so far like other values."""
 
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
         if not subfuns:
@@ -47,19 +47,19 @@ native_call_p = _NativeCall("loopax_native_call")
 
 
 def bind(jaxpr: ClosedJaxpr, args: Sequence[Any], plan: Plan, n_tangents: int = 0) -> list[Any]:
-    """The outputs of a closed jaxpr, as one equation; its last ``n_tangents`` inputs are tangents."""
+    """Bind a closed jaxpr as one equation; its last ``n_tangents`` inputs are tangents."""
     return native_call_p.bind(*args, call_jaxpr=jaxpr, plan=plan, n_tangents=n_tangents)
 
 
 def trace_jaxpr(function: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> Any:
-    """The closed jaxpr of ``function``, of flat lists to flat lists, for arguments of these types."""
+    """Trace ``function``, from flat lists to flat lists, for arguments of these types."""
     return jax.make_jaxpr(lambda *args: list(function(*args)))(*avals)
 
 
 def traced_call(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-    """The jaxpr of ``f(*args)``, the operands for it, and the structure of its results.
+    """Trace ``f(*args)``: the jaxpr, its operands, and the structure of its results.
 
-    Constants may be tracers of the caller: they are operands.
+    Constants may be tracers of the caller, and so become operands.
     """
     jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
     consts = list(jaxpr.consts)
@@ -114,10 +114,10 @@ def _batched_jaxpr(
     size: int,
     name: object,
 ) -> tuple[Any, list[int | None]]:
-    """The jaxpr of the batch along the axis ``name``, and the axis of it that each output has.
+    """Batch the jaxpr along the axis ``name``; also return the batch axis of each output.
 
-    The axes stay where JAX's rules put them. As the first ones, a trace of 64 rows, whose first axis is
-    that of the steps, would be copied at the end of a loop, and again before the loop that reads it.
+    The axes stay where JAX's rules put them. If they came first, a trace of 64 rows, whose first axis are
+    the steps, would be copied at the end of a loop, and again before the loop that reads it.
     """
     out_axes: list[int | None] = []
 
@@ -154,7 +154,7 @@ batching.fancy_primitive_batchers[_recorded_p] = _record
 
 
 def _jet(primals: Sequence[Any], series: Sequence[Any], **params: Any) -> Any:
-    """The series of the call, in JAX's operations: JAX has none of a loop."""
+    """The Taylor series of the call, in JAX's operations: JAX has no rule for loops."""
     return jet(jaxpr_as_fun(params["call_jaxpr"]), primals, series, factorial_scaled=False)
 
 

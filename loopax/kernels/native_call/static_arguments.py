@@ -1,4 +1,4 @@
-"""Arguments that are not arrays: which traces they share, and for how long the traces hold them."""
+"""Arguments that are not arrays: which traces they share, and how long the traces keep them alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopax.calling.method_traces import TracesByInstance
 
 
 class TracesByObjects:
-    """The traces of a function, by the objects that it reads and by the state of each.
+    """Caches the traces of a function by the objects that it reads and by their states.
 
     An object whose class has no hash of its own has a trace for each state, as the instance of a
     method of `loopax.jaxify` does. All other objects are known by their hash, as by ``jax.jit``.
@@ -26,7 +26,8 @@ class TracesByObjects:
     ) -> tuple[dict[Hashable, Any], tuple[object, ...]]:
         """The traces for the objects in their current states, and the key of ``static`` among them.
 
-        ``instance`` is what the function itself reads (`instance_of`) or None, ``name`` is its name.
+        ``instance`` is the object that the function itself reads (`instance_of`) or None, ``name`` is its
+        name.
         """
         traces = self._entries if instance is None else _by_state(self._entries, instance, name)
         key: list[object] = []
@@ -49,7 +50,7 @@ def _by_state(traces: dict[Hashable, Any], x: object, name: str) -> dict[Hashabl
 
 
 def reference(x: Any) -> Callable[[], Any]:
-    """A function that returns ``x``. It does not keep an object alive that its traces would outlive."""
+    """A function that returns ``x`` without keeping alive an object that its traces would outlive."""
     if isinstance(x, MethodType):
         function, owner = x.__func__, reference(x.__self__)
         return lambda: MethodType(function, owner())

@@ -1,3 +1,3 @@
-"""Rows of an array that are read or written, along its leading axis, for passes."""
+"""Analyses for passes: which rows of an array are read or written along its leading axis."""
 
 from loopax.lowering.access import piece_rules  # noqa: F401  (its rules register themselves)

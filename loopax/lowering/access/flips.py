@@ -4,10 +4,9 @@
     x[::-1][a:b], flipped              x[-b:-a]
     concatenate([y, x[::-1]]), flipped concatenate([x, y])          where y has one row
 
-A `Flips` follows a tensor through slices, joins, increments and what works row by row, down to its
-*sources*: what it can look no further into. Each source is read flipped or not, and that is what either
-order of the rows costs. Rows that are all the same, single ones and constants have no source: turning
-them costs nothing.
+A `Flips` follows a tensor through slices, joins, increments and row-wise ops, down to its *sources*: the
+tensors that it cannot look into. The cost of either order of the rows is the number of sources that are
+read flipped. Equal rows, single rows and constants have no source: to reverse them costs nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from loopax.facts.rows import by_rows
 from loopax.ir.sequences import with_items
 from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of
 
-_SOURCES = 8  # a tensor of more than so many is a source itself
-_DEPTH = 40  # so is one that is made of them in more steps
-_TRACE = 2  # what a flip of a loop's trace counts: it is made of rows that were never side by side
+_SOURCES = 8  # a tensor with more sources than this counts as a source itself
+_DEPTH = 40  # so does one that takes more steps to build from its sources
+_TRACE = 2  # cost of flipping a loop's trace, whose rows need not be contiguous before
 
 
 class _Known(NamedTuple):
-    """A tensor: its sources and which are flipped, the flips in it as it is, how to remake it."""
+    """A tensor: its sources and whether each is flipped, its present cost, and how to rebuild it."""
 
     sources: tuple[tuple[Any, bool], ...]
     cost: int
@@ -47,12 +46,13 @@ class _Known(NamedTuple):
 
 
 class Flips:
-    """Flips in ``graph``. Answers are kept: make a new one for a changed graph.
+    """The flips in ``graph``. Answers are cached: make a new instance when the graph has changed.
 
     Parameters
     ----------
     traces
-        Those of loops that could run the other way: a source each, and what is made of them is followed.
+        The traces of loops that could be reversed: each is a source, and tensors computed from it are
+        followed.
     """
 
     def __init__(self, graph: FunctionGraph, traces: Container[Any] = ()) -> None:
@@ -66,10 +66,10 @@ class Flips:
     # -- questions -------------------------------------------------------------------------------
 
     def known(self, v: Variable) -> _Known:
-        """The sources of ``v``, a tensor with rows, and its flips."""
+        """Return the sources of ``v``, a tensor with rows, and its flips."""
         known_flips = self._found.get(v)
         if known_flips is None:
-            if self._deep > _DEPTH:  # not kept: asked from nearer by it may be known
+            if self._deep > _DEPTH:  # not cached: a query that starts nearer to it may succeed
                 return _source(v)
             self._deep += 1
             try:
@@ -79,22 +79,22 @@ class Flips:
         return known_flips
 
     def weight(self, source: Variable) -> int:
-        """The weight of a flip of ``source``."""
+        """The cost of one flip of ``source``."""
         return _TRACE if source in self.traces else 1
 
     def cost(self, v: Variable, turned: bool) -> int:
-        """The flips that are needed for the rows of ``v``, in reverse order if ``turned``."""
+        """The flips needed to get the rows of ``v``, in reverse order if ``turned``."""
         return sum(self.weight(x) for x, flipped in self.known(v).sources if flipped != turned)
 
     def turned(self, v: Variable) -> Any:
-        """``v[::-1]``, with no more flips than it needs."""
+        """Build ``v[::-1]`` with as few flips as possible."""
         known_flips = self.known(v)
         if self.cost(v, True) < known_flips.cost + self._weight_of(known_flips):
             return self._make(v, True)
         return self.straight(v)[::-1]
 
     def straight(self, v: Variable) -> Any:
-        """``v``, with no more flips than it needs."""
+        """Build ``v`` with as few flips as possible."""
         return self._make(v, False) if self.saves(v) else v
 
     def saves(self, v: Variable) -> bool:
@@ -102,7 +102,7 @@ class Flips:
         return self.cost(v, False) < self.known(v).cost
 
     def _make(self, v: Variable, turned: bool) -> Any:
-        if (v, turned) not in self._made:  # one for all that read it
+        if (v, turned) not in self._made:  # shared by all readers
             self._made[v, turned] = self.known(v).make(turned)
         return self._made[v, turned]
 
@@ -124,10 +124,10 @@ class Flips:
             return _source(v)
         if any(flipped or x in self.traces for x, flipped in followed.sources) or followed.cost:
             return followed
-        return _source(v)  # there is nothing behind it to save
+        return _source(v)  # no flip behind it that could be saved
 
     def _filled(self, v: Variable) -> _Known | None:
-        """``second(x, c)``: only the shape of ``x`` is read, in whichever order is there."""
+        """Analyse ``second(x, c)``, which reads only the shape of ``x``: either order of rows will do."""
         if not is_elementwise(v.owner, ps.Second) or v.type.shape[0] is not None:
             return None
         x, c = v.owner.inputs
@@ -164,10 +164,10 @@ class Flips:
         return self._composed([node.inputs[k] for k in at], remade)
 
     def _by_rows(self, node: Apply) -> list[int] | None:
-        """The inputs of ``node`` whose rows it works on one by one, None if it does not."""
+        """The positions of the inputs that ``node`` processes row by row, None if it has none."""
         own = by_rows(node)
         if facts_of(node.op).structure is not Structure.MOVES:
-            # With other readers it would be computed once more for each order of its rows.
+            # With several readers it could be computed once for each order of its rows.
             readers = [reader for reader, _ in self.graph.clients.get(node.outputs[0], ())]
             if sum(facts_of(r.op).structure is not Structure.SHAPE for r in readers) > 1:
                 return None
@@ -176,7 +176,7 @@ class Flips:
     def _composed(
         self, parts: Sequence[TensorVariable], remade: Callable[[Any, bool], Any]
     ) -> _Known:
-        """The flip of ``remade(parts, False)``; turned parts make ``remade(..., True)`` turned."""
+        """The flips of ``remade(parts, False)``; ``remade(..., True)`` of reversed parts is its reverse."""
         known = [self.known(x) for x in parts]
         return _Known(
             tuple(source for part in known for source in part.sources),
@@ -189,12 +189,12 @@ class Flips:
     # -- slices ----------------------------------------------------------------------------------
 
     def _slice(self, access: Access) -> Slice | None:
-        """The rows that an index takes, None if these are no neighbouring rows or nobody knows which."""
+        """The rows that an index selects, None if they are not known or not contiguous."""
         rows = slice_of(self.dims, access.rows, self.dims.length(access.array))
         return rows if rows and rows.step in (1, -1) and rows.is_known else None
 
     def _index(self, rows: Slice, later: tuple[Any, ...], turned: bool) -> tuple[Any, ...]:
-        """The index of these rows in their array, or in that array ``turned``, in the order there."""
+        """The index of these rows, in array order, in their array or in its reverse if ``turned``."""
         rows = rows.mirrored() if turned else rows
         rows = rows if rows.step == 1 else rows.backwards()
         return rows.entry(self.dims, self.dims.variable), *later
@@ -261,7 +261,7 @@ def _source(v: Any) -> _Known:
 
 
 def _is_uniform(v: Variable) -> bool:
-    """Whether all rows of ``v`` are one and the same, as far as its op tells."""
+    """Whether all rows of ``v`` are equal, as far as its op shows."""
     if v.type.shape[0] in (0, 1):
         return True
     op: Any = None if v.owner is None else v.owner.op

@@ -1,4 +1,4 @@
-"""Facts about lengths that follow from an index read or written in every run.
+"""Facts about lengths, implied by an index that every run reads or writes.
 
     set_subtensor(x[-1], v)  ->  x has a row, or the program raises
 
@@ -38,7 +38,7 @@ _MESSAGE = "index out of bounds: the axis is too short"
 
 
 class IndexFacts:
-    """The facts of one graph, and what is known with them."""
+    """The index facts of one graph, and the dimensions that are known with them."""
 
     def __init__(self, graph: FunctionGraph) -> None:
         self.graph = graph
@@ -62,7 +62,7 @@ class IndexFacts:
         return facts
 
     def guarded(self, expr: DimExpr, v: Variable) -> Any:
-        """``v``, the number for ``expr``, with a check if it may be negative where a fact does not hold."""
+        """Add a check to ``v``, the value of ``expr``, where only a fact proves that it is not negative."""
         if not self._facts or self._without.at_least(expr):
             return v
         variables = {variable for variable, _ in expr.terms}
@@ -72,7 +72,7 @@ class IndexFacts:
         return v
 
     def keep_errors(self) -> None:
-        """Check what no node of the graph raises for any more, where its first tensor comes out."""
+        """For each fact that no node enforces any more, add a check around the first tensor output."""
         lost = [fact for fact in self._facts if fact.node not in self.graph.apply_nodes]
         if not lost:
             return
@@ -96,12 +96,12 @@ class IndexFacts:
 
 
 def _can_be_checked(length: DimExpr) -> bool:
-    """Whether ``length`` is one variable, and not of a loop that stops: JAX gives NaN there, no error."""
+    """Whether ``length`` is one variable, but not the trace length of a loop that stops."""
     return [(k, counts_steps(variable)) for variable, k in length.terms] == [(1, False)]
 
 
 def _all_as_long(dims: Dims, length: DimExpr) -> list[DimExpr]:
-    """``length`` and lengths that are at least as large: that of the array a slice is of, for instance."""
+    """Lengths that are at least as large as ``length``, for example of the array behind a slice."""
     if len(length.terms) != 1:
         return [length]
     [(variable, factor)] = length.terms
@@ -117,7 +117,7 @@ def _all_as_long(dims: Dims, length: DimExpr) -> list[DimExpr]:
 
 
 def checked_dims(graph: FunctionGraph) -> Dims:
-    """Dimensions, given that the checks raise that `IndexFacts` has put around outputs.
+    """Dimensions that take for granted what the checks of `IndexFacts` around the outputs enforce.
 
     A pass that builds on it keeps every error: the check stays.
     """
@@ -128,7 +128,7 @@ def checked_dims(graph: FunctionGraph) -> Dims:
 
 
 def _implied(facts: list[Fact], dims: Dims) -> list[Fact]:
-    """``facts``, and those of longer arrays: where a slice has two rows, so has what it is a slice of."""
+    """Extend ``facts`` to longer arrays: if a slice has two rows, so has the array behind it."""
     return [
         Fact(fact.node, length, fact.least)
         for fact in facts

@@ -2,7 +2,7 @@
 
     rows 0 to n - 2 of t, one row of zeros  ->  join(0, t[:-1], alloc(0.0, 1))
 
-There is one expression for the same rows: the first that was made or asked for.
+Equal rows share one expression: the first that was built or requested.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Expressions:
     Parameters
     ----------
     dims
-        What is known of their lengths.
+        The analysis of their lengths.
     guarded
-        Puts a check around the number for an expression, where ``dims`` takes something for granted.
+        Adds a check to the variable for an expression, where ``dims`` takes something for granted.
     """
 
     def __init__(self, dims: Dims, guarded: Callable[[DimExpr, Any], Any] | None = None) -> None:
@@ -45,7 +45,7 @@ class Expressions:
     # -- lengths ---------------------------------------------------------------------------------
 
     def length(self, x: Variable, axis: int) -> DimExpr:
-        """The length of ``x`` along an axis, of something else wherever it can be."""
+        """The length of ``x`` along an axis, expressed by something other than ``x`` where possible."""
         expr = self.dims.length(x, axis)
         variable = expr.only_variable if axis else None
         if not isinstance(variable, Length) or not variable.axis:
@@ -57,18 +57,18 @@ class Expressions:
         return next((n for n in lengths if n.constant is not None), lengths[0])
 
     def hangs_on(self, expr: DimExpr, x: Variable) -> bool:
-        """Whether a number for ``expr`` would be read from ``x``."""
+        """Whether the variable for ``expr`` would be read from the shape of ``x``."""
         return any(isinstance(variable, Length) and variable.of is x for variable, _ in expr.terms)
 
     def agree(self, x: Variable, y: Variable, off: int) -> bool:
-        """Whether the rows of ``x`` have the shape of ``y``'s (of ``y``, with ``off`` 1)."""
+        """Whether rows of ``x`` have the shape of rows of ``y``, or of ``y`` itself if ``off`` is 1."""
         if y.type.ndim != x.type.ndim - off:
             return False
         axes = range(1, x.type.ndim)
         return all(self.length(x, k) == self.length(y, k - off) for k in axes)
 
     def number(self, expr: DimExpr) -> Any:
-        """``expr`` as a variable, one for each."""
+        """The variable for ``expr``, the same one at each call."""
         return self.made_once(expr, lambda: self._number(expr))
 
     def _number(self, expr: DimExpr) -> Any:
@@ -81,7 +81,7 @@ class Expressions:
         return Fill(self.constant(np.zeros((), dtype)[()]), count)
 
     def scalar(self, value: Any) -> Any:
-        """The one element of ``value``, a variable of no dimension."""
+        """The one element of ``value``, as a variable without dimensions."""
         while value.owner is not None and isinstance(value.owner.op, DimShuffle | Alloc):
             inner = value.owner.inputs[0]
             if any(n != 1 for n in inner.type.shape):
@@ -94,7 +94,7 @@ class Expressions:
         return self.made_once(value, lambda: value.dimshuffle())
 
     def one_value(self, x: Constant) -> Any:
-        """The scalar that all elements of the constant ``x`` are, None where there is none."""
+        """The common value of all elements of the constant ``x``; None if they differ."""
         data = x.data
         if not data.size or data.size > _LARGE or data.dtype.kind not in "biuf":
             return None
@@ -103,7 +103,7 @@ class Expressions:
         return self.constant(first) if np.all(data == first) and np.ptp(signs * 1) == 0 else None
 
     def constant(self, number: np.ndarray | np.generic) -> Any:
-        """A scalar constant, the same one for each number."""
+        """A scalar constant, cached by its number."""
         key = number.dtype.name, number.tobytes()
         return self.made_once(key, lambda: pt.constant(number, dtype=number.dtype.name))
 
@@ -115,7 +115,7 @@ class Expressions:
     # -- tensors ---------------------------------------------------------------------------------
 
     def cost(self, rows: Rows) -> int:
-        """How many nodes `build` takes."""
+        """The number of nodes that `build` takes."""
         return sum(map(self._cost, rows)) + (len(rows) != 1)
 
     def _cost(self, piece: Piece) -> int:
@@ -128,7 +128,7 @@ class Expressions:
         return source_cost + (entry != slice(None))
 
     def build(self, rows: Rows, like: Variable) -> Any:
-        """A tensor of these rows, of the dtype and the trailing shape of ``like``."""
+        """Build a tensor of these rows, with the dtype and the trailing shape of ``like``."""
         return self._kept_expression(self._key(rows, like))
 
     def _kept_expression(self, key: tuple[Any, ...]) -> Any:
@@ -137,7 +137,7 @@ class Expressions:
         return self._built[key]
 
     def spelled(self, rows: Rows, like: Variable, accept: Callable[[Any], bool]) -> Any:
-        """An expression that is not there yet, if it is accepted; that of ``rows`` from here on."""
+        """Build a new expression for ``rows``; if ``accept`` approves, `build` returns it from then on."""
         key = self._key(rows, like)
         new = self._expression(*key)
         if not accept(new):
@@ -158,11 +158,11 @@ class Expressions:
         return rows, trailing, like.type.dtype
 
     def keep(self, rows: Rows, x: Variable) -> None:
-        """Let ``x`` be the expression for its rows."""
+        """Make ``x`` the expression for its rows."""
         self._built[self._key(rows, x)] = x
 
     def first(self, rows: Rows, x: Variable) -> Any:
-        """The first tensor of the rows of ``x`` that was built or asked for; it may be ``x``."""
+        """The first tensor with the rows of ``x`` that was built or asked for; it may be ``x``."""
         return self._built.setdefault(self._key(rows, x), x)
 
     def _one(self, piece: Piece, trailing: tuple[DimExpr, ...], dtype: str) -> Any:
@@ -180,7 +180,7 @@ class Expressions:
         return piece.source[entry]
 
     def row(self, piece: Piece, like: Variable) -> Any:
-        """One row, of the shape of a row of ``like``."""
+        """One row of the piece, with the shape of a row of ``like``."""
         if isinstance(piece, Row):
             return piece.row
         if isinstance(piece, Window):

@@ -1,6 +1,6 @@
-"""Rows of an op's output in terms of rows of its inputs: one rule for each op.
+"""Rules, one for each op, that express the rows of its output by rows of its inputs.
 
-A rule (`rows_rule`) asks `Pieces` for those of the inputs.
+A rule (`rows_rule`) asks `Pieces` for the rows of the inputs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _write(op: IncSubtensor, pieces: Pieces, x: Variable, node: Apply) -> tuple[
 
 
 def written_rows(pieces: Pieces, node: Apply) -> tuple[Window, Rows, int] | None:
-    """Where ``node`` writes, the rows that it writes there, and the nodes that make them."""
+    """The window that ``node`` writes to, the rows written there, and the nodes that make them."""
     write, y = access_of(node), node.inputs[1]
     base = write.array
     if not write.is_whole or y.type.dtype != base.type.dtype:
@@ -94,7 +94,7 @@ def written_rows(pieces: Pieces, node: Apply) -> tuple[Window, Rows, int] | None
 def _written(
     pieces: Pieces, base: Variable, y: Variable, count: DimExpr, many: bool
 ) -> tuple[Rows, int] | None:
-    """The rows that a write of ``y`` to ``count`` rows of ``base`` leaves there."""
+    """The rows that ``count`` rows of ``base`` hold after ``y`` has been written to them."""
     if pieces.agree(base, y, 1):
         piece, nodes = pieces.row_in(y)
         return joined([repeated(y, piece, count)]), nodes
@@ -137,7 +137,7 @@ def _split(op: Split, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, i
 
 
 def _is_known(pieces: Pieces, out: Variable, n: DimExpr) -> bool:
-    """Whether the length that a Split was asked for cannot be negative."""
+    """Whether the length of a part of a Split is known not to be negative, without relying on that part."""
     return pieces.dims.at_least(n) and all(
         getattr(atom, "of", None) is not out for atom, _ in n.terms
     )
@@ -162,7 +162,7 @@ def _alloc(op: Alloc, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, i
 
 
 def _filled(pieces: Pieces, value: Any, ndim: int, lengths: list[DimExpr]) -> Any:
-    """The row of a fill with ``value``, which has length 1 along the leading axis or lacks it."""
+    """The row of a fill with ``value``, which has length 1 along the leading axis or lacks that axis."""
     if all(n == 1 for n in value.type.shape):
         return pieces.scalar(value)
     own = [pieces.length(value, k) for k in range(value.type.ndim)]
@@ -222,7 +222,7 @@ def _elementwise(op: Elemwise, pieces: Pieces, x: Variable, node: Apply) -> tupl
 
 
 def _product(pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
-    """A product of fills and single numbers, all constants: one fill."""
+    """A product of fills and scalars, all of them constant, as one fill."""
     factors, fills = [], []
     for v in node.inputs:
         value = pieces.uniform(v)
@@ -255,5 +255,5 @@ def _second(
         rows, nodes = pieces.rows_and_nodes(value)
         return rows, min(CAP, 1 + nodes)
     row = _filled(pieces, value, x.type.ndim, lengths)
-    # It costs more than the Alloc: it reads a tensor for its shape alone.
+    # It costs more than the Alloc, because it reads a tensor only for its shape.
     return None if row is None else (joined([Fill(row, lengths[0])]), 2)

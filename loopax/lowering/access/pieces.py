@@ -1,4 +1,4 @@
-"""A tensor as rows along its leading axis: windows of other tensors, single rows, fills.
+"""Tensors described by their rows along the leading axis: windows of other tensors, single rows, fills.
 
     set_subtensor(zeros(n + 1)[1:], t)[::-1]  ->  t's n rows backwards, one row of zeros
 
@@ -36,16 +36,16 @@ from loopax.lowering.access.row_pieces import (
     joined,
 )
 
-CAP = 10**6  # nodes are counted up to here
-MOST = 16  # pieces of one tensor; what has more stays as it is
-_DEPTH = 100  # asked in topological order, few questions go far
+CAP = 10**6  # node counts saturate here
+MOST = 16  # most pieces of one tensor; a tensor with more stays as it is
+_DEPTH = 100  # queries in topological order rarely recurse this far
 
 
 @singledispatch
 def rows_rule(op: Op, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, int] | None:
-    """The rows of ``x``, the output of ``node``, and how many nodes make them of their sources.
+    """The rows of ``x``, the output of ``node``, and the number of nodes that make them from their sources.
 
-    None where nobody can tell. The rules of the ops are in `loopax.lowering.access.piece_rules`.
+    None where the rows are not known. The rules of the ops are in `loopax.lowering.access.piece_rules`.
     """
     return None
 
@@ -53,7 +53,7 @@ def rows_rule(op: Op, pieces: Pieces, x: Variable, node: Apply) -> tuple[Rows, i
 class Pieces(Expressions):
     """The rows of the tensors of one graph. Ask in topological order; answers are kept.
 
-    Parameters are those of `Expressions`.
+    The parameters are as in `Expressions`.
     """
 
     def __init__(self, dims: Dims, guarded: Callable[[DimExpr, Any], Any] | None = None) -> None:
@@ -67,16 +67,16 @@ class Pieces(Expressions):
         return self.rows_and_nodes(x)[0]
 
     def nodes(self, x: Variable) -> int:
-        """How many nodes make ``x`` of the sources of its rows; 0 where it is its own source."""
+        """The number of nodes that make ``x`` from the sources of its rows; 0 if it is its own source."""
         return self.rows_and_nodes(x)[1]
 
     def rows_and_nodes(self, x: Variable) -> tuple[Rows, int]:
-        """Both."""
+        """Return `rows` and `nodes` at once."""
         kept = self._rows.get(x)
         if kept is not None:
             return kept
         itself = (Window(x, NONE, self.dims.length(x)),), 0
-        if self._depth >= _DEPTH:  # not kept
+        if self._depth >= _DEPTH:  # not cached
             return itself
         self._depth += 1
         try:
@@ -99,11 +99,11 @@ class Pieces(Expressions):
         return rows_rule(x.owner.op, self, x, x.owner)
 
     def itself(self, x: Variable) -> Rows:
-        """``x`` as a window of the first tensor of its rows: for a cut that nobody knows more of."""
+        """View ``x`` as one window of the first tensor with its rows, for a cut of unknown pieces."""
         return (Window(self.first(self.rows(x), x), NONE, self.dims.length(x)),)
 
     def uniform(self, v: Variable) -> Any:
-        """The scalar that all elements of ``v`` are, None where nobody knows one."""
+        """The common value of all elements of ``v``; None if it is not known."""
         if all(n == 1 for n in v.type.shape):
             return self.scalar(v)
         rows = self.rows(v)
@@ -131,7 +131,7 @@ class Pieces(Expressions):
         return self.row_in(v)[0]
 
     def row_in(self, v: Variable) -> tuple[Piece, int]:
-        """``v`` as one row, found in what it was read from; and the nodes that read it there."""
+        """View ``v`` as one row, traced to the tensor it was read from; and the nodes that read it."""
         if isinstance(v, Constant):
             value = self.one_value(v)
             return (Row(v) if value is None else Fill(value, ONE)), 0
@@ -162,7 +162,7 @@ class Pieces(Expressions):
         return Window(x, at, ONE) if inside else None
 
     def is_guarded(self, v: Variable) -> bool:
-        """Whether a check stands in the arithmetic of the integer ``v``: `Dims` looks through it."""
+        """Whether the arithmetic of the integer ``v`` contains a check, which `Dims` would look through."""
         known = self._guarded.get(v)
         if known is None:
             node = v.owner
@@ -176,7 +176,7 @@ class Pieces(Expressions):
     # -- sums ------------------------------------------------------------------------------------
 
     def added(self, terms: Sequence[Rows], like: Variable) -> tuple[Rows, int] | None:
-        """The sum of rows, where zeros in some of them leave less to add; and the nodes it takes."""
+        """The sum of rows, simplified where some of them are zero, and the number of nodes it takes."""
         parts: list[tuple[DimExpr, list[Piece]]] = [(p.count, [p]) for p in terms[0]]
         for rows in terms[1:]:
             refined = aligned(self.dims, parts, rows)
@@ -194,7 +194,7 @@ class Pieces(Expressions):
         if not zeros or len(sums) > 1:
             return None
         if sums and not all(is_zero(p) for k, p in enumerate(summed) if k != sums[0][0]):
-            return None  # windows that overlap: to add them up would cut them
+            return None  # the windows overlap: adding them would cut them into more pieces
         for k, left in sums:
             summed[k] = self._sum(left, like)
         return joined(summed), len(sums)
@@ -209,7 +209,7 @@ class Pieces(Expressions):
         return Window(total, NONE, terms[0].count)
 
     def adds_up(self, x: Variable, node: Apply) -> bool:
-        """Whether the inputs of the sum ``x`` are of its dtype and its shape."""
+        """Whether all inputs of the sum ``x`` have its dtype and its shape."""
         operands = node.inputs
         return all(
             v.type.dtype == x.type.dtype
@@ -220,7 +220,7 @@ class Pieces(Expressions):
 
 
 def drops_leading_axis(node: Apply | None) -> bool:
-    """Whether ``node`` makes one row of a tensor that has exactly one, and nothing else."""
+    """Whether ``node`` only drops the leading axis of a tensor that has exactly one row."""
     if node is None or not isinstance(node.op, DimShuffle):
         return False
     return tuple(node.op.new_order) == tuple(range(1, node.inputs[0].type.ndim))

@@ -2,7 +2,7 @@
 
     rows 1 to 3 of [fill of 2 rows, window of t]  ->  [fill of 1 row, rows 0 to 1 of t]
 
-`Dims` proves where each row lies; where it cannot, there is no answer.
+`Dims` proves where each row lies; where it cannot, the result is None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NONE, ONE = DimExpr(), DimExpr(offset=1)
 
 @dataclass(frozen=True)
 class Row:
-    """One row, a variable of one dimension less."""
+    """One row: a variable with one dimension less."""
 
     row: Any
     count: DimExpr = ONE
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Fill:
-    """``count`` times the same row; ``value`` is the row, or a scalar that all its elements are."""
+    """One row ``count`` times; ``value`` is the row, or the common value of its elements."""
 
     value: Any
     count: DimExpr
@@ -41,7 +41,7 @@ Rows = tuple[Piece, ...]
 
 
 def part(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None:
-    """``count`` rows from ``start`` on, None where the pieces they lie in are not known."""
+    """Take ``count`` rows from ``start`` on; None where the pieces that hold them are not known."""
     least, pieces = dims.at_least, []
     for piece in rows:
         if count == NONE:
@@ -79,9 +79,9 @@ def in_window(dims: Dims, rows: Rows, window: Window) -> Rows | None:
 def aligned(
     dims: Dims, parts: Iterable[tuple[DimExpr, list[Piece]]], rows: Rows
 ) -> list[tuple[DimExpr, list[Piece]]] | None:
-    """``parts``, pieces of as many rows each, with the pieces of ``rows`` beside them; None if unknown.
+    """Pairs of ``parts``, pieces of equal counts, and the matching pieces of ``rows``; None if unknown.
 
-    They are cut where either has a border.
+    Both are cut at the borders of either.
     """
     segments: list[tuple[DimExpr, list[Piece]]] = []
     done = NONE
@@ -112,7 +112,7 @@ def is_zero(piece: Piece) -> bool:
 
 
 def cut(piece: Piece, start: DimExpr, count: DimExpr) -> Piece | None:
-    """``count`` rows of a piece, None of a single row where they are not that row."""
+    """Take ``count`` rows of a piece; None where a single row is not the row asked for."""
     if isinstance(piece, Window):
         return piece.part(start, count)
     if isinstance(piece, Fill):
@@ -121,14 +121,14 @@ def cut(piece: Piece, start: DimExpr, count: DimExpr) -> Piece | None:
 
 
 def repeated(y: Variable, piece: Piece, count: DimExpr) -> Piece:
-    """The row ``y``, of which ``piece`` is known, written to ``count`` rows."""
+    """The row ``y``, described by ``piece``, repeated ``count`` times."""
     if count == ONE:
         return piece
     return Fill(piece.value if isinstance(piece, Fill) else y, count)
 
 
 def joined(pieces: Iterable[Piece]) -> Rows:
-    """The pieces, without empty ones, and those that continue one another as one."""
+    """Drop empty pieces and merge neighbours that continue one another."""
     merged: list[Piece] = []
     for piece in pieces:
         if piece.count == NONE:

@@ -1,4 +1,4 @@
-"""A tensor's rows as sums of rows, including rows added to only a part of it.
+"""The rows of a tensor as a sum of rows, including rows added to only a part of it.
 
 inc_subtensor(x[1:], t) + y  ->  x + [a row of zeros, t] + y
 """
@@ -21,7 +21,7 @@ from loopax.lowering.access.row_pieces import NONE, Rows, backwards, is_zero, jo
 
 
 def terms(pieces: Pieces, rows: Rows, like: Variable) -> list[Rows]:
-    """``rows``, of the dtype and the trailing shape of ``like``, as a sum; zeros are left out."""
+    """Split ``rows``, of the dtype and trailing shape of ``like``, into terms of a sum, without zeros."""
     rows = joined(rows)
     if len(rows) == 1 and isinstance(rows[0], Window):
         window = rows[0]
@@ -49,7 +49,7 @@ def _terms(pieces: Pieces, x: TensorVariable) -> list[Rows]:
 
 
 def _addends(pieces: Pieces, x: TensorVariable) -> tuple[list[Any], list[Rows]] | None:
-    """Tensors and rows of which ``x`` is the sum."""
+    """The tensors and the rows whose sum is ``x``."""
     node = x.owner
     if node is None or x.type.dtype == "bool" or node.op.destroy_map:
         return None

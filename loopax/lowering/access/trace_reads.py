@@ -1,4 +1,4 @@
-"""Rows of a trace that are read, for `read_last` and `read_rows`.
+"""Reads of rows of a trace, for `read_last` and `read_rows`.
 
     trace[-1]   trace[n - 1]   trace[-1:][0]   trace[::-1][0]   ->  the last row
     trace[-3:]  trace[n - 3:]  trace[:-4:-1]                    ->  the last 3 rows
@@ -27,9 +27,10 @@ Index = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """``out`` is the trace at ``index``, and then, of each row, at each of ``trailing`` in turn.
+    """A read: ``out`` is the trace at ``index``, then at each index of ``trailing`` within the row.
 
-    ``index`` counts from the first row, with ``back`` from the last, and is among the ``rows`` rows there.
+    ``index`` counts from the first row, or from the last one with ``back``, and selects among ``rows``
+    rows.
     """
 
     out: Any
@@ -40,11 +41,11 @@ class Read:
 
     @property
     def row(self) -> int | None:
-        """The number of the row, from -1 down for those from the end; None for a slice."""
+        """The number of the row, negative if counted from the end; None for a slice."""
         return None if isinstance(self.index, slice) else self.index
 
     def on(self, trace: TensorVariable) -> Any:
-        """This read of a trace that is shorter at the other end."""
+        """Apply this read to a trace that lacks rows at the other end."""
         first, *others = self.trailing or ((),)
         value = trace[(self.index, *first)]
         each = () if self.row is not None else (slice(None),)
@@ -53,7 +54,7 @@ class Read:
         return value
 
     def on_row(self, row: Any) -> Any:
-        """This read, given the row that it reads."""
+        """Apply this read to the row that it selects."""
         for index in self.trailing:
             row = row[index]
         return row
@@ -61,14 +62,14 @@ class Read:
 
 @dataclass
 class Reads:
-    """All that is asked of a trace: rows, lengths, and (``whole``) whether there is anything else."""
+    """All reads of a trace: its rows and its lengths; ``whole`` is True where anything else is read."""
 
     rows: list[Read] = field(default_factory=list)
     shapes: list[Apply] = field(default_factory=list)
     whole: bool = False
 
     def most(self, back: bool) -> int:
-        """How many rows are read from that end."""
+        """The number of rows that are read at that end."""
         return max((r.rows for r in self.rows if r.back == back), default=0)
 
 
@@ -78,14 +79,14 @@ def reads_of(graph: FunctionGraph, node: Apply, k: int, dims: Dims) -> Reads:
     trace = op.split_outputs(node.outputs).traces[k]
     if not isinstance(trace.type, DenseTensorType):
         return Reads(whole=True)
-    # What is as near to either end counts from that of the last steps.
+    # A row equally near to both ends counts from the end that holds the last steps.
     walk = _Walk(graph, dims, dims.length(trace), (not op.options.reverse, op.options.reverse))
     walk.visit(trace, False, ())
     return walk.reads
 
 
 def has_rows(node: Apply, dims: Dims, k: int) -> bool:
-    """Whether the traces of the loop ``node`` surely have ``k`` rows."""
+    """Whether the traces of the loop ``node`` are known to have at least ``k`` rows."""
     op: Any = node.op
     if op.stops and k > 1:
         return False
@@ -93,7 +94,7 @@ def has_rows(node: Apply, dims: Dims, k: int) -> bool:
 
 
 class _Walk:
-    """Through the reads of a trace of ``length`` rows; of its ``ends``, True is the one at the back."""
+    """Collects the reads of a trace of ``length`` rows; an element of ``ends`` is True for the back."""
 
     def __init__(
         self, graph: FunctionGraph, dims: Dims, length: DimExpr, ends: tuple[bool, bool]
@@ -102,7 +103,7 @@ class _Walk:
         self._graph, self._dims, self._length, self._ends = graph, dims, length, ends
 
     def visit(self, view: Variable, flipped: bool, indices: tuple[Index, ...]) -> None:
-        """Add what is read of ``view``: of all rows ``indices``, the last row first if ``flipped``."""
+        """Add the reads of ``view``, which is all rows at ``indices``, last row first if ``flipped``."""
         for node, place in self._graph.clients.get(view, ()):
             read = None if place else read_of(node)
             if isinstance(node.op, Shape | Shape_i) and not indices:
@@ -137,7 +138,7 @@ class _Walk:
             )
 
     def _is_read_as_row(self, view: Variable) -> bool:
-        """Whether ``view``, at most one row, is read as that row and as nothing else."""
+        """Whether every reader of ``view``, at most one row, reads exactly that row."""
         for node, place in self._graph.clients[view]:
             read = None if place else read_of(node)
             if read is None or not read.is_row or getattr(read.rows, "data", None) not in (0, -1):
@@ -155,7 +156,7 @@ class _Walk:
         )
 
     def _add_nearest(self, ways: list[Read]) -> None:
-        """Add the way to say one read that takes the fewest rows; none where they are not known."""
+        """Add the form of a read that takes the fewest rows; without one, mark the trace as whole."""
         if ways:
             self.reads.rows.append(min(ways, key=lambda read: read.rows))
         else:

@@ -1,1 +1,1 @@
-"""Analyses of a graph for passes, apart from lengths and rows."""
+"""Graph analyses for passes, other than lengths and rows."""

@@ -1,10 +1,10 @@
 """The smallest parts of a loop that could be separate loops.
 
     states that read one another, directly or through others   -> one part, a carry
-    ``total' = total + f(...)``, read by nothing but itself     -> a sum, which any direction adds up
-    what is emitted and feeds no state                          -> a row, which has no direction at all
+    ``total' = total + f(...)``, read by nothing but itself     -> a sum, which works in either direction
+    values that are emitted and feed no state                   -> a row, which has no direction at all
 
-`plan` asks for the parts of every loop of a graph, and puts them together again in fewer loops.
+`fusion_plan` asks for the parts of every loop of a graph, and combines them into fewer loops.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from loopax.ir.ops.scan import Scan
 class Atom:
     """A part of the loop of ``node``.
 
-    ``states`` and ``ys`` are positions among the loop's. The positions in ``rows`` and ``consts`` are
-    what it reads from outside, ``before`` and ``after`` are states of other parts that it reads as they
-    were before the step, or are behind it. ``directed`` says whether the order of the steps matters.
+    ``states`` and ``ys`` are positions among the states and ys of the loop; ``rows`` and ``consts`` are
+    positions of what it reads from outside. ``before`` and ``after`` are states of other parts whose
+    values before or after the step it reads. ``directed`` says whether the order of the steps matters.
     """
 
     node: Apply
@@ -47,7 +47,7 @@ class Atom:
 
 
 def whole(node: Apply) -> list[Atom]:
-    """The loop of ``node`` in one part."""
+    """The loop of ``node`` as a single part."""
     op: Any = node.op
     return [
         Atom(
@@ -62,7 +62,7 @@ def whole(node: Apply) -> list[Atom]:
 
 
 def atoms(node: Apply) -> list[Atom]:
-    """The parts of the loop of ``node``, each after those that it reads."""
+    """The parts of the loop of ``node``, in topological order."""
     op: Any = node.op
     if not op.n_states or not all(isinstance(s.type, DenseTensorType) for s in op.args.states):
         return whole(node)
@@ -86,11 +86,11 @@ def atoms(node: Apply) -> list[Atom]:
     ]
     for atom in parts:
         atom.directed = not _is_sum(op, atom, masks, reads)
-    # A row may read a state as it is behind the step, which is then not computed twice.
+    # A row may read the updated state, which is then not computed twice.
     state_of = {v: k for k, v in enumerate(outs.states) if v.owner is not None}
     cut = _Reads(op.fgraph, state_of)
     parts += [_atom(node, cut, (), [y], [outs.ys[y]]) for y in rows]
-    # What the step does not read: the loop has to wait for it, and says if its length is wrong.
+    # Inputs that no atom reads: the loop must still wait for them, and check the lengths of sequences.
     parts[0].rows += tuple(set(range(op.n_seqs)).difference(*(a.rows for a in parts)))
     parts[0].consts += tuple(set(range(op.n_consts)).difference(*(a.consts for a in parts)))
     return parts
@@ -122,7 +122,7 @@ def _atom(
 
 
 class _Reads:
-    """Which inputs each variable of a body follows from, as bits; ``cut`` are taken for inputs."""
+    """Bit masks of the inputs that each variable of a body depends on; ``cut`` count as inputs."""
 
     def __init__(self, body: FrozenFunctionGraph, cut: dict[Variable, int]) -> None:
         self.cut = cut
@@ -146,7 +146,7 @@ class _Reads:
 
 
 def _is_sum(op: Scan, atom: Atom, masks: list[int], reads: _Reads) -> bool:
-    """Whether ``atom`` is one state ``s' = s + f``, of which nothing but the final is read."""
+    """Whether ``atom`` is a single state ``s' = s + f`` whose final value alone is read."""
     if len(atom.states) != 1 or atom.ys:
         return False
     (k,) = atom.states
@@ -161,7 +161,7 @@ def _is_sum(op: Scan, atom: Atom, masks: list[int], reads: _Reads) -> bool:
 
 
 def _cycles(edges: list[list[int]]) -> list[tuple[int, ...]]:
-    """The strongly connected components, each after those that it has edges to (Tarjan, 1972)."""
+    """The strongly connected components, each after its successors (Tarjan, 1972)."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

@@ -1,4 +1,4 @@
-"""The errors of the evaluator's `check_lengths`, for a loop that has been rewritten."""
+"""The length errors that the evaluator's `check_lengths` raises, for a loop that has been rewritten."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from loopax.ir import Scan, ScanArgs
 from loopax.ir.ops.checked import Checked
 from loopax.ir.sizes import Dims
 
-Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold
+Conditions = Sequence[tuple[str, Any]]  # an error message, and the condition that must hold
 
 
 def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, Any]]:
-    """Conditions on the lengths of ``scan``'s inputs that ``dims`` cannot prove.
+    """Conditions on the lengths of the inputs of ``scan`` that ``dims`` cannot prove.
 
-    They are unconditional: the loop that would raise may be the one that goes.
+    They do not rely on the loop's own errors: the loop that would raise may be the one that is removed.
     """
     n_steps, known = args.n_steps, dims.value(args.n_steps)
     conditions: list[tuple[str, Any]] = []
@@ -43,14 +43,14 @@ def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, A
 
 
 def checked(x: Any, conditions: Conditions) -> Any:
-    """``x``, which raises ValueError where a condition does not hold."""
+    """Wrap ``x`` in checks that raise ValueError where a condition does not hold."""
     for message, condition in conditions:
         x = Checked(ValueError, message)(x, condition)
     return x
 
 
 def is_checked(n_steps: Variable) -> bool:
-    """Whether something is checked where the scalar ``n_steps`` is computed."""
+    """Whether the computation of the scalar ``n_steps`` contains a check."""
 
     def scalars(v: Variable) -> list[Any]:
         if v.owner is None or isinstance(v.owner.op, Shape | Shape_i):

@@ -1,4 +1,4 @@
-"""Tensors whose rows are all equal, as their graph shows.
+"""Tensors whose graphs show that all their rows are equal.
 
     alloc(v, n, k), second(x, v), alloc(v, n, k)[a:b]  ->  alloc(v, k)
     Constant of equal rows                             ->  Constant of one
@@ -26,11 +26,11 @@ from loopax.ir.ops.bounds import known_number
 from loopax.ir.shapes import filled
 from loopax.ir.sizes import Dims, read_of
 
-_SMALL = 64  # numbers of a row that is written down, not made by an Alloc
+_SMALL = 64  # elements of a row that is written out as a constant, not as an Alloc
 
 
 def row_of(x: Variable, dims: Dims) -> Any:
-    """The row that all rows of ``x`` are, None where they are not known to be one or there may be none."""
+    """The common row of ``x``; None where rows may differ, or there may be none."""
     if not isinstance(x.type, DenseTensorType):
         return None
     if isinstance(x, Constant):
@@ -44,7 +44,7 @@ def row_of(x: Variable, dims: Dims) -> Any:
         like, value = x.owner.inputs
         return _filled(like, value, dims)
     read = read_of(x.owner)
-    # A step of 0 raises. With one that is known, rows of equal rows are equal rows.
+    # A step of 0 raises. With a known step, a slice of equal rows has equal rows.
     if read is not None and not (read.is_row or read.trailing) and _is_step(read.rows.step):
         return row_of(read.array, dims)
     return None
@@ -55,7 +55,7 @@ def _is_step(step: Variable | None) -> bool:
 
 
 def without_leading(value: TensorVariable, ndim: int) -> Any:
-    """``value``, of ``ndim`` axes or less, for one row; None where it has an axis of its own for rows."""
+    """View ``value``, with at most ``ndim`` axes, as one row; None where it varies along the rows."""
     if value.type.ndim < ndim:
         return value
     if value.type.shape[0] != 1:
@@ -94,7 +94,7 @@ def _filled(like: TensorVariable, value: TensorVariable, dims: Dims) -> Any:
     for k, n in enumerate(value.type.shape):
         from_value = like.type.shape[k + 1] == 1
         if n != 1 and not from_value and dims.length(like, k + 1) != dims.length(value, k):
-            return None  # where they differ it raises
+            return None  # raises where the lengths differ
         x, axis = (value, k) if from_value else (like, k + 1)
         static = x.type.shape[axis]
         shape.append(x.shape[axis] if static is None else pt.constant(static, dtype="int64"))

@@ -20,11 +20,11 @@ from loopax.ir.sizes import DimExpr, Length, masks_of
 
 
 def has_open_lengths(graph: AbstractFunctionGraph) -> bool:
-    """Whether an array may get a length that is known only when the program runs.
+    """Whether an array may have a length that is known only when the program runs.
 
-    It is that of the trace of a loop that stops, of the places where a mask is true, or one that is
-    computed and has a bound. In JAX such an array has room for more, a few ops work on it, and what
-    does not fit is not a number: nothing can raise then.
+    Such lengths come from the trace of a loop that stops, from the number of True entries of a mask, or
+    are computed and have a bound. In JAX such an array is padded, only a few ops accept it, and what does
+    not fit becomes NaN: nothing can raise then.
     """
     for node in graph.apply_nodes:
         op: Any = node.op
@@ -41,7 +41,7 @@ def has_open_lengths(graph: AbstractFunctionGraph) -> bool:
 
 
 def _follows_from_shapes(v: Variable) -> bool:
-    """Whether the integer ``v`` is computed from lengths of arrays alone."""
+    """Whether the integer ``v`` is computed from array lengths alone."""
 
     def inputs(v: Variable) -> list[Any]:
         if v.owner is None or isinstance(v.owner.op, Shape | Shape_i):
@@ -57,18 +57,18 @@ def _follows_from_shapes(v: Variable) -> bool:
 
 
 class KnownLengths(NamedTuple):
-    """Which lengths a backend knows: all of them, or those that follow from ``inputs``, the program's."""
+    """The lengths that a backend knows: all, or only those derived from the program's ``inputs``."""
 
     all: bool
     inputs: frozenset[Variable]
 
     @classmethod
     def at(cls, graph: FunctionGraph) -> KnownLengths:
-        """The lengths that a backend knows in ``graph``, a program."""
+        """The lengths that a backend knows in the program ``graph``."""
         return cls(not has_open_lengths(graph), frozenset(graph.inputs))
 
     def inside(self) -> KnownLengths:
-        """The lengths that it knows in a body: what comes in there are no inputs of the program."""
+        """The lengths known inside a body, whose inputs are not inputs of the program."""
         return self._replace(inputs=frozenset())
 
     def covers(self, expr: DimExpr) -> bool:

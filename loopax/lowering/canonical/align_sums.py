@@ -3,24 +3,24 @@
     y = join(0, [0], w), n + 1 rows                  k = f(k + w row), from 0
     s = f(s) + y[:-1] row, from y[-1], backwards ->  the final of s is k's
 
-A state ``s' = f(s) + x`` is taken for ``k = s - x``, with the ``x`` that was added last, so that
-``k' = f(k + z)`` where ``z`` is what ``x`` was one step before, and the initial state before that. Of
-a sum ``x`` only the terms are moved for which it helps. States that only hand a row on, as those of a
-window of several taps do, are a chain
+A state ``s' = f(s) + x`` is replaced by ``k = s - x``, with the ``x`` that was added last, so that
+``k' = f(k + z)``, where ``z`` is ``x`` one step earlier, and the initial state in the first step. If ``x``
+is a sum, only those terms are moved for which it helps. States that only pass a row on, as in a window of
+several taps, form a chain
 
     s' = f(r) + x,  q' = g(r) + s,  r' = h(r) + q
 
 and a term of ``x`` may move to any state of it: added to ``r`` it is read three steps late.
 
 Condition: the initial states and the rows of ``x`` are the rows of one tensor, which is a sum of windows,
-and a term of it is a tensor or fewer cuts of one when it is read some rows on. The row is read nowhere
-else in the step, nor is a state on the way to the one it is added to.
+and a term of it becomes a whole tensor, or takes fewer slices, when it is read some rows later. Nothing
+else in the step reads the row, or a state from the first one to the one that the term is added to.
 
-Reason: PyTensor's gradients keep the cotangents of all states in a buffer, those of the first ones
-included: a loop that goes through it reads what an earlier step made next to what its own step
+Reason: PyTensor's gradients keep the cotangents of all states in a buffer, including the initial
+ones: a loop that goes through it reads what an earlier step made next to what its own step
 made. No loop over the same steps can fuse with it, where a loop that reads ``w`` can.
 
-It does not undo itself: a term that is read row by row costs nothing, and would cost one row on.
+The pass does not undo itself: a term that is read row by row costs nothing, and would if shifted again.
 
 In the literature: loop shifting (alignment of iterations).
 """
@@ -62,7 +62,7 @@ def align_sums(graph: FunctionGraph) -> None:
 
 
 def _adds_rows(op: Op) -> bool:
-    """Whether a state of ``op`` is a sum with a row: all that most loops are asked."""
+    """Whether a state of ``op`` is a sum with a row: a quick test that rules out most loops."""
     if not isinstance(op, Scan) or op.stops or op.options.truncate_gradient >= 0 or not op.n_seqs:
         return False
     rows = set(op.args.rows)
@@ -104,7 +104,7 @@ def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
 
 
 def _handed_to(op: Scan, uses: Counter[Any]) -> dict[int, int]:
-    """The state that takes over each state as a term, where nothing else reads it."""
+    """Map each state to the state that takes it over as a term, where nothing else reads it."""
     place = {v: k for k, v in enumerate(op.args.states)}
     after: dict[int, int] = {}
     for k, v in enumerate(op.outs.states):
@@ -120,7 +120,7 @@ def _handed_to(op: Scan, uses: Counter[Any]) -> dict[int, int]:
 
 
 def _chain(k: int, after: dict[int, int], used: set[int]) -> list[int]:
-    """State ``k`` and those that take it over, one after the other."""
+    """State ``k`` and the states that take it over, one after the other."""
     chain = [k]
     while (then := after.get(chain[-1])) is not None and then not in used and then not in chain:
         chain.append(then)
@@ -128,7 +128,7 @@ def _chain(k: int, after: dict[int, int], used: set[int]) -> list[int]:
 
 
 def _row_added(op: Scan, k: int, uses: Counter[Any]) -> int | None:
-    """Which row state ``k`` adds last, if it is read nowhere else and the sum is not either."""
+    """The row that state ``k`` adds last, None if the row or the sum is also read elsewhere."""
     state = op.args.states[k]
     if not isinstance(state.type, DenseTensorType) or state.type.dtype == "bool":
         return None
@@ -144,7 +144,7 @@ def _row_added(op: Scan, k: int, uses: Counter[Any]) -> int | None:
 
 
 def _terms(v: Variable) -> tuple[list[Any], list[Any]]:
-    """The terms of the sum ``v``, and the sums that it is made of."""
+    """The terms of the sum ``v``, and the nested sums that it is made of."""
     terms: list[Any] = []
     sums, stack = [], [v]
     while stack:
@@ -158,7 +158,7 @@ def _terms(v: Variable) -> tuple[list[Any], list[Any]]:
 
 
 def _rotate(loop: OpenLoop, chain: list[State], row: Input, moved: _Moved) -> None:
-    """Have the states of ``chain`` stand for themselves without the moved terms of ``row``."""
+    """Redefine the states of ``chain`` to exclude the moved terms of ``row``."""
     if moved.kept is None:
         loop.rows.remove(row)
         others = [v for v in _terms(chain[0].next)[0] if v is not row.inner]
@@ -178,18 +178,18 @@ def _rotate(loop: OpenLoop, chain: list[State], row: Input, moved: _Moved) -> No
 
 
 class _State(NamedTuple):
-    late: Any  # rows that are added to the state before the step, None if nothing
+    late: Any  # rows that are added to the state before the step; None if there are none
     init: Any
-    final_terms: Any  # what the final lacks, None if nothing
+    final_terms: Any  # terms that the final state lacks; None if there are none
 
 
 class _Moved(NamedTuple):
-    kept: Any  # rows that are added behind the first state, as before; None if there are none
+    kept: Any  # rows that are added to states after the first, as before; None if there are none
     states: list[_State]
 
 
 def _moved(pieces: Pieces, node: Apply, x: Variable, inits: list[TensorVariable]) -> _Moved | None:
-    """A replacement for the rows ``x``, added to the first state of a chain that begins as ``inits``.
+    """A replacement for the rows ``x``, added to the first state of a chain with initial values ``inits``.
 
     The rows of the inits and of ``x`` are numbered in one sequence. State ``k`` of the chain, from 1, holds
     at each step the row that was added ``k`` steps before.
@@ -231,15 +231,15 @@ def _moved(pieces: Pieces, node: Apply, x: Variable, inits: list[TensorVariable]
 
 
 def _all_terms(pieces: Pieces, x: Variable, firsts: list[Piece], reverse: bool) -> list[Rows]:
-    """The rows ``x`` and the initial rows ``firsts``, of the last step first, in one order, as a sum."""
+    """The rows ``x`` and the initial rows ``firsts``, given last step first, in storage order, as a sum."""
     rows = joined((*pieces.rows(x), *firsts) if reverse else (*firsts[::-1], *pieces.rows(x)))
     return _terms_of_buffer(pieces, x, rows) or terms(pieces, rows, x)
 
 
 def _terms_of_buffer(pieces: Pieces, x: Variable, rows: Rows) -> list[Rows] | None:
-    """The terms of the buffer that ``rows`` begin in, if it has all of them.
+    """The terms of the buffer that ``rows`` begin in, None if the buffer does not hold all of them.
 
-    Those at its end may have been traced to where the buffer got them from.
+    Rows at its end may have been traced to the tensors they were copied from.
     """
     first, *others = rows
     if not isinstance(first, Window) or first.step != 1:
@@ -259,7 +259,7 @@ def _terms_of_buffer(pieces: Pieces, x: Variable, rows: Rows) -> list[Rows] | No
 
 
 def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | None:
-    """The row of each term at one position, without zeros; None if one is not known."""
+    """The row of each term at position ``at``, without zeros; None if one is not known."""
     parts = [part(pieces.dims, term, at, ONE) for term in terms]
     if any(rows is None for rows in parts):
         return None
@@ -267,7 +267,7 @@ def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | No
 
 
 def _sum(terms: list[Variable]) -> Any:
-    """The sum, None where there is nothing to add."""
+    """The sum of the terms, None if there are none."""
     if len(terms) < 2:
         return terms[0] if terms else None
     return pt.add(*terms)

@@ -1,10 +1,10 @@
-"""PyTensor's folding of constants, up to a size: ``outer([1, 2], [3, 4])`` -> a constant.
+"""PyTensor's constant folding, up to a size: ``outer([1, 2], [3, 4])`` -> a constant.
 
 Condition: the results have at most `FREE` bytes, that is 16 MB.
 
-Reason: PyTensor folds whatever follows from constants, however large. The outer product of two vectors of
-3,000 numbers, 48 kB, was 69 MB in the program, of which copies are made. What is larger and yet worth it,
-beside the constants that it follows from, `fold_constants` finds.
+Reason: PyTensor folds everything that depends on constants alone, however large. The outer product of two
+vectors of 3,000 numbers, 48 kB, was 69 MB in the program, which is copied several times. `fold_constants`
+finds larger results that are worth it, given the size of the constants they are computed from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loopax.lowering.redundancy.fold_constants import FREE, bytes_made
 
 @node_rewriter(None)
 def small_constant_folding(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`constant_folding` of what is not large."""
+    """PyTensor's `constant_folding`, for small results only."""
     constants = [v.data for v in node.inputs if isinstance(v, Constant)]
     if len(constants) < len(node.inputs) or bytes_made(node, constants) > FREE:
         return None

@@ -1,15 +1,15 @@
-"""A gradient through both branches of a conditional -> the gradient of the branch that is taken.
+"""A gradient through both branches of a conditional -> the gradient of the chosen branch only.
 
     f'(ifelse(c, g, 0)) + h'(ifelse(c, 0, g))  ->  ifelse(c, f'(g), h'(g))
 
 PyTensor's gradient of an ``ifelse`` goes through both of its branches, with a cotangent of zeros in the one
-that is not taken. What is zero where the condition is true, or where it is false, is found by the rules of
-`fold_zeros`. A sum of such terms becomes a conditional, and so does a single one that leaves what is linear
-in the cotangent; `if_else_to_cond`, which comes next, moves all that only one branch needs into it: the
-values of the other branch too, where nobody else reads them.
+that is not taken. The rules of `fold_zeros` find the variables that are zero where the condition is true,
+or where it is false. A sum of such terms becomes a conditional, and so does a single term where the linear
+part of the graph ends; `if_else_to_cond`, which comes next, moves into each branch all that only it needs:
+the values of the other branch too, where nobody else reads them.
 
-Condition: that of `fold_zeros`, a product with a zero factor counts as zero. An op of which nobody knows
-that it is linear stays outside, and runs for both.
+Condition: as in `fold_zeros`, a product with a zero factor counts as zero. An op that is not known to be
+linear stays outside, and runs for both.
 
 In the literature: sparse conditional constant propagation, for the constant 0.
 """
@@ -36,7 +36,7 @@ from loopax.lowering.canonical.if_else_to_cond import has_if_else
 from loopax.lowering.canonical.sink_readers import branches_of
 from loopax.lowering.redundancy.fold_zeros import Zeros
 
-# Cheap operations, between a value of the conditional and the cotangent, that may run again.
+# Cheap operations between a value of the conditional and the cotangent, which may be repeated.
 _MOST = 64
 
 
@@ -44,9 +44,9 @@ def conditional_gradients(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     map_bodies(graph, conditional_gradients, where=has_if_else)
     seen: set[Variable] = set()
-    while True:  # ends: each round has a condition that was not asked before
+    while True:  # terminates: each round handles a new condition
         conditions = [n.inputs[0] for n in graph.toposort() if isinstance(n.op, IfElse)]
-        # The last of them first: where a conditional is in the branch of another, that is the outer one.
+        # Last condition first: of nested conditionals, this is the outermost.
         condition = next((c for c in reversed(dict.fromkeys(conditions)) if c not in seen), None)
         if condition is None:
             return
@@ -55,7 +55,7 @@ def conditional_gradients(graph: FunctionGraph) -> None:
 
 
 def _divide(graph: FunctionGraph, condition: Variable) -> None:
-    """Replace what is zero where ``condition`` is true, or where it is false, by conditionals."""
+    """Make conditionals of variables that are zero where ``condition`` is true, or where it is false."""
     always = Zeros(lambda v: False)
     branches: dict[bool, dict[Variable, Variable]] = {True: {}, False: {}}
     known: dict[bool, set[Variable]] = {True: set(), False: set()}
@@ -86,7 +86,7 @@ def _divide(graph: FunctionGraph, condition: Variable) -> None:
 
 
 def _leaving(graph: FunctionGraph, is_zero: Callable[[Variable, bool], bool]) -> list[Any]:
-    """Sums with terms that are zero in one branch, and what else is zero there, where that ends."""
+    """Sums with a term that is zero in one branch, and zeros of one branch that no further zero reads."""
     leaving: dict[Variable, None] = {}
     for node in graph.toposort():
         for v in node.outputs:
@@ -106,13 +106,13 @@ def _has_terms(node: Apply, is_zero: Callable[[Variable, bool], bool]) -> bool:
 
 
 def _goes_on(reader: Apply, side: bool, is_zero: Callable[[Variable, bool], bool]) -> bool:
-    """Whether what a node makes of zeros is zero, too, or its terms are looked at."""
-    outs: Sequence[Any] = getattr(reader, "outputs", ())  # none where the graph returns it
+    """Whether ``reader`` makes another zero of a zero operand, or is a sum whose terms are examined."""
+    outs: Sequence[Any] = getattr(reader, "outputs", ())  # none for an output of the graph
     return bool(outs) and (_has_terms(reader, is_zero) or any(is_zero(y, side) for y in outs))
 
 
 def _terms(v: Variable, is_zero: Callable[[Variable, bool], bool]) -> tuple[Any, Any] | None:
-    """The sum ``v`` where the condition is true, and where it is false: fewer terms each."""
+    """The sum ``v`` where the condition is true, and where it is false, without the terms that are zero."""
     if not is_elementwise(v.owner, ps.Add) or any(is_zero(v, side) for side in (True, False)):
         return None
     sums = []
@@ -126,7 +126,7 @@ def _terms(v: Variable, is_zero: Callable[[Variable, bool], bool]) -> tuple[Any,
 
 
 def _span(terms: Sequence[Variable], v: Variable) -> bool:
-    """Whether their sum has the shape of ``v``."""
+    """Whether the sum of ``terms`` has the shape of ``v``."""
     return all(
         any(x.type.shape[axis] != 1 for x in terms) or n == 1 for axis, n in enumerate(v.type.shape)
     )
@@ -135,7 +135,7 @@ def _span(terms: Sequence[Variable], v: Variable) -> bool:
 def _alone(
     graph: FunctionGraph, v: Variable, is_zero: Callable[[Variable, bool], bool]
 ) -> tuple[Any, Any] | None:
-    """``v`` and zeros, or zeros and ``v``; None where its shape cannot be told without it."""
+    """The pair ``v`` and zeros, or zeros and ``v``; None where its shape is not known without it."""
     dims = unconditional_dims_of(graph)
     lengths = [_of_inputs(dims, v, axis) for axis in range(v.type.ndim)]
     if None in lengths:
@@ -145,7 +145,7 @@ def _alone(
 
 
 def _of_inputs(dims: Dims, v: Variable, axis: int) -> Any:
-    """The length of ``v`` as it follows from inputs of the graph alone, or None."""
+    """The length of ``v`` in terms of graph inputs alone, or None."""
     stack: list[Any] = [v]
     seen: set[Any] = set()
     while stack:
@@ -155,7 +155,7 @@ def _of_inputs(dims: Dims, v: Variable, axis: int) -> Any:
         if all(getattr(root, "owner", None) is None for root in roots):
             return length
         if is_elementwise(x.owner):
-            # All that is not declared broadcastable has this length: one of them may say what it is.
+            # Every input not declared broadcastable has this length; any of them may have a known one.
             new = {y for y in x.owner.inputs if y.type.shape[axis] != 1} - seen
             seen |= new
             stack += new
@@ -163,7 +163,7 @@ def _of_inputs(dims: Dims, v: Variable, axis: int) -> Any:
 
 
 def _in_branch(x: Variable, values: dict[Variable, Variable], cotangents: set[Variable]) -> Any:
-    """``x`` where the conditionals have these ``values``; those that are no cotangents if that is cheap."""
+    """Specialize ``x`` to these ``values`` of the conditionals; non-cotangents only if that is cheap."""
     before = set(toposort([x]))
     (x,) = replaced([x], {v: values[v] for v in cotangents})
     others = {v: y for v, y in values.items() if v not in cotangents}

@@ -1,4 +1,4 @@
-"""PyTensor's rewrites of matrices, as far as they are right.
+"""PyTensor's rewrites of matrices, restricted to the cases where they are right.
 
     solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
@@ -14,13 +14,13 @@
     diag(kron(a, b))  ->  outer(diag(a), diag(b))           main diagonal
 
 Reason: without these conditions PyTensor's results are wrong (3.0.7 and 3.3.8 alike, except where one is
-named). Of the first it takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix for
-L L^H; the second solves with one triangle of a matrix that is told to be symmetric. In the fourth it takes
-``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (3.3.8): a general system with
-``a`` would then read one triangle, and its gradient would depend on when it is taken. The fifth gives
-``l`` itself, whose logarithms are NaN where it is a Cholesky factor times a negative number. The
-determinants of a batch are multiplied with each other, any diagonal is taken for the main one, and blocks
-of any shape for square ones.
+named). In the first it reads the lower triangle whatever ``lower`` is, and uses L L^T for a complex matrix
+in place of L L^H; the second solves with one triangle of a matrix that is told to be symmetric. In the
+fourth it takes ``solve(a, c, assume_a="pos")`` for a promise about ``a`` in the whole graph (3.3.8): a
+general system with ``a`` would then read one triangle, and its gradient would depend on when it is taken.
+The fifth gives ``l`` itself, whose logarithms are NaN where it is a Cholesky factor times a negative
+number. It multiplies the determinants of a batch with each other, and takes any diagonal for the main one
+and blocks of any shape for square ones.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SOLVE_TO_STRUCTURED = linalg_rewrite("solvers", "generic_solve_to_structured_fo
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
 def psd_solve_to_cho_solve(fgraph: FunctionGraph, node: Apply) -> Any:
-    """A system with a positive definite matrix by the factor of the triangle that it is read from."""
+    """Solve a system with a positive definite matrix by the Cholesky factor of the triangle it reads."""
     op: Any = node.op
     a, b = node.inputs
     lower = op.core_op.lower
@@ -60,7 +60,7 @@ def psd_solve_to_cho_solve(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([blockwise_of(OpPattern(Solve, assume_a="gen"))])
 def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
-    """A system by the structure of its matrix, as far as the matrix's own expression shows it."""
+    """Solve a system by the structure of its matrix, where the matrix's own expression shows it."""
     rewrite = _SOLVE_TO_STRUCTURED.transform
     replaced = rewrite(fgraph, node)
     if not replaced or not isinstance(replaced[0].owner.op.core_op, Solve):  # a triangular system
@@ -70,7 +70,7 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([blockwise_of(Cholesky)])
 def cholesky_of_product(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``cholesky(l @ l.T) -> l``, with a positive diagonal; nan where that has a zero."""
+    """Rewrite ``cholesky(l @ l.T) -> l``, with a positive diagonal; nan where that has a zero."""
     replaced = decomposition.cholesky_ldotlt.transform(fgraph, node)
     if not replaced or node.outputs[0].type.dtype not in ("float32", "float64"):
         return None
@@ -91,7 +91,7 @@ def general_solve_of_inverse(fgraph: FunctionGraph, node: Apply) -> Any:
     """``solve(inv(a), b) -> a @ b`` where the system reads all of ``inv(a)``."""
     op = core_of(node.op)
     is_general = isinstance(op, Solve) and op.assume_a == "gen"
-    # PyTensor 3.0 multiplies by a batch of vectors as by a matrix.
+    # PyTensor 3.0 multiplies by a batch of vectors as if it were a matrix.
     is_plain = is_general and (op.b_ndim == 2 or node.inputs[1].type.ndim == 1)
     return solvers.solve_of_inv_to_matmul.transform(fgraph, node) if is_plain else None
 
@@ -105,7 +105,7 @@ def product_with_inverse(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter(_EIG_TO_EIGH.tracks())
 def eig_of_symmetric(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``eig(a) -> eigh(a)`` where the expression of ``a`` shows that it is symmetric."""
+    """Rewrite ``eig(a) -> eigh(a)`` where the expression of ``a`` shows that it is symmetric."""
     rewrite = _EIG_TO_EIGH.transform
     return rewrite(fgraph, node) and rewrite(_without_other_uses(*node.inputs), node)
 
@@ -154,7 +154,7 @@ def _is_square(v: Variable) -> bool:
 
 
 def _joins_squares(node: Apply) -> bool:
-    """Whether ``node`` reads a matrix that joins matrices which are known to be square."""
+    """Whether ``node`` reads a matrix that joins matrices known to be square."""
     return all(v.type.ndim == 2 and _is_square(v) for v in _source_inputs(node))
 
 
@@ -164,13 +164,13 @@ def _is_main_diagonal(node: Apply) -> bool:
 
 
 def _source_inputs(node: Apply) -> Sequence[Variable]:
-    """The operands of what makes the matrix that ``node`` reads."""
+    """The operands of the node that makes the matrix read by ``node``."""
     source = unshuffled(node.inputs[0]).owner
     return () if source is None else source.inputs
 
 
 _BOTH = "canonicalize", "stabilize"
-# What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
+# Name in PyTensor's databases -> the rewrite that replaces it, and the databases that contain it.
 REPLACED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
     "generic_solve_to_structured_form": (general_solve_to_structured, _BOTH),

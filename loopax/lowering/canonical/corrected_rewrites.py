@@ -3,7 +3,7 @@
     -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
     1 / x   ->  x ** -1.0   not in float16: the result would be float32
     x // 1  ->  x           not of floats, which it rounds down
-    x**a * x**b, exp(a) * exp(b), x / exp(a)  ->  one power     not where an exponent is a whole number
+    x**a * x**b, exp(a) * exp(b), x / exp(a)  ->  one power     not where an exponent is an integer
     -expand_dims(x + y), 1 / expand_dims(x * y)     as they are, if no terms or factors cancel
     log1p(-sigmoid(x))  ->  -softplus(x)     also of a product with -1, as PyTensor writes the minus
     (1 + a/x) * x  ->  x + a     not where something else reads the sum
@@ -11,17 +11,17 @@
     sum(sum(x, axis=1))  ->  sum(x)      nor where the inner one has
     what follows from constants  ->  a constant     not where it is large: see `bounded_folding`
 
-Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
+Reason: for the first two PyTensor leaves the graph unchanged, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The third
 gives another value. So does the fourth: PyTensor adds exponents in their own dtype, where 100 + 100 is -56
 in int8, the dtype of a constant 100, and True + True is True.
 In the fifth line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
-and so on for ever. (PyTensor 3.0.7 and 3.3.8 alike.) In the seventh, where ``1 + a/x`` is nearly 0, the
+and so on forever. (PyTensor 3.0.7 and 3.3.8 alike.) In the seventh, where ``1 + a/x`` is nearly 0, the
 sum and ``x + a`` have different rounding errors, which do not cancel in a derivative that reads both: the
 gradient of a skewed Student's t was -10 instead of -4e-6 at a deviation of 1e6. In the two
 lines on sums PyTensor drops ``dtype`` and ``acc_dtype``.
-Ours stand in PyTensor's databases with a tag that only `stabilize` asks for; `corrected_matrices` has the
-rewrites of linear algebra.
+These rewrites are registered in PyTensor's databases with a tag that only `stabilize` asks for;
+`corrected_matrices` has the rewrites of linear algebra.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ CORRECTED = "loopax_corrected"
 
 @node_rewriter([neg])
 def neg_to_mul(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``-x -> -1 * x`` of a number that has a sign."""
+    """Rewrite ``-x -> -1 * x`` for a signed dtype."""
     unsigned = node.inputs[0].type.dtype in uint_dtypes
     return None if unsigned else local_neg_to_mul.transform(fgraph, node)
 
 
 @node_rewriter([log1p])
 def log1p_of_minus_sigmoid(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``log1p(-sigmoid(x)) -> -softplus(x)``, also where the minus is a factor -1 by now."""
+    """Rewrite ``log1p(-sigmoid(x)) -> -softplus(x)``, also if the minus has become a factor of -1."""
     (x,) = node.inputs
     if is_elementwise(x.owner, ps.Mul) and len(x.owner.inputs) == 2:
         factors = [v for v in x.owner.inputs if not _is_minus_one(v)]
@@ -104,7 +104,7 @@ def drop_division_by_one(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([mul, true_div])
 def add_exponents(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``x**a * x**b -> x**(a + b)`` where no sum of exponents can overflow."""
+    """Rewrite ``x**a * x**b -> x**(a + b)`` where no sum of exponents can overflow."""
     return None if _has_whole_exponent(node) else local_mul_pow_to_pow_add.transform(fgraph, node)
 
 
@@ -116,12 +116,12 @@ def add_arguments_of_exp(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([true_div])
 def negate_argument_of_exp(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``x / exp(a) -> x * exp(-a)`` where ``a`` has a negative."""
+    """Rewrite ``x / exp(a) -> x * exp(-a)`` where the dtype of ``a`` is signed."""
     return None if _has_whole_exponent(node) else local_div_exp_to_mul_exp.transform(fgraph, node)
 
 
 def _has_whole_exponent(node: Apply) -> bool:
-    """Whether an operand is a power of which the exponent is a whole number or a bool."""
+    """Whether an operand is a power whose exponent is an integer or a bool."""
     powers = [
         v.owner
         for v in node.inputs
@@ -132,21 +132,21 @@ def _has_whole_exponent(node: Apply) -> bool:
 
 @node_rewriter([add, sub, neg])
 def gather_terms(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`local_add_canonizer`, except for a negative in which it has nothing to gather or to cancel."""
+    """Apply `local_add_canonizer`, except to a negation with nothing to gather or to cancel."""
     is_done = node.op == neg and _is_gathered(local_add_canonizer, node)
     return None if is_done else local_add_canonizer.transform(fgraph, node)
 
 
 @node_rewriter([mul, true_div, reciprocal])
 def gather_factors(fgraph: FunctionGraph, node: Apply) -> Any:
-    """`local_mul_canonizer`, except for a reciprocal in which it has nothing to gather or to cancel."""
+    """Apply `local_mul_canonizer`, except to a reciprocal with nothing to gather or to cancel."""
     is_done = node.op == reciprocal and _is_gathered(local_mul_canonizer, node)
     return None if is_done else local_mul_canonizer.transform(fgraph, node)
 
 
 @node_rewriter([mul, true_div, reciprocal])
 def distribute_over_own_sums(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``(a / x + b) * x -> a + b * x`` where nothing else reads the sum."""
+    """Rewrite ``(a / x + b) * x -> a + b * x`` where nothing else reads the sum."""
     factors, divisors = local_mul_canonizer.get_num_denum(node.outputs[0])
     is_shared = any(
         is_elementwise(v.owner, ps.Add, ps.Sub) and len(fgraph.clients[v]) > 1
@@ -157,20 +157,20 @@ def distribute_over_own_sums(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([Subtensor])
 def index_before_reduction(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``sum(x, axis=1)[0] -> sum(x[0])`` of a sum in the dtypes that it has by default."""
+    """Rewrite ``sum(x, axis=1)[0] -> sum(x[0])`` where the sum has its default dtypes."""
     is_plain = _has_default_dtypes(node.inputs[0].owner)
     return local_subtensor_of_reduce.transform(fgraph, node) if is_plain else None
 
 
 @node_rewriter([CAReduce])
 def reduce_at_once(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``sum(sum(x, axis=1)) -> sum(x)`` where the inner sum has the dtypes that it has by default."""
+    """Rewrite ``sum(sum(x, axis=1)) -> sum(x)`` where the inner sum has its default dtypes."""
     is_plain = _has_default_dtypes(node.inputs[0].owner)
     return local_reduce_chain.transform(fgraph, node) if is_plain else None
 
 
 def _has_default_dtypes(reduction: Any) -> bool:
-    """Whether ``reduction``, a node or None, is one with the dtypes that follow from its operand's."""
+    """Whether ``reduction``, a node or None, is a reduction with the default dtypes for its operand."""
     op: Any = None if reduction is None else reduction.op
     if not isinstance(op, CAReduce) or type(op) is CAReduce:
         return False
@@ -179,9 +179,9 @@ def _has_default_dtypes(reduction: Any) -> bool:
 
 
 def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
-    """Whether behind new axes there is one sum (or product) already, of terms that do not cancel.
+    """Whether the operand, behind new axes, is already one sum (or product) without cancelling terms.
 
-    PyTensor compares the number of terms with that of the inputs of the `DimShuffle`, which is 1.
+    PyTensor compares the number of terms with the number of inputs of the `DimShuffle`, which is 1.
     """
     inner = node.inputs[0].owner
     if inner is None or not isinstance(inner.op, DimShuffle):
@@ -193,7 +193,7 @@ def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
     return are_kept and (inner is None or len(inner.inputs) >= len(negated))
 
 
-# What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
+# Name in PyTensor's databases -> the rewrite that replaces it, and the databases that contain it.
 REPLACED = {
     "local_add_canonizer": (gather_terms, ("canonicalize",)),
     "local_greedy_distributor": (distribute_over_own_sums, ("canonicalize", "stabilize")),
@@ -213,11 +213,11 @@ REPLACED = {
         ("canonicalize", "uncanonicalize", "stabilize", "specialize"),
     ),
 }
-_LAST = {"topo_constant_folding"}  # in each round of a database
+_LAST = {"topo_constant_folding"}  # run last in each round of a database
 
 
 def register_corrected_rewrites() -> None:
-    """Add them to PyTensor's databases, once."""
+    """Add these rewrites to PyTensor's databases, once."""
     for name, (rewrite, databases) in REPLACED.items():
         for database in databases:
             entries: Any = optdb[database]

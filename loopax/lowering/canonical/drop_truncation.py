@@ -1,12 +1,12 @@
-"""A gradient that is truncated to as many steps as there are  ->  one that is not truncated.
+"""A gradient truncated to at least as many steps as there are  ->  an untruncated one.
 
     Scan{truncate_gradient=k} of n steps, n <= k  ->  Scan of n steps
 
 Condition: ``n <= k`` is proven, whatever else of the program runs.
 
-Reason: the derivative of the last ``k`` of at most ``k`` steps is that of all. `pytensor.grad` writes the
-derivative of a truncated loop as a loop of ``minimum(n, k)`` steps that is truncated, too, and the passes
-that turn, fuse or divide loops leave alone what cuts off a derivative.
+Reason: the last ``k`` of at most ``k`` steps are all steps. `pytensor.grad` writes the derivative of a
+truncated loop as a loop of ``minimum(n, k)`` steps that is truncated, too, and the passes that reverse,
+fuse or split loops skip loops with a truncated derivative.
 
 In the literature: truncated backpropagation through time.
 """

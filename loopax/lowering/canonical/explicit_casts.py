@@ -13,8 +13,8 @@ rewrites read, and so does an exponent of a float base, for which the backends h
 
 Reason: PyTensor's rewrites hold for real numbers. They move operations over operands whatever the dtypes:
 ``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
-``cast(sqr(x), "int16")``, which wraps first. No rewrite moves anything over a cast, so that behind one they
-see an operation of a single dtype, where they are right: integers of one width are a ring.
+``cast(sqr(x), "int16")``, which wraps first. No rewrite moves anything across a cast, so that behind one
+they see an operation of a single dtype, where they are right: integers of one width are a ring.
 PyTensor's native conversions of linear algebra, convolutions and stacks of sparse matrices want operands
 of one dtype (3.3.8).
 """
@@ -41,8 +41,8 @@ from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.inner_gradients import is_sparse
 from loopax.ir.ops.inner_graph_op import core_of
 
-# Their operands are no numbers that are computed with in the dtype of the result: shapes, what is
-# compared, whole graphs, and which derivative is meant (PyTensor refuses one that is no integer).
+# Not all operands of these are computed with in the dtype of the result: shapes, operands of comparisons,
+# whole graphs, the order of a derivative (PyTensor refuses one that is not an integer).
 _OTHERS = (
     ps.Cast,
     ps.Second,
@@ -55,7 +55,7 @@ _OTHERS = (
 
 
 def make_casts_explicit(graph: FunctionGraph) -> None:
-    """Rewrite ``graph`` in place; its bodies stay."""
+    """Rewrite ``graph`` in place, without its bodies."""
     for node in graph.toposort():
         if scalar_op_of(node.op) is None:
             if _computes_in_floats(core_of(node.op)):
@@ -76,10 +76,10 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
 
 
 def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtype: str) -> None:
-    """Cast the ``wanted`` inputs of ``node``, unless the results would have other dtypes than declared."""
+    """Cast the ``wanted`` inputs of ``node``, unless the results would lose their declared dtypes."""
     if any(wanted):
         inputs = [_cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
-        # With the op itself: a cast operand may have another result, which it was declared not to have.
+        # Rebuilt by the op itself: with a cast operand it may infer another dtype than the declared one.
         new = node.op.make_node(*inputs).outputs
         if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:
             graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=False)
@@ -102,7 +102,7 @@ def is_of_matrices(op: Op) -> bool:
 
 
 def _computes_in_floats(op: Op) -> bool:
-    """Whether all operands of ``op`` are numbers that it computes with, and none is a pivot."""
+    """Whether ``op`` computes with all of its operands as numbers; pivots, for example, are indices."""
     takes_pivots = isinstance(op, PivotToPermutations) or "Tridiagonal" in type(op).__name__
     return isinstance(op, Convolve1d) or (is_of_matrices(op) and not takes_pivots)
 
@@ -112,8 +112,8 @@ def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
     batch = node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0
     if not declared:
         return
-    # A number is a flag: whether a convolution is full. Numba does not compile PyTensor's convolution of
-    # two float dtypes: it exchanges the operands by their lengths.
+    # A 0-d input is the flag for a full convolution. Numba cannot compile PyTensor's convolution of two
+    # different float dtypes, because it swaps the operands by their lengths.
     others = discrete_dtypes if declared[0] in complex_dtypes else (*discrete_dtypes, *float_dtypes)
     wanted = [
         v.type.ndim > batch and v.type.dtype in others and v.type.dtype != declared[0]
@@ -123,9 +123,9 @@ def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
 
 
 def _widen_order(graph: FunctionGraph, node: Apply) -> None:
-    """In float32 the zeta of a large order is 0, though the value of the polygamma is not.
+    """Cast the order of a polygamma to int64: in float32 the zeta of a large order underflows to 0.
 
-    A derivative has the next order, which may not fit into the dtype of a short one.
+    A derivative has the next order, which may overflow a narrow integer dtype.
     """
     n, _ = node.inputs
     _cast_inputs(graph, node, [n.type.dtype not in ("int64", "uint64"), False], "int64")

@@ -1,15 +1,15 @@
-"""Lazy conditionals ``IfElse`` -> ``Cond``: nodes that only one branch needs move into that branch.
+"""Lazy conditionals ``IfElse`` -> ``Cond``; nodes that only one branch needs move into that branch.
 
     ifelse(c, f(x), g(x))  ->  Cond(c, x) with the branches f and g
 
-Those that ask the same condition become one first, where none needs the result of another: what their
+Conditionals with the same condition are merged first, where none needs the result of another: what their
 branches share is then read by one branch alone.
 
 A node moves where its outputs are read by that branch alone: by no other node outside of it, by
 neither the other branch nor the condition, and not by the program. So nothing is computed that was
-not, and a branch that is not chosen costs nothing; nothing is computed twice, except for what two
-conditionals of one condition read that cannot become one. PyTensor's C virtual machine is as
-lazy; its Python, JAX and Numba modes compute both.
+not before, and a branch that is not chosen costs nothing; nothing is computed twice, except for operands
+shared by two conditionals of one condition that cannot be merged. PyTensor's C virtual machine is as lazy;
+its Python, JAX and Numba modes compute both branches.
 
 Random draws stay outside: a draw belongs to the state that it leaves behind, which is read elsewhere.
 
@@ -41,20 +41,20 @@ def if_else_to_cond(graph: FunctionGraph) -> None:
     """Replace every IfElse of ``graph`` and of the bodies in it, in place."""
     map_bodies(graph, if_else_to_cond, where=has_if_else)
     _merge_those_of_one_condition(graph)
-    for node in graph.toposort():  # an inner one first: it then moves as one node
+    for node in graph.toposort():  # innermost first: an inner one then moves as one node
         if isinstance(node.op, IfElse):
             pairs = list(zip(node.outputs, _cond(graph, node), strict=True))
             graph.replace_all(pairs, reason="if_else_to_cond")
 
 
 def with_conds(outputs: Sequence[Variable]) -> list[Variable]:
-    """``outputs`` with a Cond in place of every IfElse behind them, for who transforms them next.
+    """Replace every IfElse that ``outputs`` depend on by a Cond, for a transformation that follows.
 
-    And with plain operations in place of those on named axes, which have no derivatives in PyTensor.
+    Operations on named axes, which have no derivatives in PyTensor, become plain operations.
 
-    The gradient of an IfElse goes through both of its branches, and is zero in one; that of a Cond is a
-    Cond. So is a batch, where it is to compute a branch for the rows that take it.
-    Nodes are made again, so that the graph of ``outputs`` stays as it is.
+    The gradient of an IfElse goes through both of its branches, and is zero in one; the gradient of a Cond
+    is a Cond. So is its batch, where each branch should be computed only for the rows that take it. Nodes
+    are copied, so that the graph of ``outputs`` stays as it is.
     """
     if not any(_is_foreign(node) for node in toposort(outputs)):
         return list(outputs)
@@ -78,7 +78,7 @@ def _lower_names(graph: FunctionGraph) -> None:
 
 
 def has_if_else(body: AbstractFunctionGraph) -> bool:
-    """Whether there is one in ``body``, or in a body of its ops."""
+    """Whether ``body``, or a body of its ops, contains an IfElse."""
     return has_bodies(body) or any(isinstance(node.op, IfElse) for node in body.apply_nodes)
 
 
@@ -89,7 +89,7 @@ def _merge_those_of_one_condition(graph: FunctionGraph) -> None:
             continue
         condition = node.inputs[0]
         before = latest.get(condition)
-        # Asked of the graph as it is now: an earlier merger may have tied what was apart.
+        # Check the current graph: an earlier merger may have made one depend on the other.
         if before is not None and not (
             _needs(node, before) or _needs(before, node) or _are_apart(graph, before, node)
         ):
@@ -102,7 +102,7 @@ def _needs(node: Apply, other: Apply) -> bool:
 
 
 def _are_apart(graph: FunctionGraph, a: Apply, b: Apply) -> bool:
-    """Whether they are in the two branches of another conditional, so that only one of them runs."""
+    """Whether ``a`` and ``b`` are in opposite branches of another conditional: only one of them runs."""
     for node in graph.apply_nodes:
         if isinstance(node.op, IfElse):
             then, otherwise = _only_for(graph, node, True), _only_for(graph, node, False)
@@ -120,7 +120,7 @@ def _one(graph: FunctionGraph, a: Apply, b: Apply) -> Apply:
 
 
 def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
-    """The outputs of the Cond that takes the place of the IfElse ``node``."""
+    """The outputs of the Cond that replaces the IfElse ``node``."""
     op = node.op
     condition = node.inputs[0]
     branches = branches_of(node)
@@ -140,16 +140,17 @@ def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
 
 
 def _only_for(graph: FunctionGraph, node: Apply, then: bool) -> set[Apply]:
-    """The nodes that only ``node`` reads, in one of its branches, if need be through one another.
+    """The nodes that only one branch of ``node`` reads, directly or through one another.
 
-    Or others of the same condition in theirs, which could not become one with it: a value, and its
-    gradient that starts from what is made of it. Each computes it again.
+    The same branch of other conditionals with this condition may read them too, if those could not be
+    merged with ``node``: a value, and its gradient, which starts from a function of it. Each computes them
+    again.
     """
     alike = [
         n for n in graph.apply_nodes if isinstance(n.op, IfElse) and n.inputs[0] is node.inputs[0]
     ]
     nodes: set[Apply] = set()
-    # Readers come first, so that one look at each node is enough.
+    # Readers come first, so that a single pass over the nodes suffices.
     for candidate in reversed(list(toposort([x for n in alike for x in branches_of(n)[not then]]))):
         readers = [reader for v in candidate.outputs for reader in graph.clients[v]]
         if not isinstance(candidate.op, RandomVariable) and all(

@@ -2,7 +2,7 @@
 
     Call{op}(x, a)  ->  the graph of op, of x and a
 
-For a backend that finds what is repeated in what it writes, and for whatever looks into loops: derivatives
+For a backend that finds repetitions in its own output, and for consumers that look into loops: derivatives
 as graphs, explanations. A call that has a pullback of its own stays, and so does the core of a Blockwise.
 
 In the literature: inlining.
@@ -21,13 +21,13 @@ from loopax.lowering.bodies import has_bodies, map_bodies
 
 
 def has_calls(graph: AbstractFunctionGraph) -> bool:
-    """Whether ``graph`` itself, its bodies apart, has such a call."""
+    """Whether ``graph``, not counting its bodies, has a call that can be inlined."""
     return any(_is_inlined(node.op) for node in graph.apply_nodes)
 
 
 def inline_calls(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    while has_calls(graph):  # each round opens one level of calls in calls
+    while has_calls(graph):  # each round inlines one level of nested calls
         for node in graph.toposort():
             op: Any = node.op
             if _is_inlined(op):

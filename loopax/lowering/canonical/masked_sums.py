@@ -1,12 +1,12 @@
-"""Sums of masked elements -> sums of all elements with zeros in between; and their gradients.
+"""Sums of masked elements -> sums of all elements with zeros in place of the others; also their gradients.
 
     sum(x[:, m, 1:], axis)  ->  sum(switch(m, x[:, :, 1:], 0), axis)
     inc_subtensor(a[:, m], second(x[:, m], g))  ->  inc_subtensor(a[:, m], g)
 
-Condition: the index is one mask and slices, and the sum runs over what the mask selects (`g` is the same
-at all places), so that how many there are makes no shape. A mask whose axis is known to be 1 long, or to
-stand on an axis that is, is left alone: an index is not broadcast, and a `Switch` would be. A mask of
-another length than its axis is refused by either.
+Condition: the index is one mask and slices, and the sum runs over what the mask selects (`g` is the same at
+all places), so that no shape depends on the number of elements. A mask of length 1, or on an axis of length
+1, is left alone: an index is not broadcast, and a `Switch` would be. A mask whose length differs from its
+axis raises in both forms.
 
 Reason: in JAX a selection has a shape that depends on values. PyTensor has this rewrite for its JAX mode,
 with ``switch(m, x, 0)`` for a mask of rows of a matrix too, which is wrong or raises:
@@ -34,7 +34,7 @@ from loopax.facts.families import normalized
 
 
 def masked_sums(graph: FunctionGraph) -> None:
-    """Rewrite the sums of ``graph``, in place; those of its bodies are left to the caller."""
+    """Rewrite the sums of ``graph``, in place; its bodies are left to the caller."""
     for node in graph.toposort():
         new = None
         if isinstance(node.op, Sum):
@@ -85,7 +85,7 @@ def _without_selection(node: Apply) -> Variable | None:
     read = selected.owner
     if read is None or not isinstance(read.op, AdvancedSubtensor):
         return None
-    # The gradients of several reads are added up in one array: it need not be the one that is read.
+    # The gradients of several reads are accumulated in one array, which need not be the one that is read.
     if read.inputs[1:] != index or read.op.idx_list != op.idx_list:
         return None
     axis = _axis_of_mask(list(indices_from_subtensor(index, op.idx_list)))
@@ -99,7 +99,7 @@ def _without_selection(node: Apply) -> Variable | None:
 
 
 def _axis_of_mask(entries: list[Any]) -> int | None:
-    """Where the index has its mask, if it is that of one mask, which is computed, and slices."""
+    """The axis of the one computed mask in an index that otherwise has only slices, else None."""
     others = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
     if len(others) != 1 or isinstance(mask := entries[others[0]], Constant):
         return None

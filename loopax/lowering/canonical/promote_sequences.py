@@ -1,17 +1,17 @@
-"""Constants that a loop reads one row a step of  ->  sequences.
+"""Constants of which a loop reads one row a step  ->  sequences.
 
     Scan(consts=c) with c[i + k] in the step  ->  Scan(xs=c[k : k + n_steps]) with the row there
 
-So is ``c[m - i]``, a sequence that is flipped, and ``c[t]`` where ``t`` is a row of an ``arange``. Further
-indices stay: ``c[i, j]`` is ``row[j]``. The constant goes where nothing else reads it.
+Likewise ``c[m - i]``, which becomes a flipped sequence, and ``c[t]`` where ``t`` is a row of an ``arange``.
+Further indices stay: ``c[i, j]`` is ``row[j]``. The constant is dropped where nothing else reads it.
 
-A loop in the step is given the rows that it reads: ``c[i, j]`` there, with the index ``i`` of the loop
-around, is the ``j``-th entry of one.
+An inner loop in the step receives the rows that it reads: ``c[i, j]`` there, with the index ``i`` of the
+outer loop, is the ``j``-th entry of a row.
 
 Condition: no index is negative, as it would count from the end; and none is too large, or the loop does
-not stop and a check of the length before it raises the IndexError. Only what a step reads in any case
-counts, so nothing inside a branch. The number of rows must be known where shapes are: a loop whose
-number of steps is only a value stays as it is, since a backend with static shapes could not slice.
+not stop and a check of the length before it raises the IndexError. Only unconditional
+reads of a step count, so nothing inside a branch. The number of rows must follow from shapes: a loop whose
+trip count is only a value stays as it is, since a backend with static shapes could not slice.
 
 Reason: JAX differentiates sequences far better than indexing into a constant, whose gradient adds an
 array as large as the constant at every step.
@@ -42,7 +42,7 @@ from loopax.ir.sizes import Access, Clipped, DimExpr, Dims, Length, dims_of, rea
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
-# What else a step may raise where a check of an index moves to before the loop.
+# Other errors that a step may raise where the check of an index is moved in front of the loop.
 _ERRORS_BEHIND = Errors.SHAPE | Errors.LENGTH | Errors.INDEX
 
 
@@ -58,14 +58,14 @@ def promote_sequences(graph: FunctionGraph) -> None:
 
 
 def _may(op: Scan) -> bool:
-    """Whether the step of ``op``, or a loop in it, reads a row of a constant, at whatever index."""
+    """Whether the step of ``op``, or a loop in it, reads a row of a constant at any index."""
     nodes = op.fgraph.toposort()
     inner = [node.op for node in nodes if isinstance(node.op, Scan)]
     return next(_reads(nodes, {*op.args.consts}), None) is not None or any(map(_may, inner))
 
 
 def _reads(nodes: Sequence[Apply], consts: set[Variable]) -> Iterator[tuple[Variable, Access]]:
-    """The ``c[k]``, ``k`` an integer and ``c`` one of ``consts``, further indices or not."""
+    """The reads ``c[k]`` with an integer ``k`` and ``c`` in ``consts``, with further indices or without."""
     for node in nodes:
         read = read_of(node)
         if read is not None and read.is_row and read.array in consts:
@@ -80,7 +80,7 @@ class _Line(NamedTuple):
 
 
 class _Promotion:
-    """One loop, taken apart."""
+    """The promotion of constants of one loop."""
 
     def __init__(self, node: Apply, dims: Dims) -> None:
         self.op, self.dims = node.op, dims
@@ -99,7 +99,7 @@ class _Promotion:
         self.new_inputs: dict[Any, Input] = {}
 
     def result(self) -> dict[Any, Any]:
-        """The outputs of the node -> those of one with more sequences; empty if there are none."""
+        """Map the outputs of the node to outputs of one with more sequences; empty if there are none."""
         if not self._has_rows():
             return {}
         loop = self.loop
@@ -124,7 +124,7 @@ class _Promotion:
         return loop.close()
 
     def _has_rows(self) -> bool:
-        """Whether the number of steps is known where shapes are."""
+        """Whether the trip count follows from shapes."""
         if _is_of_shapes(self.n) or (self.op.n_ys and not self.op.stops):
             return True
         return any(self._is_long(row.outer) for row in self.loop.rows)
@@ -135,10 +135,10 @@ class _Promotion:
     def _with_rows(
         self, node: Apply, around: Callable[[Input], Any], operands: Callable[[Input], Any]
     ) -> dict[Any, Any]:
-        """The outputs of a loop in the step -> those of one that is given the rows that it reads.
+        """Map the outputs of a loop in the step to outputs of one that is given the rows that it reads.
 
-        ``around`` says which variable of the step a variable outside of ``node`` is, ``operands`` which
-        one has a row there.
+        ``around`` maps a variable outside of ``node`` to the variable of the step that it equals,
+        ``operands`` a row to its operand.
         """
         inner, inside, new = OpenLoop.of(node), Dims(), dict[Any, Any]()
         consts = {c.inner: around(c.outer) for c in inner.consts}
@@ -168,7 +168,7 @@ class _Promotion:
         return inner.close()
 
     def _around(self, expr: DimExpr, consts: dict[Variable, Variable | None]) -> DimExpr | None:
-        """``expr``, of the constants of a loop in the step, as one of the step."""
+        """Translate ``expr``, in terms of the constants of a loop in the step, to variables of the step."""
         outside = DimExpr(offset=expr.offset)
         for variable, k in expr.terms:
             of = variable.of if isinstance(variable, Length) else variable
@@ -181,7 +181,7 @@ class _Promotion:
         return outside
 
     def _row(self, c: Variable, line: _Line | None, may_check: bool = True) -> Input | None:
-        """The row of a sequence that is ``c`` along ``line``, None if ``c`` stays a constant for it."""
+        """The row of a sequence that is ``c`` along ``line``, None if ``c`` has to stay a constant."""
         if line is None:
             return None
         key = c, line
@@ -193,7 +193,7 @@ class _Promotion:
         return self.new_inputs[key]
 
     def _line_of(self, expr: DimExpr) -> _Line | None:
-        """``expr``, an integer of the step, as a line."""
+        """Express ``expr``, an integer of the step, as a line; None if that is impossible."""
         start, line = DimExpr(offset=expr.offset), None
         for variable, k in expr.terms:
             if variable in self.lines and line is None and k in (1, -1):
@@ -207,11 +207,11 @@ class _Promotion:
         return None if line is None else _Line(line.sign, line.start + start)
 
     def _sequence(self, c: TensorVariable, line: _Line, may_check: bool) -> Any:
-        """The rows of ``c`` along ``line``, None where one of them might not be there."""
+        """The rows of ``c`` along ``line``, None where one of them might be out of range."""
         dims, length = self.dims, self.dims.length(c)
         lo = line.start if line.sign > 0 else line.start - self.n + 1
         hi = lo + self.n
-        if dims.at_least(-self._if_any(hi)):  # all of them count from the end
+        if dims.at_least(-self._if_any(hi)):  # all negative: they count from the end
             lo, hi = lo + length, hi + length
         end = self._if_any(hi)
         if not self._is_known(lo) or not dims.at_least(self._if_any(lo)):
@@ -219,7 +219,8 @@ class _Promotion:
         fits = dims.at_least(length - end)
         if not fits and not (may_check and self._can_check()):
             return None
-        # Without steps the two bounds are equal; without an upper one the lower must be as high.
+        # Without steps both bounds must be equal; without an upper bound, the lower must be at least the
+        # length.
         is_last = end == length and self._share(hi) >= 0
         stop = None if is_last else self._bound(hi)
         x = c if lo == DimExpr() and stop is None else c[self._bound(lo) : stop]
@@ -233,15 +234,15 @@ class _Promotion:
         return x if line.sign > 0 else x[::-1]
 
     def _if_any(self, expr: DimExpr) -> DimExpr:
-        """``expr`` where the loop takes steps: ``n_steps`` is ``k`` then, if it is ``max(k, 0)``."""
+        """Simplify ``expr`` for a loop that takes steps: ``n_steps`` is ``k``, if it is ``max(k, 0)``."""
         return expr + (self.any - self.n) * self._share(expr)
 
     def _share(self, expr: DimExpr) -> int:
-        """How often ``n_steps`` is in ``expr``, 0 where it is not ``max(k, 0)``."""
+        """The coefficient of ``n_steps`` in ``expr`` if it is ``max(k, 0)``, else 0."""
         return 0 if self.any == self.n else dict(expr.terms).get(next(iter(self.n.terms))[0], 0)
 
     def _is_known(self, expr: DimExpr) -> bool:
-        """Whether ``expr`` follows from shapes and the number of steps, which is known."""
+        """Whether ``expr`` follows from shapes and the trip count, which is known."""
         steps = {variable for variable, _ in self.n.terms}
         return all(
             variable in steps or _is_of_shapes(DimExpr.variable(variable))
@@ -252,7 +253,7 @@ class _Promotion:
         return self.dims.variable(expr) if expr.constant is None else expr.constant
 
     def _can_check(self) -> bool:
-        """Whether nothing else could raise before an index that is too large does."""
+        """Whether nothing else could raise before an index that is too large."""
         return (
             not self.op.stops
             and all(self._is_long(row.outer) for row in self.loop.rows)
@@ -261,12 +262,12 @@ class _Promotion:
 
 
 def _at(row: TensorVariable, read: Access, new: dict[Variable, Variable]) -> Any:
-    """The part of its row that ``read`` takes; its other indices may be reads themselves."""
+    """The part of the row that ``read`` takes; its other indices may be reads themselves."""
     return replaced([row[read.trailing]], new)[0] if read.trailing else row
 
 
 def _line(dims: Dims, x: Variable) -> _Line | None:
-    """The rows of the sequence ``x`` as a line, None if they are none."""
+    """The entries of the sequence ``x`` as a line, None if they do not form one."""
     if getattr(x.type, "ndim", None) != 1 or x.type.dtype not in ("int64", "int32"):
         return None
     if isinstance(x, Constant):

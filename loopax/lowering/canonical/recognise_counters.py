@@ -1,6 +1,6 @@
-"""States that count the steps, and sequences that do  ->  functions of the index.
+"""States and sequences that count the steps  ->  functions of the index.
 
-    s' = s + 2,  s starts at k            ->  s = k + 2 * i,  behind the loop k + 2 * n_steps
+    s' = s + 2,  s starts at k            ->  s = k + 2 * i,  after the loop k + 2 * n_steps
     a row of the constant [3, 5, 7, ...]  ->  3 + 2 * i
 
 Condition: integers, which wrap around alike, and a constant increment. A loop that may be asked for fewer
@@ -50,7 +50,7 @@ def _counts(node: Apply) -> bool:
 
 def _rewrite(graph: FunctionGraph, node: Apply) -> None:
     loop = OpenLoop.of(node)
-    functions: dict[Any, Any] = {}  # of the index
+    functions: dict[Any, Any] = {}  # functions of the index
     finals: dict[Any, Any] = {}
     for s in loop.states:
         if (increment := _increment(s)) is not None:
@@ -95,7 +95,7 @@ def _increment(s: State) -> Any:
 
 
 def _affine(r: Input) -> tuple[Any, Any] | None:
-    """The first entry and the increment of a constant sequence of integers in even steps."""
+    """The first entry and the increment of a constant arithmetic sequence of integers."""
     if not isinstance(r.outer, Constant) or not _is_integer(r.outer) or r.outer.type.ndim != 1:
         return None
     data = np.asarray(r.outer.data)
@@ -113,7 +113,7 @@ def _is_integer(v: Variable) -> bool:
 def _at(
     first: Variable | np.integer, increment: np.integer | np.ndarray, step: TensorVariable
 ) -> Any:
-    """The value of a counter at a step, in the dtype of ``first``, wrapped around as a sum is."""
+    """The value of a counter at a step, in the dtype of ``first``, with the overflow of a sum."""
     first = pt.as_tensor(first)
     dtype = first.type.dtype
     position = step.astype(dtype)
@@ -123,14 +123,14 @@ def _at(
 
 
 def _steps_before(loop: OpenLoop) -> Any:
-    """The number of steps before this one, which a loop that runs backwards counts from its end."""
+    """The number of steps before this one; the index of a reverse loop counts from the other end."""
     if not loop.options.reverse:
         return loop.i
     return _constant_inside(loop, loop.n_steps) - 1 - loop.i
 
 
 def _constant_inside(loop: OpenLoop, outer: Variable) -> Any:
-    """``outer`` as the step reads it."""
+    """The variable by which the step reads ``outer``."""
     if isinstance(outer, Constant):
         return outer
     port = Input(outer.type(), outer)

@@ -2,12 +2,12 @@
 
     trace = Scan(xs=x[::-1])  ->  trace = Scan{reverse}(xs=x)[::-1]
 
-A reader that flips the trace again reads the trace itself: flips of flips are cancelled, through what is
+A reader that flips the trace again reads the trace itself: flips of flips cancel, even with other ops
 between them (`loopax.lowering.access.flips`). A step that reads its index reads ``n_steps - 1 - i``.
 
-Condition: it takes fewer flips, those of the sequences and of the traces that are read counted together,
-over one loop or over all that read the traces of one another. Never a loop that stops, which counts from
-its first step, or one that cuts its derivative off.
+Condition: fewer flips remain, of sequences and of traces together, counted for one loop or for all loops
+that read the traces of one another. Never a loop that stops, which counts from its first step, or a loop
+with a truncated derivative.
 
 Reason: the loops of ``pytensor.grad`` read ``x[::-1]`` for every sequence. A loop that runs backwards
 reads ``x`` itself: no copy, and one kernel less to compile for each sequence and each trace, which was a
@@ -46,7 +46,7 @@ def recognise_reverse(graph: FunctionGraph) -> None:
     if any(map(_has_step, graph.apply_nodes)):
         traces = _turn_loops(graph)
         _cancel(graph, traces)
-        MergeOptimizer().rewrite(graph)  # two reads of one array may each have got their own
+        MergeOptimizer().rewrite(graph)  # two reads of one array may each have their own slice node
     map_bodies(graph, recognise_reverse)
 
 
@@ -68,17 +68,17 @@ def _can_turn(op: Op) -> bool:
 
 
 class _Read(NamedTuple):
-    """A tensor with rows that is read, by the loop ``by`` or by anything else."""
+    """A read of a tensor with rows, by the loop ``by`` or by anything else."""
 
-    sources: tuple[tuple[Any, int, bool], ...]  # the loop that makes it or None, weight, flipped
-    cost: int  # of the flips in it as it is
+    sources: tuple[tuple[Any, int, bool], ...]  # loop or None, weight, whether flipped
+    cost: int  # of its present flips
     by: Apply | None
 
     def loops(self) -> set[Apply]:
         return {x for x in (self.by, *(x for x, _, _ in self.sources)) if x is not None}
 
     def flips(self, turned: set[Apply]) -> int:
-        """How many it takes where the loops in ``turned`` run the other way."""
+        """The weight of the flips if the loops in ``turned`` are reversed."""
         reads = self.by in turned
         each = sum(w for x, w, flipped in self.sources if flipped != (reads != (x in turned)))
         more = sum(w for x, w, _ in self.sources if x in turned)
@@ -87,14 +87,14 @@ class _Read(NamedTuple):
 
 
 def _turn_loops(graph: FunctionGraph) -> set[Any]:
-    """Turn the loops that save flips; the traces of all that could be turned."""
+    """Reverse the loops that save flips; return the traces of all loops that could be reversed."""
     loops = [node for node in graph.toposort() if _can_turn(node.op)]
     loop_of = {t: node for node in loops for t in _split(node)[1].traces}
     if not loops:
         return set()
     turned = _choose(loops, _reads(graph, Flips(graph, loop_of), loop_of, set(loops)))
     traces = set(loop_of)
-    for node in loops:  # the first ones first: what the next ones read is as it will be
+    for node in loops:  # in topological order: later loops then see their final inputs
         if node in turned:
             new = _turn(node, Flips(graph, traces))
             traces -= {*_split(node)[1].traces}
@@ -116,7 +116,7 @@ def _reads(
             asked |= dict.fromkeys((x, node) for x in _split(node)[0].sequences)
             others = [node.inputs[0], *node.inputs[1 + node.op.n_seqs :]]
         elif isinstance(node.op, Shape | Shape_i) or _is_row(node):
-            others = []  # it is as well read of the flipped one
+            others = []  # it can be read from the flipped loop as well
         else:
             followed = {x for v in node.outputs if _has_rows(v) for x in flips.known(v).parts}
             others = [v for v in node.inputs if v not in followed]
@@ -136,13 +136,13 @@ def _has_rows(v: Variable) -> bool:
 
 
 def _is_row(node: Apply) -> bool:
-    """Whether it is ``x[k]``, with ``k`` a number and more indices maybe."""
+    """Whether ``node`` is ``x[k]`` with an integer ``k``, with or without further indices."""
     read = read_of(node)
     return read is not None and read.is_row
 
 
 def _choose(loops: list[Apply], reads: list[_Read]) -> set[Apply]:
-    """The loops to turn: one, or all that agree with one another, as long as that saves flips."""
+    """Choose the loops to reverse, one or an agreeing group at a time, as long as that saves flips."""
     of: dict[Apply, list[_Read]] = defaultdict(list)
     for read in reads:
         for loop in read.loops():
@@ -154,9 +154,9 @@ def _choose(loops: list[Apply], reads: list[_Read]) -> set[Apply]:
         after = turned ^ {*group}
         return sum(r.flips(after) for r in concerned) < sum(r.flips(turned) for r in concerned)
 
-    while True:  # ends: each round has fewer flips
+    while True:  # terminates: each round has fewer flips
         before = set(turned)
-        for loop in reversed(loops):  # of two that disagree the later one: a gradient's
+        for loop in reversed(loops):  # if two disagree, flip the later one: a gradient's loop
             if saves([loop]):
                 turned ^= {loop}
         if turned == before:
@@ -169,7 +169,7 @@ def _choose(loops: list[Apply], reads: list[_Read]) -> set[Apply]:
 
 
 def _agreeing(loops: list[Apply], reads: list[_Read], turned: set[Apply]) -> list[list[Apply]]:
-    """The loops in groups: in one are those that read traces of one another without a flip."""
+    """Group the loops that read traces of one another without a flip."""
     first = {loop: loop for loop in loops}
 
     def find(loop: Apply) -> Apply:
@@ -192,7 +192,7 @@ def _agreeing(loops: list[Apply], reads: list[_Read], turned: set[Apply]) -> lis
 
 
 def _turn(node: Apply, flips: Flips) -> dict[Any, Any]:
-    """The outputs of ``node`` -> what they are of the loop that runs the other way."""
+    """Map the outputs of ``node`` to the corresponding outputs of the reversed loop."""
     loop = OpenLoop.of(node)
     for row in loop.rows:
         row.outer = flips.turned(row.outer)
@@ -206,7 +206,7 @@ def _turn(node: Apply, flips: Flips) -> dict[Any, Any]:
 
 
 def _last(loop: OpenLoop) -> Any:
-    """``n_steps - 1`` inside of ``loop``."""
+    """Build ``n_steps - 1`` inside ``loop``."""
     if isinstance(loop.n_steps, Constant):
         return pt.constant(int(loop.n_steps.data) - 1, dtype="int64")
     for c in loop.consts:
@@ -235,7 +235,7 @@ def _cancel(graph: FunctionGraph, traces: set[Variable]) -> None:
         if flips.cost(x, turn) < cost:
             y = flips.turned(x) if turn else flips.straight(x)
             new[node.outputs[0]] = _row(node, y) if turn and index else _same(node, y)
-    # From the outputs back: what only these read is gone by then.
+    # From the outputs back: nodes that only later replacements read are gone by then.
     for v, replacement in reversed(new.items()):
         if v in graph.variables:
             replace_outputs(graph, {v: replacement}, "recognise_reverse")

@@ -1,4 +1,4 @@
-"""The rewrites registered with PyTensor, and a key that processes with the same rewrites share."""
+"""The rewrites registered with PyTensor, and a key that is equal in processes with the same rewrites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytensor.graph.type import Type
 
 from loopax.cache.graph_key import content_key
 
-# What a rewrite finds out of its other attributes, and what runs change.
+# Attributes that a rewrite derives from its other attributes, or changes when it runs.
 _DERIVED = (
     "_tracked_ops",
     "_tracked_types",
@@ -25,13 +25,13 @@ _DERIVED = (
     "node_tracker",
 )
 
-_databases: list[Any] = []  # PyTensor's, those inside it too: to look for them takes 2 ms
+_databases: list[Any] = []  # PyTensor's databases, nested ones too: finding them takes 2 ms
 _seen: list[Any] = []
 _changes = 0
 
 
 def registrations() -> int:
-    """How often somebody has been seen to register rewrites, or to take them back."""
+    """The number of times that a change of the registered rewrites has been seen."""
     global _databases, _seen, _changes
     if not _databases or _entries(_databases) != _seen:
         _databases = _with_inner(optdb)
@@ -41,12 +41,12 @@ def registrations() -> int:
 
 
 def registered_rewrites() -> str | None:
-    """The key of all rewrites; None where one runs a user's code."""
+    """The key of all rewrites; None where one of them runs user code."""
     return _key(registrations())
 
 
 def _entries(databases: Iterable[Any]) -> list[Any]:
-    """The sets of rewrites and their sizes: what takes the place of another by name is in a new set."""
+    """The sets of rewrites and their sizes: a rewrite that replaces another of its name is in a new set."""
     sets = [x for database in databases for x in database.__db__.values() if x]
     return [*sets, *map(len, sets)]
 
@@ -59,7 +59,7 @@ def _with_inner(database: RewriteDatabase) -> list[Any]:
 
 @lru_cache(maxsize=1)
 def _key(changes: int) -> str | None:
-    """Which rewrites stand under which names, in which order and at which positions, and what each does."""
+    """The key of all names, orders, positions and contents of the rewrites."""
     numbers: dict[Any, int] = {}
     lines = []
     for database in _databases:
@@ -71,8 +71,8 @@ def _key(changes: int) -> str | None:
 
 
 def _parts(x: Any, around: tuple[Any, ...] = ()) -> Any:
-    """The attributes of a rewrite, for `content_key`; ``around`` are the objects that ``x`` is in."""
-    # `isinstance` asks each of the hundreds of subclasses of `Op`: ten times as long as all of this.
+    """The attributes of a rewrite, for `content_key`; ``around`` are the objects that contain ``x``."""
+    # `isinstance` asks each of the hundreds of subclasses of `Op`: ten times the cost of all of this.
     kinds = type(x).__mro__
     if any(kind in kinds for kind in (str, int, float, type(None), type, FunctionType, Op)):
         return x

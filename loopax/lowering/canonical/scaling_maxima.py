@@ -2,14 +2,14 @@
 
     m = max(x);  m + log(sum(exp(x - m)))  ->  the same of disconnected_grad(m)
 
-Condition: all that reads ``m`` depends on it by a number that cancels, by the rules of `shift_degrees`, so
-that the derivative by ``m`` is zero whatever ``m`` is, in every order. A maximum is tried, and where it is
-not such a one, the ``switch`` that replaces it where it is infinite.
+Condition: by the rules of `shift_degrees`, the dependence on ``m`` cancels in all its readers, so that the
+derivative with respect to ``m`` is zero for every ``m``, in every order. A maximum is tried first, and if
+it does not qualify, the ``switch`` that replaces it where it is infinite.
 
-Reason: the derivative of a maximum compares elements with it, which takes a pass over them, for terms that
-cancel up to their rounding errors.
+Reason: the derivative of a maximum compares all elements with it, an extra sweep over the data, for terms
+that cancel up to their rounding errors.
 
-In the literature: the log-sum-exp trick, of which ``jax.nn.logsumexp`` stops the gradient in the same way.
+In the literature: the log-sum-exp trick, where ``jax.nn.logsumexp`` stops the gradient in the same way.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from loopax.lowering.canonical.shift_degrees import cancels
 
 
 def scaling_maxima(graph: FunctionGraph) -> None:
-    """Rewrite the maxima of ``graph``, in place; those of its bodies are left to the caller."""
-    tried: set[Variable] = set()  # maxima that do not, and what follows from one by a choice
+    """Rewrite the maxima of ``graph``, in place; its bodies are left to the caller."""
+    tried: set[Variable] = set()  # maxima that do not scale, and values selected from them
     for node in graph.toposort():
         if not _may_scale(node, tried):
             continue
@@ -39,7 +39,7 @@ def scaling_maxima(graph: FunctionGraph) -> None:
             tried.add(m)
             continue
         readers = [(n, k) for n, k in graph.clients[m] if not isinstance(n.op, DisconnectedGrad)]
-        # Of no elements there is nothing to scale, as in PyTensor's own softmax.
+        # An empty operand has nothing to scale, as in PyTensor's own softmax.
         op, x = node.op, cast(Any, node.inputs[0])
         is_maximum = isinstance(op, Max) and raises_of_nothing(op)
         scale = greatest(x, op.axis, keepdims=False) if is_maximum else m

@@ -1,11 +1,11 @@
-"""The degree of each value: how it changes when a variable is shifted by a number.
+"""The degree of each value: how the value changes when a variable is shifted by a number.
 
-    ("add", d)   f(m + c) = f(m) + d c        of sums, and of logarithms
-    ("mul", d)   f(m + c) = exp(d c) f(m)     of what is exponentiated
+    ("add", d)   f(m + c) = f(m) + d c        sums and logarithms
+    ("mul", d)   f(m + c) = exp(d c) f(m)     exponentials
 
-`cancels` says whether all that leaves a graph is of degree 0, or depends on ``m`` by comparisons alone: no
-derivative passes through ``m`` then. Where ``m`` is an array, each element has a shift of its own, and what
-reads it tells by ``axes`` which of its axes are those of ``m``; a sum along one of them mixes the shifts.
+`cancels` says whether all outputs of a graph are of degree 0, or depend on ``m`` through comparisons alone:
+no derivative passes through ``m`` then. Where ``m`` is an array, each element has a shift of its own, and
+``axes`` says which axes of a value correspond to axes of ``m``; a sum along one of them mixes the shifts.
 
 (`extensions/parallel/loops/homogeneous.py` asks it of all states of a loop, read off its jaxpr.)
 """
@@ -31,11 +31,11 @@ from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.families import normalized
 from loopax.lowering.canonical.shifted_exponents import number_in
 
-_MOST = 60  # nodes that follow from a variable
+_MOST = 60  # most dependents of a variable that are examined
 
 
 class _Unknown(Exception):
-    """An op has no rule, or what it reads no common degree."""
+    """Raised where an op has no rule, or its operands have no common degree."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Degree:
 
 
 def cancels(graph: FunctionGraph, m: Variable) -> bool:
-    """Whether ``graph`` reads ``m``, and no derivative by it is other than zero."""
+    """Whether ``graph`` reads ``m``, and every derivative with respect to ``m`` is zero."""
     axes = tuple(None if one else k for k, one in enumerate(m.type.broadcastable))
     degrees: dict[Variable, _Degree] = {m: _Degree("add", 1.0, axes)}
     nodes = _following(graph, m)
@@ -69,7 +69,7 @@ def cancels(graph: FunctionGraph, m: Variable) -> bool:
 
 
 def _following(graph: FunctionGraph, m: Variable) -> list[Apply] | None:
-    """The nodes that follow from ``m``, in order; None where they are many."""
+    """The nodes that depend on ``m``, in topological order; None if there are too many."""
     nodes: set[Apply] = set()
     stack = [m]
     while stack:
@@ -87,14 +87,14 @@ Degrees = Sequence[_Degree | None]
 
 
 def _degree(node: Apply, degrees: Degrees) -> _Degree | None:
-    """The degree of the output of ``node``; None where it does not change."""
+    """The degree of the output of ``node``; None if the output does not change."""
     if all(d is None for d in degrees):
         return None
     op = node.op
     if (function := scalar_op_of(op)) is not None:
         out: Any = node.outputs[0]
         if not out.type.dtype.startswith("float"):
-            return None  # a comparison, or a conversion, has no derivative
+            return None  # neither a comparison nor a conversion has a derivative
         rule = _ELEMENTWISE.get(type(function))
         if rule is None:
             raise _Unknown
@@ -126,7 +126,7 @@ def _common(degrees: Degrees) -> _Degree:
 
 
 def _same(node: Apply, degrees: Degrees) -> _Degree:
-    """One degree that all have."""
+    """The one degree that all operands share."""
     first = _common(degrees)
     if any(d is None or abs(d.d - first.d) > _rounding(node) * abs(first.d) for d in degrees):
         raise _Unknown
@@ -144,7 +144,7 @@ def _added(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _Degree]
 
 
 def _total(node: Apply, degrees: Degrees, signs: Callable[[int], float]) -> float:
-    """The sum of the degrees: 0 where they cancel up to the rounding of the constants they come from."""
+    """The sum of the degrees; 0 where they cancel up to the rounding of the constants behind them."""
     each = [signs(k) * d.d for k, d in enumerate(degrees) if d is not None]
     return 0.0 if abs(sum(each)) <= _rounding(node) * max(map(abs, each)) else sum(each)
 
@@ -188,7 +188,7 @@ def _from_to(kind: str, new: str, factor: float = 1.0) -> Callable[[Apply, Degre
 
 
 def _chosen(node: Apply, degrees: Degrees) -> _Degree | None:
-    """A choice between what has one degree, by a condition, which has no derivative."""
+    """The degree of a choice between operands of one degree; the condition has no derivative."""
     if degrees[1] is None and degrees[2] is None:
         return None
     return _same(node, degrees[1:])
@@ -259,14 +259,14 @@ def _normalised(node: Apply, degrees: Degrees) -> _Degree | None:
 
 
 def _product(node: Apply, degrees: Degrees) -> _Degree:
-    """A sum of products: of what is exponentiated only."""
+    """The degree of a matrix product, whose operands may only be exponentials."""
     x, y = degrees
     a, b = (v.type.ndim for v in node.inputs)
     for d, contracted in (x, a - 1), (y, max(b - 2, 0)):
         if d is not None and (d.kind != "mul" or contracted in d.axes):
             raise _Unknown
     if y is not None:
-        # The rows of the second operand are contracted, its columns stand behind what is left of the first.
+        # The rows of the second operand are contracted; its columns follow the remaining axes of the first.
         y = replace(y, axes=tuple(None if k is None else a - 1 for k in y.axes))
     both = [d for d in (x, y) if d is not None]
     if len({d.axes for d in both}) > 1:

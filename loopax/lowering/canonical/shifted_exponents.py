@@ -1,15 +1,16 @@
-"""The log-sum-exp trick, where nothing has been subtracted yet; replaces PyTensor's rewrites.
+"""The log-sum-exp trick, applied only where no maximum has been subtracted yet; replaces PyTensor's
+rewrites.
 
     log(sum(exp(x)))                  ->  m + log(sum(exp(x - m)))
     log(exp(x) + exp(y))              ->  m + log(exp(x - m) + exp(y - m))
-    softmax(x - max(x))               ->  softmax(x), and of log_softmax, which subtract it themselves
+    softmax(x - max(x))               ->  softmax(x), and log_softmax: both subtract it themselves
 
 Condition of the first two: the exponents are not of this form already, of ``c * (y - m)`` with a positive
-number ``c`` and the maximum ``m`` of ``y``. PyTensor's do not ask: from what ``pt.logsumexp`` wrote, where
-the greatest exponent is 0, they subtract a maximum once more. PyTensor 3.0 writes, besides, what has a
-derivative of nan where a branch that is not taken overflows (of 1000).
+number ``c`` and the maximum ``m`` of ``y``. PyTensor's rewrites do not check: in the output of
+``pt.logsumexp``, where the greatest exponent is 0, they subtract a maximum once more. Besides, the form
+that PyTensor 3.0 writes has a derivative of nan where a branch that is not taken overflows (at 1000).
 
-They stand in PyTensor's databases with a tag that only `stabilize` asks for.
+They are registered in PyTensor's databases with a tag that only `stabilize` asks for.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from loopax.facts.families import normalized
 from loopax.ir.ops.greatest import greatest
 
 SHIFTED = "loopax_shifted"
-_DEPTH = 12  # of sums and products that are taken apart
+_DEPTH = 12  # most nested sums and products that are taken apart
 
 
 @node_rewriter([log])
 def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``log(sum(exp(x))) -> m + log(sum(exp(x - m)))``."""
+    """Rewrite ``log(sum(exp(x))) -> m + log(sum(exp(x - m)))``."""
     total, layouts = node.inputs[0].owner, []
     while total is not None and isinstance(total.op, DimShuffle):
         layouts.append(total.op)
@@ -64,7 +65,7 @@ def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
 
 @node_rewriter([log])
 def log_add_exp(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``log(exp(x) + exp(y)) -> m + log(exp(x - m) + exp(y - m))``."""
+    """Rewrite ``log(exp(x) + exp(y)) -> m + log(exp(x - m) + exp(y - m))``."""
     total = node.inputs[0].owner
     if total is None or not isinstance(scalar_op_of(total.op), ps.Add):
         return None
@@ -79,13 +80,13 @@ def log_add_exp(fgraph: FunctionGraph, node: Apply) -> Any:
 
 
 def _finite(m: Variable) -> Any:
-    """A number to subtract: 0 in the place of an infinity, of which the difference would be nan."""
+    """The number to subtract: ``m``, or 0 where ``m`` is infinite and the difference would be nan."""
     return pt.switch(pt.isinf(m), np.zeros((), m.type.dtype), m)
 
 
 @node_rewriter([Softmax, LogSoftmax])
 def softmax_of_shifted(fgraph: FunctionGraph, node: Apply) -> Any:
-    """``softmax(x - m) -> softmax(x)``, which subtracts ``m`` itself."""
+    """Rewrite ``softmax(x - m) -> softmax(x)``, since softmax subtracts ``m`` itself."""
     op: Any = node.op
     x: Any = node.inputs[0]
     if x.owner is None or not isinstance(scalar_op_of(x.owner.op), ps.Sub):
@@ -96,12 +97,12 @@ def softmax_of_shifted(fgraph: FunctionGraph, node: Apply) -> Any:
     return [op(unshifted)] if _maximum_of(x.owner.inputs[1]) else None
 
 
-# What each stands in the place of, by the name in PyTensor's databases; None of an addition.
+# Name in PyTensor's databases -> the rewrite that replaces it. The rewrite of an addition replaces none.
 REPLACED = {"local_log_sum_exp": log_sum_exp, "local_log_add_exp": log_add_exp}
 
 
 def register_shifted_exponents() -> None:
-    """Add them to PyTensor's databases, once."""
+    """Add these rewrites to PyTensor's databases, once."""
     stabilize: Any = optdb["stabilize"]
     rewrites = {f"loopax_{name}": rewrite for name, rewrite in REPLACED.items()}
     for name, rewrite in {**rewrites, "loopax_softmax_of_shifted": softmax_of_shifted}.items():
@@ -150,14 +151,14 @@ def _have_own_maximum(xs: Sequence[Variable]) -> bool:
 
 
 def _agree(terms: _Terms, others: _Terms, factor: float) -> bool:
-    """Whether ``terms`` are ``others``, times ``factor``."""
+    """Whether ``terms`` equal ``others`` times ``factor``."""
     return terms.keys() == others.keys() and all(
         np.isclose(c, factor * others[v], rtol=1e-5, atol=0.0) for v, c in terms.items()
     )
 
 
 def _leaves(node: Apply) -> Iterator[Any]:
-    """The operands of a maximum of several."""
+    """The operands of nested maxima or minima."""
     for v in node.inputs:
         if v.owner is not None and type(scalar_op_of(v.owner.op)) is type(scalar_op_of(node.op)):
             yield from _leaves(v.owner)
@@ -166,15 +167,15 @@ def _leaves(node: Apply) -> Iterator[Any]:
 
 
 def _maximum_of(v: Variable) -> tuple[Apply, int] | None:
-    """The node of a maximum, with 1, or of a minimum, with -1; guarded where it is infinite or not."""
+    """The node of a maximum and 1, or of a minimum and -1, with or without a guard for infinities."""
     while (node := v.owner) is not None:
-        op = getattr(node.op, "scalar_op", None)  # that of a reduction too
+        op = getattr(node.op, "scalar_op", None)  # also the scalar op of a reduction
         match op or node.op:
             case ps.ScalarMaximum():
                 return node, 1
             case ps.ScalarMinimum():
                 return node, -1
-            case ps.Switch():  # a number in the place of an infinity
+            case ps.Switch():  # a guard that replaces an infinity by a number
                 v = next((u for u in node.inputs[1:] if number_in(u) is None), node.inputs[0])
             case ps.Cast() | DimShuffle() | DisconnectedGrad():
                 v = node.inputs[0]
@@ -188,7 +189,7 @@ def _along(axis: Sequence[int] | None, x: Variable) -> set[int]:
 
 
 def _terms(x: Variable) -> _Terms:
-    """``x`` as a sum: each term with its factor."""
+    """Flatten ``x`` to a sum: each term with its factor."""
     terms: _Terms = {}
     for v, factor in _flat(x, 1.0, _DEPTH):
         terms[v] = terms.get(v, 0.0) + factor

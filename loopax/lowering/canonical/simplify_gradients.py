@@ -1,4 +1,4 @@
-"""Moves that gradients of gradients leave between loops -> the rows that are meant.
+"""Reshuffling of rows between loops, left by gradients of gradients -> the rows that result.
 
     set_subtensor(zeros(5)[1:], t)[::-1][1:]   ->  t[:-1][::-1], zeros(1)
     second(trace, 0.0)                         ->  alloc(0.0, n_steps)
@@ -8,13 +8,13 @@
     add(1, n) - 1                              ->  n
 
 Condition: every index is proven in range and every shape proven to fit, so that no error gets lost, and
-the rows can be said in fewer nodes, or in fewer words of a slice.
+the rows can be expressed in fewer nodes, or by a shorter slice.
 
-Reason: PyTensor's gradients write one cotangent into zeros of the shape of what was read, turn them,
-cut them and add them up, once more for each derivative. A loop behind them then reads a sequence of
-many nodes that depend on other loops, where it is zeros, a constant or a trace.
+Reason: PyTensor's gradients write one cotangent into zeros of the shape of the array that was read,
+reverse, slice and add them, once more for each derivative. A later loop then reads a sequence of many nodes
+that depend on other loops, although it is only zeros, a constant or a trace.
 
-What is in no row any more is no longer computed, and does not raise: as in `remove_unused`.
+A value that no row holds any more is not computed, and does not raise: as in `remove_unused`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from loopax.lowering.access.row_pieces import ONE, Fill, Piece, is_zero
 from loopax.lowering.analysis.checked_steps import is_checked
 from loopax.lowering.bodies import map_bodies, with_nodes
 
-# Of a tensor that is known to have one row, these ask the type whether it has: a type that says more
-# than the old one did would let them broadcast what was an error.
+# Readers for which a more precise type is harmless. Others would broadcast along a length that is now known
+# to be 1, where the old type made that an error.
 _BROADCASTING_IS_NO_MATTER = (Scan, Subtensor, DimShuffle, Join, Split, Sum, Shape, Shape_i)
 
 
-_SWEEPS = 4  # the third finds something where a chain of joins is long; nothing was left after that
-_FEW = 4  # loops, as a second derivative has them: all that were tried were plain after one sweep
+_SWEEPS = 4  # a third finds more where a chain of joins is long; a fourth has never found anything
+_FEW = 4  # loops; second derivatives have more. With so few, one sweep was always enough
 
 
 def simplify_gradients(graph: FunctionGraph) -> None:
@@ -61,7 +61,7 @@ def simplify_gradients(graph: FunctionGraph) -> None:
             break
         sweep = _Sweep(graph)
         sweep.run()
-        # What is simplified late in a sweep may tell of what was looked at early in it.
+        # A simplification late in a sweep may enable one of a node that was visited early.
         many = sum(isinstance(node.op, Scan) for node in graph.apply_nodes) > _FEW
         if not (sweep.stale or (sweep.changed and many)):
             break
@@ -79,7 +79,7 @@ def _is_read_or_written(node: Apply) -> bool:
 
 
 class _Sweep:
-    """One walk over a graph, from the inputs to the outputs."""
+    """One sweep over a graph, from the inputs to the outputs."""
 
     def __init__(self, graph: FunctionGraph) -> None:
         self.graph = graph
@@ -87,7 +87,7 @@ class _Sweep:
         self.dims = self.facts.dims
         self.pieces = Pieces(self.dims, self.facts.guarded)
         self.changed = False
-        self.stale = False  # whether an answer depends on a length that is known better by now
+        self.stale = False  # whether an answer depends on a length that is better known by now
 
     def run(self) -> None:
         for node in self.graph.toposort():
@@ -120,7 +120,7 @@ class _Sweep:
         return all(isinstance(op, _BROADCASTING_IS_NO_MATTER) for op in readers)
 
     def _simpler(self, v: Variable, node: Apply) -> Any:
-        """A simpler form of ``v``, None to leave it."""
+        """A simpler form of ``v``, None if there is none."""
         op: Any = node.op
         if op.destroy_map or isinstance(op, CheckAndRaise):
             return None
@@ -151,7 +151,7 @@ class _Sweep:
             return None
         rows, before = self.pieces.rows(v), self.pieces.nodes(v)
         if not rows and any(x.owner is not None for x in node.inputs[:1]):
-            return None  # no rows of what may raise: there is nothing to win by losing the error
+            return None  # it has no rows and may raise: nothing to gain by dropping the error
         trailing = [self.pieces.length(v, k) for k in range(1, v.type.ndim)]
         if not before or any(self.pieces.hangs_on(n, v) for n in trailing):
             return None
@@ -164,7 +164,7 @@ class _Sweep:
         return first
 
     def _rows_are_read(self, v: Variable) -> bool:
-        """Whether a reader asks for rows. `stabilize` finds a softmax by its ``second``, not by a fill."""
+        """Whether ``v`` has readers of rows. `stabilize` finds softmax by its ``second``, not by a fill."""
         return any(
             isinstance(reader.op, Scan | Subtensor | IncSubtensor | Join | Split)
             for reader, _ in self.graph.clients[v]
@@ -199,7 +199,7 @@ class _Sweep:
         return op(self.pieces.build(tuple(left), x))
 
     def _product(self, v: Variable, node: Apply) -> Any:
-        """A product with a fill of one number: with the number, and without a factor of 1."""
+        """Simplify a product with a constant fill: multiply by the number, or drop it if it is 1."""
         values = [self._factor(x) for x in node.inputs]
         others = [x for x, value in zip(node.inputs, values, strict=True) if value is None]
         if len(others) == len(node.inputs) or not self._span(others, node.inputs):
@@ -213,14 +213,14 @@ class _Sweep:
         return new if new.type.dtype == v.type.dtype else None
 
     def _factor(self, x: Variable) -> Any:
-        """The number that ``x``, which has more than one element, is a fill of."""
+        """The constant that fills ``x``, None if there is none or ``x`` has a single element."""
         if all(n == 1 for n in x.type.shape):
             return None
         value = self.pieces.uniform(x)
         return value.data if isinstance(value, Constant) else None
 
     def _span(self, some: list[Variable], spans: Sequence[Variable]) -> bool:
-        """Whether ``some`` of the factors ``spans`` have the shape of the product, and none other."""
+        """Whether the factors ``some`` of ``spans`` have the shape of the product, and all shapes agree."""
         for axis in range(spans[0].type.ndim):
             long = [x for x in spans if x.type.shape[axis] != 1]
             lengths = {self.pieces.length(x, axis) for x in long}
@@ -231,7 +231,7 @@ class _Sweep:
     # -- numbers ---------------------------------------------------------------------------------
 
     def _number(self, v: Variable, node: Apply) -> Any:
-        """A length, or arithmetic of lengths."""
+        """A simpler form of a length, or of arithmetic with lengths."""
         if self.pieces.is_guarded(v):
             return None
         if is_elementwise(node, ps.Second):
@@ -252,7 +252,7 @@ class _Sweep:
         return self.pieces.number(expr) if simpler else self.dims.first(expr, v)
 
     def _fits(self, x: Variable) -> bool:
-        """Whether ``x`` cannot raise for what it takes of its inputs' lengths."""
+        """Whether ``x`` is known not to raise for the lengths of its inputs."""
         node = x.owner
         if node is None or not isinstance(x.type, DenseTensorType) or not x.type.ndim:
             return False
@@ -281,7 +281,7 @@ _STRUCTURE = (
 
 
 def _is_shorter(new: Variable, node: Apply) -> bool:
-    """Whether ``new`` says in fewer words what ``node``, which reads a tensor, says."""
+    """Whether ``new`` expresses the read ``node`` in fewer words."""
     return _words(new.owner) < _words(node)
 
 

@@ -1,15 +1,15 @@
-"""Readers of a conditional whose branches differ in shape -> part of each branch.
+"""Readers of a conditional whose branches differ in shape move into the branches.
 
     sum(ifelse(c, x[:2], x))  ->  ifelse(c, sum(x[:2]), sum(x))
 
-until what leaves the branches has one shape. JAX must know the shape of a conditional while it traces; a
-batch of them is one array, and so is a batch in native code.
+until the results of the branches have one shape. JAX must know the shape of a conditional while it traces;
+a batch of them is one array, and so is a batch in native code.
 
 Condition: the analysis of dimensions tells the two shapes apart, for example because one is a slice.
-Lengths of which nobody knows anything, of two inputs for instance, are taken to be alike. A draw, and what
-prints or overwrites, stays where it is.
+Unknown lengths, of two inputs for instance, are assumed to be equal. Random draws, and ops that print or
+overwrite, stay where they are.
 
-Reason: without it such a program runs in JAX where the condition is known only. It comes before
+Reason: without it such a program runs in JAX only where the condition is known. It comes before
 `conditional_gradients`, whose sums are then of one shape, and `if_else_to_cond`, which moves into each
 branch what only that one needs.
 
@@ -34,7 +34,7 @@ from loopax.ir.replace import outputs_at, replaced
 from loopax.ir.sizes import DimExpr, Dims, Length, unconditional_dims_of
 from loopax.lowering.bodies import has_bodies, map_bodies
 
-_MOST = 500  # nodes that are moved: branches in branches double what is behind them
+_MOST = 500  # most nodes that are moved: nested branches duplicate their readers exponentially
 _CUTS = (BaseSubtensor, Nonzero)
 _STAYS = Effects.DRAWS | Effects.PRINTS | Effects.OVERWRITES
 
@@ -57,7 +57,8 @@ def sink_readers(graph: FunctionGraph) -> None:
         if node not in graph.apply_nodes:
             continue
         dims = unconditional_dims_of(graph)
-        # What is made of arrays of two shapes has two shapes, unless it is known to have one.
+        # A value computed from branches of different shapes has different shapes, too, unless proved
+        # otherwise.
         for v in _unequal(node, *branches_of(node), dims, in_doubt=node in sunk):
             for reader in dict.fromkeys(reader for reader, _ in graph.clients[v]):
                 if not getattr(reader, "outputs", ()) or effects(reader.op) & _STAYS:
@@ -74,7 +75,7 @@ def branches_of(node: Apply) -> tuple[list[Variable], list[Variable]]:
 
 
 def _opened(node: Apply) -> tuple[list[Variable], list[Variable]]:
-    """The branches of a `Cond` as variables of the graph that it is in."""
+    """The branches of a `Cond` as variables of the graph around it."""
     outs, n = outputs_at(node.op.fgraph, node.inputs[1:]), node.op.n_outs
     return outs[:n], outs[n:]
 
@@ -86,7 +87,7 @@ def _unequal(
     dims: Dims,
     in_doubt: bool = False,
 ) -> list[Variable]:
-    """The outputs of ``node`` whose shapes differ between its branches, or may, where nothing is known."""
+    """The outputs of ``node`` whose shapes differ between its branches, or, ``in_doubt``, may differ."""
     return [
         v
         for v, a, b in zip(node.outputs, then, otherwise, strict=True)
@@ -101,7 +102,7 @@ def _differ(a: DimExpr, b: DimExpr, in_doubt: bool) -> bool:
 
 
 def _is_given(length: DimExpr) -> bool:
-    """Whether it is a number, or the length of what is no part of anything."""
+    """Whether ``length`` is a number, or the length of an array that is not cut out of another one."""
     root: Any = length.only_variable
     if not isinstance(root, Length):
         return length.constant is not None
@@ -109,14 +110,14 @@ def _is_given(length: DimExpr) -> bool:
 
 
 def _sink(graph: FunctionGraph, condition: Variable, reader: Apply) -> Apply:
-    """The conditional that takes the place of ``reader``, which is computed in both of its branches."""
+    """Replace ``reader`` by a conditional that computes it in both branches."""
     values: dict[bool, dict[Variable, Variable]] = {True: {}, False: {}}
     for node in graph.apply_nodes:
         if isinstance(node.op, IfElse) and node.inputs[0] is condition:
             for side, branch in zip((True, False), branches_of(node), strict=True):
                 values[side].update(zip(node.outputs, branch, strict=True))
     is_alike = isinstance(reader.op, IfElse) and reader.inputs[0] is condition
-    # Of another conditional of this condition one branch is there on each side.
+    # Of another conditional on the same condition, only one branch is live on each side.
     read = branches_of(reader) if is_alike else (reader.inputs, reader.inputs)
     then, otherwise = [
         [_where(values[side], v) for v in part]
@@ -133,7 +134,7 @@ def _sink(graph: FunctionGraph, condition: Variable, reader: Apply) -> Apply:
 
 
 def _where(values: dict[Variable, Variable], v: Variable) -> Variable:
-    """``v`` in a branch in which the conditionals have these ``values``; so is all behind an integer."""
+    """Specialize ``v`` to a branch with these ``values`` of the conditionals; an integer entirely."""
     if v in values or str(getattr(v.type, "dtype", "")).startswith(("int", "uint")):
         (v,) = replaced([v], values)
     return v

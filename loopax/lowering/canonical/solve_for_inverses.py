@@ -1,8 +1,8 @@
 """Inverses as solutions: ``inv(a)`` -> ``solve(a, eye(n))``, in bodies too.
 
 Where ``a`` is singular the first raises and the second is nan, in native code. A program that runs inside
-of JAX as one of its operations is to give what JAX's operations give there, which never raise. Condition:
-native code inside of JAX. It is none of the passes that every program goes through, and comes after them.
+of JAX as one of its operations has to behave as JAX's operations do, which never raise. Condition:
+native code inside of JAX. It is not among the passes that every program goes through, and runs after them.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 ``log(sum(exp(x)))`` -> ``max(x) + log(sum(exp(x - max(x))))``, ``log(1 - exp(x))`` -> ``log1mexp(x)``,
 and some hundreds more. PyTensor's users rely on them: without this pass ``log(sigmoid(-800))`` is
 minus infinity where PyTensor gives -800. It runs before any derivative of loopax is taken, so that
-what is differentiated is the stable form.
+the stable form is differentiated.
 
 Left out are the rewrites that belong to another target (in-place, fusion, BLAS, C), those that lose
 a check of shapes (tagged `shape_unsafe`; one is kept, see below), PyTensor's scan rewrites (there is
 no legacy Scan here), the two that turn shapes into tuples for PyTensor's JAX mode (the JAX backend
-knows the values of shapes), and those that are wrong. Where integers are operands, `make_casts_explicit`
+knows the values of shapes), and the ones that are wrong. Where integers are operands, `make_casts_explicit`
 goes before: the rewrites are right for one dtype only.
 
 In the literature: canonicalization.
@@ -41,9 +41,9 @@ from loopax.lowering.canonical.shifted_exponents import REPLACED as SHIFTED_ONCE
 from loopax.lowering.canonical.shifted_exponents import SHIFTED
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
-DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
-TWINS = "loopax_twins"  # the one that merges loops once more
-KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
+DERIVATIVES = "loopax_derivatives"  # our entry that takes derivatives
+TWINS = "loopax_twins"  # our entry that merges loops again
+KNOWN_SHAPES = "loopax_known_shapes"  # the entry of the JAX backend, only for PyTensor's JAX mode
 
 _INCLUDED = ("fast_run", "jax", CORRECTED, SHIFTED)
 _EXCLUDED = (
@@ -58,15 +58,16 @@ _EXCLUDED = (
     "scan",
     "jax_shape_parameter_as_tuple",
     "jax_size_parameter_as_tuple",
-    # Wrong for a mask of rows: it is laid along the last axis. JAX's rule for writes and `masked_sums` do
-    # in their place what is right in them (PyTensor 3.3.7 has them still).
+    # Wrong for a mask of rows, which they lay along the last axis. JAX's rule for writes and `masked_sums`
+    # replace what is right in them (still in PyTensor 3.3.7).
     "jax_boolean_indexing_set_or_inc",
     "jax_boolean_indexing_sum",
-    # A slice of one element as the element at its start, which NumPy would clip: ``v[5:0:-3].sum()`` of
-    # two elements as ``v[5]``, and ``v[:0:-1]`` as ``v[0]`` (PyTensor 3.3.7 has it still).
+    # Replaces a slice of one element by the element at its start, which NumPy would clip:
+    # ``v[5:0:-3].sum()`` of two elements by ``v[5]``, and ``v[:0:-1]`` by ``v[0]`` (still in PyTensor
+    # 3.3.7).
     "local_dimshuffle_subtensor",
-    # Wald, geometric and others written as what PyTensor's JAX mode has: without the check of their
-    # parameters, and with a wrong derivative where a root is chosen by chance.
+    # Rewrites Wald, geometric and other distributions into ones of PyTensor's JAX mode: without the check
+    # of their parameters, and with a wrong derivative where a root is chosen at random.
     "jax_random_vars_rewrites",
     "introduce_lazy_ifelse",
     "add_mul_fusion",
@@ -76,7 +77,7 @@ _EXCLUDED = (
     # Wrong on 3.0 where the other term is broadcast, or where indices repeat; fixed in 3.3:
     # ``a + set_subtensor(zeros_like(x)[1:3], v)`` with a scalar ``a`` lost the shape of ``x``.
     "local_add_of_sparse_write",
-    # Symbolic shapes of every intermediate value: half of this pass's time, and the backends know
+    # Build symbolic shapes of all intermediate values: half of this pass's time, and the backends know the
     # shapes anyway.
     "ShapeOpt",
     "UnShapeOpt",
@@ -89,19 +90,20 @@ _EXCLUDED = (
     "local_useless_subtensor",
     "dot_diag_to_elemwise",
     "selection_dot_to_indexing",
-    # They ask PyTensor's assumptions of every transpose and dot: 15 of 140 ms, and nothing was found.
+    # These query PyTensor's assumptions for every transpose and dot: 15 of 140 ms, without a single hit.
     "useless_symmetric_transpose",
     "orthogonal_dot_transpose_to_eye",
-    # ``x[1]`` with an index of 8 bits, which saves C code and hides that it is 1 from what follows.
+    # Casts the index of ``x[1]`` to 8 bits, which saves C code but hides the constant 1 from later
+    # rewrites.
     "local_uint_constant_indices",
-    # ``abs(x / y)`` to ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
+    # Turns ``abs(x / y)`` into ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
     "local_abs_lift",
-    # The distinct elements of ``repeat(x, counts)`` as those of ``x``, also of an element repeated 0 times.
+    # Replaces ``unique(repeat(x, counts))`` by ``unique(x)``, also where an element is repeated 0 times.
     "local_Unique_lift",
     "local_Unique_Alloc_lift",
     "local_Unique_Repeat_lift",
-    # A draw that nobody reads is dropped together with the step of its generator, so that the generator
-    # behind it was the one before it.
+    # Drops an unused draw together with the update of its generator, so that the next draw starts from the
+    # same state.
     "random_unsafe",
     *REPLACED,  # ours stand in their place
     *LEFT_OUT,
@@ -110,9 +112,9 @@ _EXCLUDED = (
 
 
 # Kept, though tagged `shape_unsafe`, because gradients are not stable without it: it lets the gradient of
-# ``log(sum(exp(x)))`` be seen as a softmax. So are the canonizers of `corrected_rewrites`, which cancel
-# ``sigmoid / sigmoid`` and ``1 - (1 - sigmoid)``. Each is NaN at 1000 or -800 otherwise. What they lose is
-# the error for a term of the wrong length that cancels.
+# ``log(sum(exp(x)))`` be recognized as a softmax. The canonizers of `corrected_rewrites` are kept, too:
+# they cancel ``sigmoid / sigmoid`` and ``1 - (1 - sigmoid)``. Each is NaN at 1000 or -800 otherwise. The
+# price is that a term of the wrong length no longer raises if it cancels.
 _KEPT = {"local_second_sink"}
 
 
@@ -125,10 +127,10 @@ def _shape_unsafe() -> set[str]:
     return {r.name for db in databases for r in db.__db__.get("shape_unsafe", ())} - _KEPT
 
 
-# The inverse of a matrix of few rows is a few lines, in both backends. An LU factorization, its
-# permutations and two triangular systems for each right side take three times as long to compile in native
-# code: the gradient of a Kalman filter with two observations 8.4 s in the place of 3.9, and twice as long
-# to run; in JAX a Kalman step takes 1.5 of a hand-written one.
+# The inverse of a matrix of few rows is a few lines in both backends. An LU factorization, its permutations
+# and two triangular systems for each right side take three times as long to compile in native code (the
+# gradient of a Kalman filter with two observations: 8.4 s instead of 3.9) and twice as long to run; in JAX
+# a Kalman step takes 1.5 times as long as a hand-written one.
 _SMALL_MATRICES = (
     "loopax_inv_to_solve",
     "reuse_decomposition_multiple_solves",
@@ -138,15 +140,15 @@ _FEW = 3  # rows that the backends write out
 _OF_MATRICES = (MatrixInverse, Solve, Det, SLogDet)
 
 
-# 3.0's ``log(det(x))`` fails for a batch of matrices, by an assertion; 3.3 has a right one elsewhere.
+# In 3.0 ``log(det(x))`` of a batch of matrices fails with an assertion; 3.3 handles it elsewhere.
 _OF_ONE_MATRIX = () if "slogdet_specialization" in optdb else ("slogdet_specialization",)
 
 
 @lru_cache(maxsize=8)
 def _rewriter(changes: int, *others: str) -> tuple[GraphRewriter, list[Any]]:
-    """A rewriter and its `_trackers`, made once, as long as nobody registers a rewrite.
+    """A rewriter and its `_trackers`, cached as long as nobody registers a rewrite.
 
-    To assemble it takes as long as a small graph.
+    To assemble it takes as long as to rewrite a small graph.
     """
     excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
     rewriter = optdb.query(RewriteDatabaseQuery(include=_INCLUDED, exclude=excluded))
@@ -157,9 +159,9 @@ def _rewriter(changes: int, *others: str) -> tuple[GraphRewriter, list[Any]]:
 
 
 def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
-    """A copy for which a failed assertion is what any other exception in a rewrite is: it is reported.
+    """A copy of ``rewriter`` that reports a failed assertion as it does any other exception in a rewrite.
 
-    PyTensor stops there, although the graph is as it was before that rewrite.
+    PyTensor would stop, although the graph is as it was before that rewrite.
     """
     report = rewriter.failure_callback  # type: ignore[attr-defined]  # not all of them have one
 
@@ -176,9 +178,9 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
 
 
 def _trackers(part: object, seen: set[int]) -> Iterator[Any]:
-    """The parts of ``part``, a rewriter or a list of them, that remember each op that they have met.
+    """The parts of ``part``, a rewriter or a list of rewriters, that remember every op they have met.
 
-    Of a program that is dropped, its loops would stay, with all that is in their steps.
+    They would keep the loops of a dropped program alive, with all that is in their steps.
     """
     if id(part) in seen:
         return
@@ -190,22 +192,22 @@ def _trackers(part: object, seen: set[int]) -> Iterator[Any]:
             yield from _trackers(inner, seen)
 
 
-# The logarithm of a determinant 3.0 writes as an op that has no derivative.
+# 3.0 writes the logarithm of a determinant as an op that has no derivative.
 _NO_SLOPE = ("slogdet_specialization",)
 
 
 def stabilize(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` and every body in it, in place.
 
-    An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
-    with PyTensor's own report of it.
+    An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite;
+    PyTensor reports it.
     """
     _rewrite(graph, *_of_small_matrices(graph, unknown=False))
     stabilize_bodies(graph)
 
 
 def stabilize_bodies(graph: FunctionGraph) -> None:
-    """Stabilize the bodies alone, where a matrix of unknown size is taken for a small one."""
+    """Stabilize the bodies alone, assuming that matrices of unknown size are small."""
     map_bodies(graph, _stabilize_body, where=_is_any)
 
 
@@ -215,7 +217,7 @@ def _stabilize_body(body: FunctionGraph) -> None:
 
 
 def _of_small_matrices(graph: FunctionGraph, unknown: bool) -> Sequence[str]:
-    """Names of rewrites to leave out where all matrices have few rows, or an ``unknown`` number."""
+    """Rewrites to leave out where all matrices are small; ``unknown`` decides for unknown sizes."""
     rows = [
         node.inputs[0].type.shape[-1]
         for node in graph.apply_nodes
@@ -226,16 +228,16 @@ def _of_small_matrices(graph: FunctionGraph, unknown: bool) -> Sequence[str]:
 
 
 def stabilize_function(body: FunctionGraph) -> None:
-    """Stabilize a function before it is differentiated, in place, its bodies included.
+    """Stabilize a function, its bodies included, in place, before it is differentiated.
 
-    Without `specialize`, whose scalar composites have no derivative, and which looks for what is fast.
+    It omits `specialize`, whose scalar composites have no derivative, and which aims at speed.
     """
     _rewrite(body, "specialize", *_NO_SLOPE, *_of_small_matrices(body, unknown=True))
     map_bodies(body, stabilize_function, where=_is_any)
 
 
 def stabilize_for_loops(graph: FunctionGraph) -> None:
-    """Stabilize for a backend that writes its own loops: what bodies do with small matrices stays."""
+    """Stabilize for a backend that writes its own loops: small matrix operations in bodies stay."""
     _rewrite(graph)
     map_bodies(graph, _stabilize_step, where=_is_any)
 
@@ -251,14 +253,14 @@ def _is_any(body: AbstractFunctionGraph) -> bool:
 
 def _rewrite(graph: FunctionGraph, *without: str) -> None:
     make_casts_explicit(graph)
-    # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
+    # Do not fold loops of constants: they may run for long, and need a compiler, which the backend has.
     graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
     if _OF_ONE_MATRIX and any(
         isinstance(getattr(node.op, "core_op", None), Det) and node.inputs[0].type.ndim > 2
         for node in graph.apply_nodes
     ):
         without = (*without, *_OF_ONE_MATRIX)
-    # Rewrites copy the user's lines; theirs cost 20 %.
+    # Rewrites copy the user's line numbers; recording their own would cost 20 %.
     with config.change_flags(traceback__limit=0):
         rewriter, trackers = _rewriter(registrations(), *without)
         rewriter.rewrite(graph)

@@ -1,1 +1,1 @@
-"""Lazy derivatives: their rewrites, and their computation."""
+"""Lazy derivatives: rewrites of them, and their expansion to graphs."""

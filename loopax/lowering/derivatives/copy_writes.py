@@ -4,10 +4,10 @@
 
 Condition: none.
 
-Reason: PyTensor's modes rewrite the left to ``y`` (`local_read_of_write_same_indices` of 3.3.8,
-`local_adv_sub1_adv_inc_sub1` of 3.0.7). Where an index repeats, an earlier element is read as if it had
-not been overwritten. The derivative of a write reads so to find the elements that stay. No rewrite of
-PyTensor's looks through a copy. Our own modes do without this pass and PyTensor's rewrite.
+Reason: PyTensor's modes rewrite the left side to ``y`` (`local_read_of_write_same_indices` of 3.3.8,
+`local_adv_sub1_adv_inc_sub1` of 3.0.7). Where an index repeats, an earlier element is read as if it had not
+been overwritten. The derivative of a write contains such a read, to find the elements that stay. No rewrite
+of PyTensor's looks through a copy. Our own modes use neither this pass nor PyTensor's rewrite.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRITES = AdvancedIncSubtensor, AdvancedIncSubtensor1
 
 
 def copy_writes(graph: FunctionGraph, users: Collection[Apply]) -> None:
-    """Run the pass on ``graph``, in place, but for the nodes of its user."""
+    """Run the pass on ``graph``, in place, except for the nodes that its user wrote."""
     for node in graph.toposort():
         if node in users or not isinstance(node.op, _READS):
             continue

@@ -1,14 +1,13 @@
-"""Branches of a ``switch`` with finite derivatives where they are not taken, for JAX's derivatives.
+"""Give branches of a ``switch`` finite derivatives where they are not taken, for JAX's derivatives.
 
     switch(x > 0, log(x), 0)  ->  switch(x > 0, log(masked_tangent(x, x > 0)), 0)
 
 JAX multiplies the zero cotangent of a branch that is not taken by that branch's derivative. Where this is
-infinite or NaN, as of ``log`` at 0 or where data have a gap, so is the product. The mask makes it 0
-again. Values stay as they are, and a program that is not differentiated is no slower.
+infinite or NaN, as for ``log`` at 0 or at missing data, so is the product. The mask makes it 0 again.
+Values stay as they are, and a program that is not differentiated is no slower.
 
-An operand is masked where no output needs the function's value. Where that is follows from the tests of
-all switches behind it, as for the derivatives that loopax takes itself: see
-`loopax.ir.derivatives.supports`.
+An operand is masked where no output needs the function's value. The tests of all later switches determine
+where that is, as for the derivatives that loopax takes itself: see `loopax.ir.derivatives.supports`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from loopax.ir.shapes import symbolic_shape
 
 
 def guard_branches(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """``outputs`` of a graph whose roots are ``inputs``, with the operands in its branches guarded."""
+    """Rebuild ``outputs``, computed from ``inputs``, with the operands in branches guarded."""
     nodes = list(toposort(outputs, blockers=inputs))
     return _Guard(inputs, outputs, nodes).guarded() if _have_switch(nodes) else list(outputs)
 
@@ -59,15 +58,15 @@ class _Guard:
         self._inputs, self._nodes, self._outputs = inputs, nodes, outputs
         self._moving = moving_variables(inputs, nodes)
         self._slopes = UnboundedSlopes(inputs, nodes, self._moving)
-        # Of the variables whose derivatives reach an output.
+        # For variables with a derivative that reaches an output.
         self._supports: dict[Any, Support] = {v: EVERYWHERE for v in outputs if v in self._moving}
         self._of_operands: dict[Apply, list[Support | None]] = {}
-        self._tested: set[Any] = set()  # what the conditions are computed of
+        self._tested: set[Any] = set()  # ancestors of the conditions
         for node in reversed(nodes):
             self._add(node)
 
     def _add(self, node: Apply) -> None:
-        """Add the supports of the cotangents that come from ``node``."""
+        """Add the supports of the cotangents that ``node`` propagates to its inputs."""
         needed = [v for v in node.outputs if v in self._supports]
         if not self._tested.isdisjoint(node.outputs):
             self._tested.update(node.inputs)
@@ -84,11 +83,11 @@ class _Guard:
                 self._supports[v] = part if before is None else before.union(part)
 
     def support(self, v: Any) -> Support:
-        """Where the cotangent of ``v`` may be other than zero."""
+        """The region where the cotangent of ``v`` may be nonzero."""
         return self._supports.get(v, EVERYWHERE)
 
     def _through(self, node: Apply, supports: Sequence[Support]) -> list[Support | None]:
-        """The supports at the operands of ``node``: of an elementwise op before they are broadcast."""
+        """The supports at the operands of ``node``; for an elementwise op, before broadcasting."""
         y = node.outputs[0]
         floats = [v for v in (*node.inputs, *node.outputs) if v in self._moving]
         is_array = all(isinstance(v.type, DenseTensorType) for v in floats)
@@ -103,21 +102,21 @@ class _Guard:
         return list(supports_of_inputs(node, supports[0]))
 
     def _would_run_twice(self, node: Apply) -> bool:
-        """Whether XLA would run ``node`` for a condition, and once more for operands that it guards."""
+        """Whether XLA would run ``node`` once for a condition and again for the operands that it guards."""
         return _is_costly(node) and not self._tested.isdisjoint(node.outputs)
 
     def guarded(self) -> list[Any]:
-        """The outputs, computed of operands without a derivative outside their supports."""
+        """Rebuild the outputs from operands that have no derivative outside their supports."""
         masked = self._masked_operands()
         copies: dict[Any, Any] = {}
-        # Variables whose copies have other values, where nobody needs them.
+        # Variables whose copies have other values where no reader needs them.
         changed: set[Any] = set()
         operands: dict[Any, Any] = {}
-        # What tests are computed of: copies where they are there by then, since they run anyway.
+        # Ancestors of the tests: their copies where these exist by then, since they run anyway.
         known = self._shapes_alone() if masked else {}
         for node in self._nodes:
             own = self._of_operands.get(node, [None] * len(node.inputs))
-            # What has no derivative, such as a condition, needs all values.
+            # An operand without a derivative, such as a condition, needs all values.
             inputs = [
                 v if support is None and v in changed else copies.get(v, v)
                 for v, support in zip(node.inputs, own, strict=True)
@@ -143,7 +142,7 @@ class _Guard:
         return [copies.get(v, v) for v in self._outputs]
 
     def _shapes_alone(self) -> dict[Any, Any]:
-        """Zeros in place of loops for masks that read their shapes: the loops need not run for them."""
+        """Zeros in place of loops for masks that read only their shapes: the loops need not be run."""
         results = [
             v
             for node, own in self._of_operands.items()
@@ -158,10 +157,10 @@ class _Guard:
         }
 
     def _masked_operands(self) -> dict[Apply, dict[int, Support]]:
-        """The operands to be masked, by position.
+        """The operands to mask, by node and position.
 
-        In a chain of elementwise functions this is the first, if nothing else needs its elements: a
-        NaN travels back through functions of one element to the mask that ends it.
+        In a chain of elementwise functions only the first operand is masked, if nothing else needs its
+        elements: a NaN propagates back through elementwise functions up to that mask.
         """
         masked: dict[Apply, dict[int, Support]] = {}
         spoiled: set[Any] = set()  # variables whose cotangents may be NaN outside their supports
@@ -181,7 +180,7 @@ class _Guard:
         return masked
 
     def _ends_in_front_of(self, node: Apply, v: Variable, support: Support) -> bool:
-        """Whether the function that computes ``v`` can mask its own operands in place of ``node``."""
+        """Whether the function that computes ``v`` can mask its own operands instead of ``node``."""
         return (
             v in self._moving
             and _has_tests(self._of_operands.get(v.owner, ()))
@@ -194,7 +193,7 @@ class _Guard:
         return self._slopes.is_singular(node) or self._slopes.reads_values(node)
 
     def _adds_up_gaps(self, node: Apply, support: Support) -> bool:
-        """Whether entries of slopes that may be NaN meet entries of other rows in a sum."""
+        """Whether a sum mixes entries whose slopes may be NaN with entries of other rows."""
         is_sum = facts_of(node.op).structure is Structure.CONTRACTS and not support.is_whole
         return is_sum and (
             self._slopes.is_singular(node) or (support.has_gaps and self._slopes.reads_values(node))
@@ -206,18 +205,18 @@ def _has_tests(supports: Iterable[Support | None]) -> bool:
 
 
 def _is_costly(node: Apply) -> bool:
-    """Whether it is a loop, a call or a draw, of which XLA does not merge two with equal operands."""
+    """Whether ``node`` is a loop, a call or a draw: XLA does not merge two of these with equal operands."""
     return isinstance(core_of(node.op), InnerGraphOp | RandomVariable)
 
 
 def _writes_at_mask(node: Apply) -> bool:
-    """Whether the pullback reads entries at a mask: their number varies, which no loop of JAX's allows."""
+    """Whether the pullback reads entries at a mask: loops in JAX do not allow their varying number."""
     is_write = isinstance(node.op, AdvancedIncSubtensor)
     return is_write and any(getattr(v.type, "dtype", None) == "bool" for v in node.inputs[2:])
 
 
 def _have_switch(nodes: Iterable[Apply]) -> bool:
-    """Whether one of ``nodes``, or of those in the steps of loops, is a ``switch``."""
+    """Whether ``nodes``, or the steps of loops among them, contain a ``switch``."""
     return any(
         is_elementwise(node, ps.Switch)
         or (isinstance(node.op, Scan) and _have_switch(node.op.fgraph.toposort()))
@@ -226,7 +225,7 @@ def _have_switch(nodes: Iterable[Apply]) -> bool:
 
 
 def _supports_in_body(node: Apply) -> dict[int, Support]:
-    """The supports of cotangents of a loop's constants from the switches in its step, by position.
+    """The supports of the cotangents of loop constants, from the switches in the step, by position.
 
     A test in the step that depends on constants alone is the same at every step.
     """
@@ -253,7 +252,7 @@ def _supports_in_body(node: Apply) -> dict[int, Support]:
 
 
 def _computed_of(known: dict[Any, Any], v: Any) -> Any:
-    """``v`` computed of the copies ``known``, to which what is computed for it is added."""
+    """Compute ``v`` from the copies in ``known``, and add the new intermediate results to ``known``."""
     for node in toposort([v], blockers=list(known)):
         inputs = [known.get(u, u) for u in node.inputs]
         is_copy = any(x is not u for x, u in zip(inputs, node.inputs, strict=True))
@@ -263,12 +262,12 @@ def _computed_of(known: dict[Any, Any], v: Any) -> Any:
 
 
 def _masked(x: Any, test: Any, has_value: bool) -> Any:
-    """``x`` without a derivative where ``test`` is false, and if not ``has_value``, without its values."""
+    """Drop the derivative of ``x`` where ``test`` is false; unless ``has_value``, the value too."""
     return masked_tangent(x, test) if has_value else pt.switch(test, x, pt.ones_like(x))
 
 
 def _of_operand(v: Any, node: Apply, support: Support) -> Support:
-    """The support of the cotangent of ``v`` from the one it has as an operand of ``node``."""
+    """The support of the cotangent of ``v``, given its support as an operand of ``node``."""
     if not support.tests or not is_elementwise(node):
         return support
     axes = broadcast_axes(v, node.outputs[0].type)

@@ -1,4 +1,4 @@
-"""A Jacobian that is only multiplied, or read by its diagonal -> products with it.
+"""A Jacobian of which only products or the diagonal are read -> pushforwards and pullbacks.
 
     jacobian(f)(x) @ v    ->  pushforward(f)(x, v)
     v @ jacobian(f)(x)    ->  pullback(f)(x, v)
@@ -8,9 +8,9 @@ Condition: ``f`` takes a vector to a vector; for the diagonal it is square. The 
 a gradient.
 
 Reason: the Jacobian takes a product for each of its columns, and room for all of them. For the diagonal,
-two columns may be measured by one product unless one has an entry in the row of the other: of a band of
-half-width b at most b + 1, for what goes element by element one. Where each needs its own, or nobody knows
-(the colours are those of `loopax/extensions/sparse_jacobians`), a loop over them keeps one at a time.
+one product serves two columns unless one has an entry in the row of the other: a band of half-width b needs
+at most b + 1 products, an elementwise function one. Where each column needs its own, or the structure is
+unknown (`loopax/extensions/sparse_jacobians` computes the colours), a loop over them keeps one at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from loopax.ir.ops.inner_graph_op import core_of
 
 
 def read_jacobians(graph: FunctionGraph) -> None:
-    """Replace what is read of Jacobians in ``graph``, in place."""
+    """Replace the reads of Jacobians in ``graph``, in place."""
     if not any(isinstance(node.op, Jacobian) for node in graph.apply_nodes):
         return
     for node in graph.toposort():
@@ -51,7 +51,7 @@ def read_jacobians(graph: FunctionGraph) -> None:
 
 
 def _block(v: Variable) -> tuple[Apply, int, int] | None:
-    """The node of which ``v`` is a block, of a vector by a vector, and which."""
+    """The Jacobian node and the indices of its vector-by-vector block ``v``; None for anything else."""
     node = v.owner
     if node is None or not isinstance(node.op, Jacobian):
         return None
@@ -69,14 +69,14 @@ def _product(a: Variable, b: Variable) -> Any:
         block = _block(of)
         if vector is None or block is None or matrix.type.ndim != 2:
             continue
-        # J @ v and v @ J.T push v forward, v @ J and J.T @ v pull it back.
+        # J @ v and v @ J.T are pushforwards of v; v @ J and J.T @ v are pullbacks.
         forward = (axis == 1) != is_turned
         return pt.expand_dims(_pushed(*block, vector) if forward else _pulled(*block, vector), axis)
     return None
 
 
 def _squeezed(v: Variable, axis: int) -> Any:
-    """The vector of which ``v`` is a column (axis 1) or a row (axis 0)."""
+    """The vector that ``v`` expands to a column (axis 1) or to a row (axis 0)."""
     node = v.owner
     order = (0, "x") if axis == 1 else ("x", 0)
     if node is None or not isinstance(node.op, DimShuffle) or node.op.new_order != order:
@@ -85,7 +85,7 @@ def _squeezed(v: Variable, axis: int) -> Any:
 
 
 def _turned(v: Variable) -> tuple[Any, bool]:
-    """The variable that ``v`` is the transpose of, if it is one."""
+    """The operand of the transpose ``v`` and True, or ``v`` itself and False."""
     op = None if v.owner is None else core_of(v.owner.op)
     if isinstance(op, DimShuffle) and op.new_order == (1, 0):
         return v.owner.inputs[0], True
@@ -101,7 +101,7 @@ def _pulled(node: Apply, i: int, j: int, cotangent: Variable) -> Any:
 
 
 def _part(node: Apply, i: int, j: int) -> tuple[Any, Any, str]:
-    """The function that has the output ``i`` alone, by its variable ``j``."""
+    """The function with the output ``i`` alone, differentiated by its variable ``j``."""
     op: Any = node.op
     body = op.unfrozen()
     one = freeze(FunctionGraph(body.inputs, [body.outputs[i]], clone=False))
@@ -131,9 +131,9 @@ def _diagonal(v: Variable) -> Any:
 
 
 def _colours(node: Apply, i: int, j: int) -> Any:
-    """Colours of the columns, such that those of one have no entries in the rows of one another.
+    """Colours of the columns: columns of one colour have no entries in the rows of one another.
 
-    None where each column takes a product of its own, as far as is known.
+    None where every column may need a product of its own.
     """
     diagonal_colours = provided("sparse_jacobians", "diagonal_colours")
     op: Any = node.op

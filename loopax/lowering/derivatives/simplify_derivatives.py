@@ -2,16 +2,16 @@
 
     grad(f, [x]), grad(f, [y])  ->  grad(f, [x, y])    one pass back has both
     grad(f, x) where f(y)       ->  0                  it does not depend on x; nor does the gradient of
-                                                       what is affine in x: its Hessian is 0
-    grad(f + g(y), x)           ->  grad(f, x)         of a sum, what does not depend on x is not computed
+                                                       a function affine in x: its Hessian is 0
+    grad(f + g(y), x)           ->  grad(f, x)         terms of a sum without x are not computed
     grad(c(y) * f, x)           ->  c(y) * grad(f, x)  so that gradients of multiples of f are one
-    grad(f, [x, y])[0]          ->  grad(f, [x])[0]    what nobody reads is not asked for
+    grad(f, [x, y])[0]          ->  grad(f, [x])[0]    unread derivatives are not requested
 
-Condition: the two in the middle change the value of the function, which nobody may read. What an output
-depends on is what its graph is connected to.
+Condition: the third and the fourth rule change the value of the function, which nothing may read. An output
+counts as dependent on every variable that its graph is connected to.
 
-Reason: at this level a function is one object. Of the derivative, written out, the same takes a search
-through twice the nodes and more, and dead code in loops back is not always found.
+Reason: at this level a function is one object. In the expanded derivative the same simplification takes a
+search through twice the nodes and more, and dead code in backward loops is not always found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from loopax.ir.replace import replaced
 
 
 def simplify_derivatives(graph: FunctionGraph) -> None:
-    """Run the rules on the ops of ``graph``, in place; not on those inside of their functions."""
+    """Run the rules on the ops of ``graph``, in place, but not inside the functions they differentiate."""
     _share(graph)
     for rule in (_drop_unread, _drop_independent, _drop_terms):
         for node in graph.toposort():
@@ -50,7 +50,7 @@ def _replace(graph: FunctionGraph, pairs: list[tuple[Any, Any]], why: str) -> No
 
 
 def _share(graph: FunctionGraph) -> None:
-    """One node for all gradients of one function at one point."""
+    """Merge all gradients of one function at one point into one node."""
     groups: dict[Any, list[Apply]] = defaultdict(list)
     for node in graph.toposort():
         if isinstance(node.op, Grad | Pullback):
@@ -73,7 +73,7 @@ def _is_read(graph: FunctionGraph, v: Variable) -> bool:
 
 
 def _drop_unread(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
-    if isinstance(op, Pushforward):  # a tangent for each input is given
+    if isinstance(op, Pushforward):  # it takes a tangent for each input
         return
     n = len(op.wrt)
     derived = node.outputs[op.n_outs :]
@@ -97,9 +97,9 @@ def _drop_independent(graph: FunctionGraph, node: Apply, op: Derivative) -> None
 
 
 def _zeros(op: Derivative, body: Any) -> list[Any]:
-    """Each derivative where it is zero."""
+    """Zeros of the shapes of the derivatives."""
     wrt = [body.inputs[k] for k in op.wrt]
-    if isinstance(op, Jacobian):  # of the lengths that it would have, not of what it is of
+    if isinstance(op, Jacobian):  # with the shape that the Jacobian would have
         lengths = [tuple(v.shape) if hasattr(v.type, "ndim") else None for v in body.inputs]
         node = op.make_node(*body.inputs)
         shapes = op.shapes_of(node, lengths)[op.n_outs :]
@@ -117,7 +117,7 @@ def _zeros(op: Derivative, body: Any) -> list[Any]:
 
 
 def _keep(graph: FunctionGraph, node: Apply, op: Derivative, kept: list[bool], zeros: bool) -> None:
-    """Differentiate only with respect to those of ``wrt`` that are ``kept``; others are zero, or unread."""
+    """Differentiate only with respect to the ``kept`` inputs; the others are zero, or unread."""
     n, m = len(op.wrt), op.n_outs
     new = op.with_wrt([k for k, keep in zip(op.wrt, kept, strict=True) if keep])
     inputs = list(node.inputs)
@@ -161,7 +161,7 @@ def _drop_terms(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
         return
     outer = dict(zip(body.inputs, node.inputs, strict=True))
     of = set(graph_inputs([value])) | {body.inputs[k] for k in op.wrt}
-    used = [v for v in body.inputs if v in of]  # another one would tell equal functions apart
+    used = [v for v in body.inputs if v in of]  # an unused input would make equal functions differ
     function = freeze(FunctionGraph(used, [value], clone=True))
     slope = Grad(function, [used.index(body.inputs[k]) for k in op.wrt], op.name)
     slopes = slope.make_node(*(outer[v] for v in used)).outputs[1:]

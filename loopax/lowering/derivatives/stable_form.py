@@ -1,4 +1,4 @@
-"""The derivative of a function is that of its stable form, by whichever road it is taken.
+"""Derive every function in its stable form, however its derivative is requested.
 
 log(sum(exp(x)))'  is  (m + log(sum(exp(x - m))))',  m = max(x)
 """
@@ -20,13 +20,13 @@ T = TypeVar("T")
 def of_stable_form(
     inputs: Sequence[Variable], outputs: Sequence[Variable], derive: Callable[[FunctionGraph], T]
 ) -> T:
-    """``derive`` of the stable form of a graph, which stays as it is; ``derive`` may change what it gets.
+    """Apply ``derive`` to a copy of a graph in its stable form; ``derive`` may change its argument.
 
-    Where a rewrite has written an op without a derivative, it is ``derive`` of the graph as it stands.
+    Where a rewrite has introduced an op without a derivative, ``derive`` gets the original graph.
     """
     stable = FunctionGraph(list(inputs), list(outputs), clone=True)
     stabilize_function(stable)
     try:
         return derive(stable)
-    except NO_DERIVATIVE:  # of what a rewrite has written; else it is raised once more
+    except NO_DERIVATIVE:  # of a node that a rewrite introduced; otherwise it is raised again
         return derive(FunctionGraph(list(inputs), list(outputs), clone=True))

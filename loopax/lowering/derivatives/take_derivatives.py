@@ -2,10 +2,10 @@
 
     grad(log(1 - exp(x)))  ->  grad(log1mexp(x))  ->  the gradient as a graph
 
-Condition: none; afterwards there is no such op any more, in bodies neither.
+Condition: none; afterwards there are no lazy derivatives left, not even in bodies.
 
-Reason: what is stable for the function is seen in the function, not in its derivative, where a rewrite
-finds neither half of what it looks for; and a function has half the nodes of its derivative.
+Reason: stabilizing rewrites recognise patterns of the function, which are no longer there in its
+derivative; and a function has half the nodes of its derivative.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def take_derivatives(graph: FunctionGraph) -> None:
 
 
 def _imported(op: Derivative, inputs: Sequence[Any], body: FunctionGraph) -> list[Any]:
-    """The derivative ``op`` of ``body`` as a graph in the IR: PyTensor's rules are written in any op.
+    """The derivative ``op`` of ``body`` as a graph in the IR; PyTensor's rules may use any of its ops.
 
     Nothing else is imported, as this pass runs in PyTensor's own modes too.
     """

@@ -1,4 +1,4 @@
-"""Programs that detect values that are not finite: ``jaxify(..., checks="nan")``."""
+"""Detection of nonfinite values in programs: ``jaxify(..., checks="nan")``."""
 
 from loopax.lowering.finiteness.finiteness import Finiteness
 from loopax.lowering.finiteness.flag import add_flag

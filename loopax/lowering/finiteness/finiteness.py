@@ -1,4 +1,4 @@
-"""The report on the first value that was not finite, after a call of a program with a flag."""
+"""The report on the first nonfinite value, after a call of a program with a flag."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from loopax.lowering.order import run_passes
 
 @dataclass(frozen=True)
 class Finiteness:
-    """A function of the inputs of a program that returns a report; and what that means.
+    """A function of the inputs of a program that returns a report, and the meaning of that report.
 
-    It is compiled at its first call, which a program whose values are all finite never makes.
+    It is compiled at its first call, which happens only after a nonfinite value.
     """
 
     function: Any
@@ -44,9 +44,9 @@ class Finiteness:
             return cls(function(new), locations, program.name)
 
     def error(self, call: Callable[[Any], Any]) -> NonFiniteError:
-        """The error where ``call`` gives the report of `function`."""
+        """The error for the report that `function` gives for ``call``."""
         return self.error_of(np.asarray(call(self.function)))
 
     def error_of(self, report: np.ndarray) -> NonFiniteError:
-        """The error for a report, or for those of a batch: for its first row that has one."""
+        """The error for a report, or for the first row of a batch of reports that has a finding."""
         return error_of_reports(report, self.locations.n_axes, self.locations.places, self.name)

@@ -1,12 +1,12 @@
-"""A flag as one more output: whether a state, a row of a trace or an output is not finite.
+"""Add an output, a flag: whether any state, row of a trace or output is not finite.
 
     y = f(x)  ->  y, any state, row or output of it is nan or infinite
 
-Where a value that is not finite makes an output, or the last of its states, not finite, that is what is
-looked at (`passing`): of loops of arithmetic one number of each, so that their steps are as they were. What
-may become finite again is looked at in each step, by a state of the loop that says whether there was any.
+Where a nonfinite value makes an output, or a final state, nonfinite too, only that one is checked
+(`passing`): in a loop of arithmetic this is one number for each state, and the steps stay as they were.
+Values that may become finite again are checked in each step, and a state of the loop remembers the result.
 
-Which value it was, and in which step, is found by another program, `locate`, that runs when the flag is up.
+Another program, `locate`, finds the value and its step; it runs only when the flag is set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO = pt.constant(np.bool_(False))
 
 
 def add_flag(graph: FunctionGraph) -> None:
-    """Give ``graph``, imported, one more output, a bool scalar: the flag of all that it has."""
+    """Add the flag for all values of the imported ``graph`` as one more output, a bool scalar."""
     prepare(graph)
     outputs = [v for v in dict.fromkeys(graph.outputs) if may_be_infinite(v)]
     traces = [v for v in outputs if _is_trace(v)]
@@ -40,7 +40,7 @@ def add_flag(graph: FunctionGraph) -> None:
 
 
 def _flags(graph: FunctionGraph, seen: Iterable[Variable]) -> list[Any]:
-    """The flags of what is inside of the ops of ``graph``, changed in place; ``seen`` is looked at."""
+    """Add flags inside the ops of ``graph``, in place, and return them; ``seen`` are already checked."""
     order = graph.toposort()
     looked_at = _seen(order, seen)
     flags = []
@@ -55,7 +55,7 @@ def _flags(graph: FunctionGraph, seen: Iterable[Variable]) -> list[Any]:
 
 
 def _seen(order: Sequence[Apply], seen: Iterable[Variable]) -> set[Variable]:
-    """``seen``, and what is seen there if it is not finite, through operations and finals of loops."""
+    """Extend ``seen`` to the values that it implies, through operations and final states of loops."""
     values = set(seen)
     for node in reversed(order):
         if isinstance(node.op, Scan):
@@ -68,7 +68,7 @@ def _seen(order: Sequence[Apply], seen: Iterable[Variable]) -> set[Variable]:
 
 
 def _lasting(loop: OpenLoop, nodes: Sequence[Apply]) -> list[State]:
-    """The states whose last value is not finite if any one was."""
+    """The states whose final value is nonfinite if any earlier one was."""
     return [s for s in loop.states if s.inner in closure([s.next], nodes)]
 
 
@@ -97,7 +97,7 @@ def _of_loop(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
     before = FLAG_TYPE()
     flag = State(before, _NO, pt.or_(before, _either(inside)))
     loop.states.append(flag)
-    loop.options = loop.options._replace(parallel=None)  # which takes no flags for states
+    loop.options = loop.options._replace(parallel=None)  # which supports no flags as states
     change = loop.close()
     return change, [*(any_infinite(change[v]) for v in outside), flag.new]
 

@@ -1,9 +1,9 @@
-"""A program that returns the first of its values that is not finite, and its steps.
+"""A program that returns its first nonfinite value, and the steps in which it occurs.
 
     y = f(x)  ->  [code, kind, *entry, *steps]
 
-Each loop has states that remember the first finding of its steps; in the body around it they are a finding
-again, with one more step. What it costs does not count: it runs once, after a flag (`flag`) was up.
+Each loop has states that remember the first finding of its steps; the body around it treats them as a
+finding with one more step. Cost does not matter: the program runs once, after a flag (`flag`) was set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loopax.lowering.open_loop import OpenLoop, State
 
 
 class Locations(NamedTuple):
-    """A graph whose one output is a vector of numbers, the finding; and what they mean."""
+    """A graph whose one output is the finding, a vector of numbers, and the places it refers to."""
 
     graph: FunctionGraph
     places: tuple[Place, ...]
@@ -36,7 +36,7 @@ class Locations(NamedTuple):
 
 
 def locating(graph: FunctionGraph, names: Sequence[str]) -> Locations:
-    """A search for the first value of ``graph`` that is not finite; ``names`` are those of its outputs."""
+    """Build a search for the first nonfinite value of ``graph``; ``names`` are names of its outputs."""
     graph = graph.clone()
     prepare(graph)
     places: list[Place] = []
@@ -63,7 +63,7 @@ class _Symbols:
 
     @classmethod
     def of(cls, numbers: Sequence[Any], n_axes: int) -> _Symbols:
-        """The finding that is `padded` to ``numbers``, of which ``n_axes`` are its entry."""
+        """Unpack the finding that was `padded` to ``numbers``, of which ``n_axes`` are its entry."""
         code, kind, *fields = numbers
         return cls(code, kind, fields[:n_axes], fields[n_axes:])
 
@@ -78,7 +78,7 @@ _ZERO = pt.constant(0, dtype="int64")
 
 
 def _of_graph(graph: FunctionGraph, loops: tuple[str, ...], places: list[Place]) -> list[_Symbols]:
-    """Findings inside of the ops of ``graph``, in order of computation. The graph stays as it is."""
+    """Findings inside the ops of ``graph``, in order of computation; the graph is not changed."""
     symbols = []
     for node in graph.toposort():
         if isinstance(node.op, Scan):
@@ -113,10 +113,10 @@ def _of_loop(
         State(s, _ZERO, pt.switch(is_new, x, s).astype("int64"))
         for s, x in zip(before, numbers, strict=True)
     ]
-    loop.options = loop.options._replace(parallel=None)  # which takes no integers for states
+    loop.options = loop.options._replace(parallel=None)  # which supports no integer states
     loop.bind()
     first = _Symbols.of([s.new for s in loop.states[n:]], n_axes)
-    if loop.options.reverse:  # the row, which is the last one in the first step
+    if loop.options.reverse:  # the row, which is the last one at the first step
         first.steps[0] = loop.n_steps - 1 - first.steps[0]
     return first
 
@@ -148,7 +148,7 @@ def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbo
 
 
 def _first(symbols: Sequence[_Symbols]) -> _Symbols:
-    """The first of ``symbols`` that is one."""
+    """The first of ``symbols`` that holds a finding."""
     if not symbols:
         return _Symbols(_ZERO, _ZERO)
     *before, last = symbols
@@ -164,12 +164,12 @@ def _first(symbols: Sequence[_Symbols]) -> _Symbols:
 
 
 def _finding(x: Any, code: int) -> _Symbols:
-    """The first entry of ``x`` that is not finite, under the number ``code``."""
+    """The first nonfinite entry of ``x``, under the number ``code``."""
     if x.type.dtype.startswith("complex"):
         x = pt.switch(pt.isnan(x), np.nan, abs(x))
     if not x.type.ndim:
         return _Symbols(pt.switch(is_infinite(x), np.int64(code), _ZERO), _kind_of(x))
-    flat = pt.concatenate([x.flatten(), np.zeros(1, x.type.dtype)])  # there may be no entry
+    flat = pt.concatenate([x.flatten(), np.zeros(1, x.type.dtype)])  # it may have no entry
     bad = is_infinite(flat)
     at = pt.argmax(bad)
     entry: list[Any] = []
@@ -183,7 +183,7 @@ def _finding(x: Any, code: int) -> _Symbols:
 
 
 def _kind_of(x: TensorVariable) -> Any:
-    """The number of one of `KINDS`."""
+    """The index of the kind of ``x`` in `KINDS`."""
     return pt.switch(pt.isnan(x), np.int64(0), pt.switch(x > 0, np.int64(1), np.int64(2)))
 
 

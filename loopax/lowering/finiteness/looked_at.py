@@ -19,10 +19,10 @@ from loopax.lowering.redundancy.remove_unused import remove_unused
 
 
 def prepare(graph: FunctionGraph) -> None:
-    """Bring ``graph`` to the form whose loops are looked at, in place.
+    """Bring ``graph`` to the form whose loops are checked, in place.
 
-    Derivatives are graphs, branches are the ops that run one of them alone, and there is nothing that no
-    output needs: it is not computed, and so not looked at.
+    Derivatives become graphs and conditionals become ops that run one branch; whatever no output needs is
+    removed: it is not computed, and so not checked.
     """
     take_derivatives(graph)
     if has_if_else(graph):
@@ -32,14 +32,14 @@ def prepare(graph: FunctionGraph) -> None:
 
 
 def values_of(graph: FunctionGraph, loop: OpenLoop) -> dict[Variable, tuple[str, int]]:
-    """The values of each step of ``loop``: its states, and its rows where ``graph`` reads the trace.
+    """Map the values of each step of ``loop`` to their kind and number.
 
-    With the kind of each and its number.
+    The values are all states, and the rows whose trace ``graph`` reads.
     """
     names: dict[Variable, tuple[str, int]] = {}
     before = {s.inner for s in loop.states}
     for k, s in enumerate(loop.states):
-        if s.next not in before:  # a state of the step before, of which it was said then
+        if s.next not in before:  # else a state of the step before, which was named there
             names.setdefault(s.next, ("state", k))
     for k, y in enumerate(loop.ys):
         if graph.clients.get(y.trace) and y.inner not in before:

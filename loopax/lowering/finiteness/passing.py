@@ -1,12 +1,12 @@
-"""Propagation of values that are not finite, to skip checks that another check implies.
+"""Propagation of nonfinite values, to skip checks that another check implies.
 
-Of ``h = w + a * r**2 + b * h`` the last one is not finite if any one is, and so is ``log(h).sum()``. To
-look at these is to look at every step, and costs nothing. An op *passes on* an input if no finite value of
-the output has come from one of it that is not finite, whatever the other inputs are. So sums and products
-do; ``exp`` does not (``exp(-inf)`` is 0), nor a quotient what it is divided by, nor what chooses.
+In ``h = w + a * r**2 + b * h`` the last value is nonfinite if any value is, and so is ``log(h).sum()``. To
+check one of these covers every step, and costs nothing. An op *passes on* an input if a nonfinite value of
+that input never gives a finite output, whatever the other inputs are. Sums and products do; ``exp`` does
+not (``exp(-inf)`` is 0), nor does a quotient pass on its divisor, nor does a selection.
 
-Products of matrices do in exact words, but not in every BLAS, which skips zeros. What is broadcast does not
-along an axis that may have no entries. And what a rewrite may cancel does not: ``x - x`` is 0 to PyTensor,
+Matrix products do in principle, but not in every BLAS: some skip zeros. A broadcast does not along an axis
+that may have no entries. Nor does an operation that a rewrite may cancel: ``x - x`` is 0 to PyTensor,
 ``x / x`` is 1, and a product with a constant zero is zero.
 """
 
@@ -40,14 +40,14 @@ _SUMS = (ps.Add, ps.Mul)
 
 
 def may_be_infinite(v: Variable) -> bool:
-    """Whether ``v`` has a type whose values may be nan or infinite, and is no constant."""
+    """Whether ``v`` is a variable, not a constant, of a type whose values may be nan or infinite."""
     t: Any = v.type
     is_float = isinstance(t, DenseTensorType) and t.dtype.startswith(("float", "complex"))
     return is_float and not isinstance(v, Constant)
 
 
 def passed_on(node: Apply) -> list[Variable]:
-    """The inputs of ``node`` that its output is not finite for if they are not."""
+    """The inputs of ``node`` whose nonfinite values make its output nonfinite."""
     op: Any = node.op
     kept: Sequence[Variable]
     if isinstance(op, DimShuffle):
@@ -64,7 +64,7 @@ def passed_on(node: Apply) -> list[Variable]:
 
 
 def closure(wanted: Iterable[Variable], nodes: Sequence[Apply]) -> set[Variable]:
-    """``wanted``, and what makes one of them not finite, through ``nodes``, which are in order."""
+    """Extend ``wanted`` by all values that make one of them nonfinite, through the sorted ``nodes``."""
     reached = set(wanted)
     for node in reversed(nodes):
         if len(node.outputs) == 1 and node.outputs[0] in reached:
@@ -89,7 +89,7 @@ def _by_function(function: Callable[..., Any], node: Apply) -> Sequence[Variable
 
 
 def _may_cancel(terms: Sequence[Variable], through: tuple[type, ...]) -> bool:
-    """Whether two of ``terms``, of a sum or of a product, have a part in common."""
+    """Whether two of ``terms``, of a sum or of a product, share a part."""
     parts = [_parts(v, through) for v in terms]
     return len(set().union(*parts)) < sum(map(len, parts))
 
@@ -109,7 +109,7 @@ def _parts(v: Variable, through: tuple[type, ...]) -> set[Any]:
 
 
 class _Alike:
-    """A variable that is equal to one that the same ops make of the same variables."""
+    """A variable that compares equal to another one with an equal computation."""
 
     def __init__(self, v: Variable) -> None:
         self._v = v

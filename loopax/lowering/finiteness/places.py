@@ -1,4 +1,4 @@
-"""Wording for a value that is not finite: its name, loop, step and row."""
+"""Wording for a nonfinite value: its name, loop, step and row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KINDS = "nan", "infinite", "minus infinity"
 
 
 class Place(NamedTuple):
-    """Where a value of a program is made.
+    """The place in a program where a value is computed.
 
-    ``what`` is it, in words ("state h"); ``ndim`` how many axes it has; ``loops`` are those that it is in,
-    each in words, the outermost first.
+    ``what`` names the value ("state h"), ``ndim`` is the number of its axes, and ``loops`` are descriptions
+    of the loops around it, outermost first.
     """
 
     what: str
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A value that is not finite: the number of its `Place`, from 1 on, its kind, its entry, its steps."""
+    """A nonfinite value: the number of its `Place`, from 1 on, its kind, its entry, its steps."""
 
     code: int
     kind: int
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 def error_of(
     finding: Finding | None, places: Sequence[Place], name: str, row: Sequence[int] = ()
 ) -> NonFiniteError:
-    """The error of ``finding`` in the program ``name``, for a row of a batch; None: of its results."""
+    """The error for ``finding`` in the program ``name``; ``row`` of a batch, None for a single result."""
     if finding is None:
         message = (
             "a value is nan or infinite, and none is where each step is looked at: sums are added up in "
@@ -62,7 +62,7 @@ def error_of(
 def error_of_reports(
     reports: np.ndarray, n_axes: int, places: Sequence[Place], name: str
 ) -> NonFiniteError:
-    """The error of a report, or of the reports of a batch: of its first row that has a finding."""
+    """The error for a report, or for the first row of a batch of reports that has a finding."""
     report = np.asarray(reports)
     row: Sequence[int] = ()
     if report.ndim > 1:
@@ -73,6 +73,6 @@ def error_of_reports(
 
 
 def findings(report: np.ndarray, n_axes: int) -> Finding | None:
-    """The finding in a vector of numbers: code, kind, ``n_axes`` entries, and the steps."""
+    """Decode the finding in a vector of numbers: code, kind, ``n_axes`` entries, and the steps."""
     code, kind, *fields = (int(x) for x in report)
     return Finding(code, kind, tuple(fields[:n_axes]), tuple(fields[n_axes:])) if code else None

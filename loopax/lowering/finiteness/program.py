@@ -1,4 +1,4 @@
-"""A program that locates the value of another program that is not finite."""
+"""A program that locates the first nonfinite value of another program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loopax.lowering.finiteness.locate import Locations, locating
 
 
 def locating_program(program: Program) -> tuple[Program, Locations]:
-    """The program, to be lowered, that reports on the inputs of ``program``; and what that means."""
+    """A program, to be lowered, that reports on the inputs of ``program``; and the report's meaning."""
     assert program.has_flag and program.as_read is not None
     inputs, outputs = clone(*program.as_read)
     graph = FunctionGraph(inputs, outputs[:-1], clone=False)
@@ -31,12 +31,12 @@ def locating_program(program: Program) -> tuple[Program, Locations]:
 
 
 def output_names(program: Program, outputs: list[Variable]) -> list[str]:
-    """Names for the outputs: their own, or where they are; and for the updates."""
+    """Names of the outputs, given or by position, and of the updates."""
     n = program.n_returned
     marks = [object() for _ in range(n)]
     try:
         paths = dict(_paths(program.build(marks), ""))
-    except Exception:  # a class of the user's that can only hold arrays
+    except Exception:  # a class of the user's that accepts only arrays
         paths = {}
     names = []
     for k, v in enumerate(outputs[:n]):

@@ -1,1 +1,1 @@
-"""Loop fission and vectorization: computations that no state needs become operations on all rows."""
+"""Loop fission and vectorization: computations that feed no state become operations on all rows."""

@@ -1,11 +1,12 @@
-"""Functions that no state needs move behind the loop, with their readers: see `functions_out`.
+"""Functions that feed no state move after the loop, with their readers: see `functions_out`.
 
     finals, ys = scan(lambda s, r: (g(h(s), r), f(exp(h(s)))), s, x)
     ->
     finals, hs = scan(lambda s, r: (g(h(s), r), h(s)), s, x);  ys = f(exp(hs))
 
-What leaves is a trace, or what a state adds up, that has a function in it. The loop emits what that is made
-of: what a step computes for its states anyway, ``h(s)`` here, and no more of it than there are functions.
+Traces, and states that only add up, leave if they contain a function. The loop then emits their operands:
+values that a step computes for its states anyway, ``h(s)`` here, and no more numbers than there are
+functions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from loopax.lowering.open_loop import OpenLoop, State, Y
 
 
 def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of the loop without what is to leave, and this; empty if nothing is."""
+    """Map outputs of ``node`` to their replacements, without the functions; empty if none leaves."""
     op: Any = node.op
     conditions = conditions_of(op, node, dims, known)
     if conditions is None or op.options.checkpoint is not None:
@@ -41,7 +42,7 @@ def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, A
     args = loop.inner
     inputs = {args.i, *args.rows, *args.consts}
     leave = [port for port, row in ports.items() if any(map(is_function, toposort([row])))]
-    while leave:  # ends: there are fewer at each turn
+    while leave:  # terminates: fewer are left after each round
         stay = [s.next for s in loop.states if s not in leave] + [
             y.inner for y in loop.ys if y not in leave
         ]
@@ -81,7 +82,7 @@ def _output(port: State | Y, trace: TensorVariable) -> dict[Any, Any]:
 
 
 def _read(nodes: Iterable[Apply], known: set[Variable]) -> list[Any]:
-    """The variables that ``nodes`` read and neither compute nor have ``known``."""
+    """The variables that ``nodes`` read, but neither compute nor find in ``known``."""
     computed = {v for node in nodes for v in node.outputs}
     read = dict.fromkeys(v for node in nodes for v in node.inputs)
     return [v for v in read if v not in computed | known and not isinstance(v, Constant)]
@@ -92,7 +93,7 @@ def _has_function(row: Variable, own: Sequence[Apply]) -> bool:
 
 
 def _pays(own: Sequence[Apply], cut: Sequence[Variable], loop: OpenLoop) -> bool:
-    """Whether the functions that leave are as many numbers as what the loop has to emit for them."""
+    """Whether the functions that leave are at least as many numbers as the loop has to emit for them."""
     if not all(isinstance(v.type, DenseTensorType) for v in cut):
         return False
     emitted = {y.inner for y in loop.ys}

@@ -3,16 +3,16 @@
     scan(lambda s, r: g(s, exp(r * c)), s, x)   ->   scan(lambda s, e: g(s, e), s, exp(x * c))
     scan(lambda s, r: (g(s, r), log(s)), s, x)  ->   ss = scan(lambda s, r: (g(s, r), s), s, x); log(ss)
 
-A function of one number, such as ``exp``, is a call of the C library in a step, 5 ns and more; of all rows
-it is vector code, 0.5 to 1 ns. So functions of rows alone come before the loop, and what no state needs
-comes after it where it has a function in it: a trace, or what a state adds up. Whatever else follows from
-rows or states stays where it is: arithmetic is cheaper in the step than an array is. The loop of a
-derivative reads the same array as that of the value, in place of computing the function again. Value and
-gradient of an epidemic whose rate of contact is a sigmoid of the time take 0.57 of the time so, the
-likelihood of a GARCH model, which adds up the logarithms of its states, 0.6 of the time.
+A function of one number, such as ``exp``, is a call of the C library in a step, 5 ns and more; over all
+rows it is vector code, 0.5 to 1 ns. So functions of rows alone move before the loop, and functions that
+feed no state move after it: in a trace, or in a state that only adds up. Other computations of rows or
+states stay: arithmetic in the step is cheaper than an array. The loop of a derivative reads the same array
+as the loop of the value, instead of computing the function again. Value and gradient of an epidemic whose
+contact rate is a sigmoid of the time take 0.57 of the time, the likelihood of a GARCH model, which adds up
+the logarithms of its states, 0.6 of the time.
 
-Condition: that of `push_out`, `split_loops` and `sums_out`. The function is of a number, or of the few that
-a small array has: that of a larger row is vector code in the step as well.
+Condition: as in `push_out`, `split_loops` and `sums_out`. The function takes a number, or the few of a
+small array: for a larger row it is vector code in the step as well.
 
 In the literature: loop fission, of a loop that can be vectorized from one that cannot.
 """
@@ -34,8 +34,8 @@ from loopax.lowering.fission.push_out import before_the_states, rewrite_loops
 from loopax.lowering.fission.row_wise_body import RowWiseBody, is_function
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 
-# Of fewer no array is worth it. Nor is it of the steps that a loop took until it stopped, which are a few
-# as a rule: gradients of 200 Newton iterations, each of some five steps, took 1.2 of the time.
+# An array of fewer rows does not pay off. Neither does one for a loop that stops early, which usually takes
+# few steps: gradients of 200 Newton iterations of some five steps each took 1.2 times as long.
 _FEW_STEPS = 8
 
 
@@ -61,7 +61,7 @@ def _if_worth_it(
 
 
 def _functions(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
-    """The functions of rows alone that come last before the rest of the body."""
+    """The outermost functions of rows alone, as the rest of the body reads them."""
     others = [node for node in body.nodes if node not in body.row_wise]
     read = [*outputs, *(v for node in others for v in node.inputs)]
 

@@ -1,27 +1,27 @@
-"""One function of each row leaves the loop, as one operation on all rows.
+"""Functions of the rows alone leave the loop, as operations on all rows.
 
     map(lambda r: f(r, c), x)              ->  F(x, c)
     scan(lambda s, r: g(s, r @ w), s, x)   ->  scan(lambda s, p: g(s, p), s, x @ w)
 
-A loop without states has nothing but such functions: of its traces, those that can be computed so, are,
-and if all are, no loop is left. Before the states of any other loop, what is computed from its sequences
-or its index alone comes in as a sequence, where it has a product, a sum or a function such as ``exp``; or
-where numbers come in, and fewer sequences and constants than before. Of a sum or product those terms
-come first that follow from the rows.
+A loop without states has nothing but such functions: every trace that can be computed this way is, and if
+all can, no loop is left. In any other loop, values computed from its sequences or its index alone become
+new sequences if they contain a product, a sum or a function such as ``exp``; or if they are numbers, and
+the loop then reads fewer sequences and constants. In a sum or product the terms that depend on rows alone
+are combined first.
 
-Condition: it does not stop, and where a trace becomes an operation no derivative is cut in it. (What comes
-in as a sequence gets no cotangent from a step that is cut off, and passes none on: as in the step.) Each
-op has a form for all rows (`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for
-the values in a row. Nothing in between is larger than the rows and the traces: scans also bound memory. The
+Condition: the loop does not stop, and a loop whose trace becomes an operation has no truncated derivative.
+(A new sequence gets no cotangent from a truncated step, and passes none on: as in the step.) Each op has a
+form for all rows (`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for the
+values in a row. No intermediate result is larger than the rows and the traces: scans also bound memory. The
 sequences have a row for each step: where that cannot be proved, it is checked as the loop would, unless a
 backend could not (see `loopax.lowering.analysis.open_lengths`). A loop that has neither rows nor traces,
-and takes as many steps as an input says, gets no rows: JAX would have to know how many.
+and whose trip count is an input, gets no rows: JAX would have to know how many.
 
-Reason: one product of matrices in place of n of a vector and a matrix, and no loop in place of one.
+Reason: one product of matrices replaces n products of a vector and a matrix, and no loop may be left.
 
-It comes late: split_loops has put what does not feed the states into loops of their own, which is undone
-by no later fusion. Shapes that do not fit one another raise also where the loop takes no step; a product
-of all rows may differ from that of one in its last bits.
+It comes late: split_loops has moved computations that feed no state after the loop, and no later fusion
+undoes that. Shapes that do not match raise also where the loop takes no step; a product of all rows may
+differ from the product of a single row in its last bits.
 
 In the literature: loop vectorization.
 """
@@ -62,14 +62,14 @@ def rewrite_loops(
     reason: str,
     known: KnownLengths | None = None,
 ) -> None:
-    """Replace the outputs of loops, in place, by what ``rewrite(node, dims, known)`` has for them.
+    """Replace outputs of loops, in place, by the results of ``rewrite(node, dims, known)``.
 
-    Those in bodies first: a map in a map is an op on rows by the time that the outer one is looked at.
+    Bodies come first: a map inside a map is an op on rows by the time the outer one is rewritten.
     """
     known = KnownLengths.at(graph) if known is None else known
     inside = known.inside()
     map_bodies(graph, lambda body: rewrite_loops(body, rewrite, reason, inside))
-    dims = unconditional_dims_of(graph)  # a loop that goes raises no longer for what it is asked
+    dims = unconditional_dims_of(graph)  # a loop that disappears no longer checks lengths
     for node in graph.toposort():
         if isinstance(node.op, Scan) and (new := rewrite(node, dims, known)):
             replace_outputs(graph, new, reason)
@@ -80,7 +80,7 @@ def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     if op.stops:
         return {}
     if not op.n_states:
-        # Of a truncated gradient the first rows of the traces have none.
+        # The gradient of the first rows of a trace is cut off by truncation.
         truncates = op.options.truncate_gradient >= 0
         return {} if truncates else _without_map(node, dims, known)
     if _has_no_rows(node, dims):
@@ -89,9 +89,9 @@ def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
 
 
 def _has_no_rows(node: Apply, dims: Dims) -> bool:
-    """Whether it has neither rows nor traces, and takes as many steps as an integer says that is no length.
+    """Whether the loop has neither rows nor traces, and its trip count does not follow from lengths.
 
-    JAX need not know that number then while it traces, and would have to for a row of each step.
+    JAX need not know that number while it traces, and would have to if there were a row for each step.
     """
     op: Any = node.op
     args = op.split_inputs(node.inputs)
@@ -100,7 +100,7 @@ def _has_no_rows(node: Apply, dims: Dims) -> bool:
 
 
 def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """The traces of a loop without states, computed without a loop where that is possible."""
+    """Compute the traces of a loop without states without a loop, where that is possible."""
     op: Any = node.op
     conditions = conditions_of(op, node, dims, known)
     if conditions is None:
@@ -131,7 +131,7 @@ def row_traces(
     outside: dict[Variable, Variable],
     conditions: Conditions,
 ) -> dict[Any, Any]:
-    """The traces at ``leave`` -> the same without the loop, made of what stands ``outside``."""
+    """Map the traces at ``leave`` to the same arrays computed without the loop, from ``outside``."""
     n = checked(op.split_inputs(node.inputs).n_steps, conditions)
     ys = [op.outs.ys[k] for k in leave]
     traces = op.split_outputs(node.outputs).traces
@@ -148,14 +148,14 @@ def before_the_states(
     chosen: Callable[[RowWiseBody, Sequence[Any]], list[Any]],
     regrouped: Callable[[RowWiseBody, Sequence[Any]], list[Any]] | None = None,
 ) -> dict[Any, Any]:
-    """Outputs -> those of a loop that reads what is ``chosen`` as rows, computed from its rows alone."""
+    """Map outputs to the outputs of a loop that reads the ``chosen`` values as new sequences."""
     op: Any = node.op
     conditions = conditions_of(op, node, dims, known)
     if conditions is None:
         return {}
     known_steps = known.covers(dims.value(node.inputs[0]))
     loop = OpenLoop.of(node)
-    # A body of its own: what is found in the frozen one is none of the variables here.
+    # A separate copy of the body: facts about the frozen one are about other variables.
     args, outputs = loop.inner, loop.outputs()
     body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
     if regrouped is not None and (new := regrouped(body, outputs)) != outputs:
@@ -173,7 +173,7 @@ def before_the_states(
 
 
 def _with_rows_first(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
-    """``outputs``, of sums and products those terms first that follow from rows and constants alone."""
+    """Regroup sums and products in ``outputs`` so that terms of rows and constants alone come first."""
     new: dict[Any, Any] = {}
     for node in body.nodes:
         inputs = [new.get(v, v) for v in node.inputs]
@@ -187,7 +187,7 @@ def _with_rows_first(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any
 
 
 def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
-    """The terms of a sum or product that do not depend on its states; none where they are few."""
+    """The terms of a sum or product that do not depend on states; empty if there are too few."""
     if node in body.row_wise or not is_elementwise(node, ps.Add, ps.Mul) or len(node.inputs) < 3:
         return []
     first = [v for v in node.inputs if v.type == node.outputs[0].type and v in body]
@@ -196,7 +196,7 @@ def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
 
 
 def _frontier(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
-    """Variables that are worth computing for all rows, and that the rest of the body reads."""
+    """The variables worth computing for all rows that the rest of the body reads."""
     others = [node for node in body.nodes if node not in body.row_wise]
     read = list(dict.fromkeys([*(v for node in others for v in node.inputs), *outputs]))
     computed = [v for v in read if v.owner in body.row_wise and body.varies.get(v, False)]
@@ -213,29 +213,29 @@ def _frontier(body: RowWiseBody, outputs: Sequence[Variable]) -> list[Any]:
 def _ports(
     body: RowWiseBody, outputs: Sequence[Variable], new: Sequence[Variable]
 ) -> tuple[int, int]:
-    """How many rows, and how many constants, ``outputs`` follow from where ``new`` ones are rows too."""
+    """The numbers of rows and of constants that ``outputs`` depend on, if ``new`` ones become rows."""
     inputs = [v for v in ancestors(outputs, new) if v.owner is None and v in body.varies]
     rows = sum(body.varies[v] for v in inputs)
     return rows + len(new), len(inputs) - rows
 
 
 def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Conditions | None:
-    """Conditions to be checked; None where a backend could not, or the loop never ends."""
+    """The conditions to check; None where a backend could not check them, or the loop never ends."""
     args = op.split_inputs(node.inputs)
     n = dims.value(args.n_steps)
     if n.constant == UNBOUNDED:
         return None
     conditions = step_conditions(op, args, dims)
-    if is_checked(args.n_steps):  # what reads the rows alone would not ask for the number of steps
+    if is_checked(args.n_steps):  # without the loop, readers of the rows do not check this number
         conditions.append((f"{op} takes 0 steps or more.", pt.ge(args.n_steps, 0)))
     lengths = [n, *map(dims.length, args.sequences)]
     return conditions if not conditions or all(map(known.covers, lengths)) else None
 
 
 def outside_of(args: BodyArgs, node: Apply, conditions: Conditions) -> dict[Any, Any]:
-    """Outer variables for the index, the rows and the constants among ``args``, the inputs of a step.
+    """Map the index, rows and constants in ``args``, the inputs of a step, to outer variables.
 
-    The step is that of ``node``, or a copy of it.
+    ``args`` belong to the step of ``node``, or to a copy of it.
     """
     op: Any = node.op
     operands = op.split_inputs(node.inputs)

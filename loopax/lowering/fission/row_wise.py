@@ -2,9 +2,10 @@
 
     x[t] @ w  ->  x @ w          x[t].sum(0)  ->  x.sum(1)          x[t][2:]  ->  x[:, 2:]
 
-The form for all rows is the op over a batch, from `loopax.ir.batching`, and for a product one product, or
-elementwise operations and a sum. Only plain ops come out, which a backend has a fast form of, and only
-from ops that cannot raise for the values in a row: what raises for one row must do so at its step.
+The form for all rows is the op vectorized over a batch, from `loopax.ir.batching`, and for a product one
+product, or elementwise operations and a sum. The results are plain ops, for which a backend has a fast
+form, and only ops that cannot raise for the values in a row qualify: an error of one row must come at its
+step.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def is_row_wise(node: Apply, varies: Sequence[bool], known: bool) -> bool:
     """
     op, kinds = node.op, errors(node)
     if not any(varies):
-        # It is computed though the loop takes no step: only shapes that never fit may raise then.
+        # It will run even if the loop takes no step, so it may raise only for shapes that never fit.
         return not kinds & ~Errors.SHAPE
     facts = facts_of(op)
     match op:
@@ -70,8 +71,8 @@ def is_row_wise(node: Apply, varies: Sequence[bool], known: bool) -> bool:
 
 
 def outputs_of_rows(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
-    """The outputs of ``node`` for all rows; of its own type where all rows share it."""
-    if isinstance(node.op, DimShuffle):  # a shuffle of a shuffle is one
+    """The outputs of ``node`` for all rows, or for one row if no input varies."""
+    if isinstance(node.op, DimShuffle):  # a shuffle of a shuffle is a single shuffle
         return [facts_of(node.op).behind(node, inputs[0].type.ndim - node.op.input_ndim)(*inputs)]
     if not isinstance(node.op, Dot):
         return batched_outputs(node, inputs)
@@ -84,7 +85,7 @@ def outputs_of_rows(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
 
 
 def _product_form(node: Apply, varies: Sequence[bool]) -> Callable[[Any, Any], Any] | None:
-    """The products of all rows as a function of the factors; None where it takes stacks of matrices."""
+    """The products of all rows as a function of the factors; None if that takes stacks of matrices."""
     a, b = node.inputs
     (n_rows, n_terms), n_columns = a.type.shape, b.type.shape[1]
     if all(varies):
@@ -95,7 +96,7 @@ def _product_form(node: Apply, varies: Sequence[bool]) -> Callable[[Any, Any], A
 
 
 def _rows_times(a: Variable, b: Variable) -> Any:
-    """The product of rows ``a``, as matrices of one row, with ``b``: one product."""
+    """Multiply the rows ``a``, as matrices of one row, by ``b`` in one product."""
     return shuffled(Dot()(shuffled(a, [0, 2]), b), [0, "x", 1])
 
 
@@ -104,7 +105,7 @@ def _times_columns(a: Variable, b: Variable) -> Any:
 
 
 def _products(node: Apply, a: TensorVariable, b: Variable) -> Any:
-    """The products of pairs of matrices, where one is a row or a column."""
+    """Multiply pairs of matrices, one of which is a row or a column."""
     (m, d), k = node.inputs[0].type.shape, node.inputs[1].type.shape[1]
     if d == 1:
         return a * b

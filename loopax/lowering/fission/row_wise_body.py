@@ -1,4 +1,4 @@
-"""The variables of a loop's body that can be computed for all rows at once, and how."""
+"""The variables of a loop body that can be computed for all rows at once, and their computation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loopax.lowering.fission.row_wise import is_row_wise, outputs_of_rows
 
 
 class Bulk(NamedTuple):
-    """How much a row has: its axes that are not of length 1, and its entries, None where unknown."""
+    """The size of a row: its axes whose length is not 1, and its number of entries, None where unknown."""
 
     rank: int
     entries: int | None
@@ -43,10 +43,10 @@ def largest(some: Sequence[Bulk]) -> Bulk:
 
 
 class RowWiseBody:
-    """Which variables of a body can be computed for all rows.
+    """The variables of a body that can be computed for all rows.
 
-    ``bulk`` is that of the largest row or trace, where all may be as large; None where each is held to the
-    rows that it follows from.
+    ``bulk`` is the size of the largest row or trace, if every result may be as large; None if each is
+    limited by the rows that it depends on.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RowWiseBody:
         rows = [args.i, *(v for v in args.rows if isinstance(v.type, DenseTensorType))]
         self.varies: dict[Any, bool] = dict.fromkeys(rows, True)
         self.varies |= {v: False for v in args.consts if isinstance(v.type, DenseTensorType)}
-        self.read = {v: Bulk.of(v) for v in rows}  # of each that varies, the rows it follows from
+        self.read = {v: Bulk.of(v) for v in rows}  # varying variables -> rows that they depend on
         self.dear: set[Any] = set()
         self.row_wise: set[Apply] = set()
         for node in nodes:
@@ -90,7 +90,7 @@ class RowWiseBody:
         return bulk.fits(read) or (bulk.rank <= read.rank and _is_product(node.op))
 
     def computed(self, wanted: Sequence[Variable], outside: dict[Variable, Variable]) -> list[Any]:
-        """``wanted`` for all rows, given what stands ``outside`` for rows and constants."""
+        """Compute ``wanted`` for all rows, given their values ``outside`` for rows and constants."""
         values = dict(outside)
         needed = set(toposort(wanted, blockers=[*values]))
         for node in self.nodes:
@@ -101,27 +101,28 @@ class RowWiseBody:
 
 
 def _is_dear(node: Apply) -> bool:
-    """Whether ``node`` costs more than the reading of a row."""
+    """Whether ``node`` costs more than to read a row."""
     op: Any = node.op
     if facts_of(op).structure is Structure.REDUCES or _is_product(op):
         return not _is_small(node)
     return is_dear_function(op)
 
 
-# Numbers that native code holds in locals. A product of smaller matrices is a few operations in a step, and
-# outside a call for all rows: the gradient of a Kalman filter of two states took 51 us so, and takes 31.
+# Elements that native code holds in locals. In a step a product of smaller matrices is a few operations,
+# outside it is a call for all rows: the gradient of a Kalman filter of two states took 51 us outside, and
+# takes 31 inside.
 _FEW = 16
 
 
 def is_function(node: Apply) -> bool:
-    """Whether it is a function such as ``exp`` of few numbers, which a step computes one by one."""
+    """Whether ``node`` is a function such as ``exp`` of a few numbers, which a step computes one by one."""
     if len(node.outputs) != 1:
         return False
     return entries(node.outputs[0]) <= _FEW and is_dear_function(node.op)
 
 
 def is_small_product(node: Apply) -> bool:
-    """Whether ``node`` multiplies matrices of few numbers, which is better done in the step."""
+    """Whether ``node`` multiplies small matrices, which is better done in the step."""
     return _is_product(node.op) and _is_small(node)
 
 
@@ -130,7 +131,7 @@ def _is_small(node: Apply) -> bool:
 
 
 def entries(v: Variable) -> float:
-    """How many numbers ``v`` has; infinity where that is unknown."""
+    """The number of entries of ``v``; infinity where that is unknown."""
     shape = getattr(v.type, "shape", (None,))
     return float("inf") if None in shape else float(prod(shape))
 

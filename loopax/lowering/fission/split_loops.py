@@ -1,21 +1,22 @@
-"""Computations that feed no state move behind the loop, as one operation on all rows.
+"""Computations that feed no state move after the loop, as one operation on all rows.
 
     finals, ys = scan(lambda s, r: (g(s, r), f(s, r)), s, x)
     ->
     finals, ss = scan(lambda s, r: (g(s, r), s), s, x);  ys = F(ss, x)
 
-The loop emits the states that ``f`` reads, as they are before the step or behind it, and ``F`` is ``f`` for
-all rows. A trace that a pullback pads with zeros (a truncated gradient) is padded behind ``F``, which was
-behind ``f``: the zeros stay zeros.
+The loop emits the states that ``f`` reads, before or after the step, and ``F`` is ``f`` for all rows. A
+trace that a pullback pads with zeros (a truncated gradient) is padded after ``F``, as it was after ``f``:
+the zeros stay zeros.
 
-Condition: that of `push_out`, for what leaves. The loop does not emit more than before: each state that it
-now emits is no larger than the trace that leaves, and there are no more of them than of those, unless they
-pay with a product, a sum or a function such as ``exp``. Products of small matrices stay where they are.
+Condition: as in `push_out`, for the part that leaves. The loop does not emit more than before: each newly
+emitted state is no larger than the trace that leaves, and there are no more states than traces, unless a
+product, a sum or a function such as ``exp`` makes up for it. Products of small matrices stay where they
+are.
 
-Reason: one operation on all rows costs less than one a step, and a shorter step compiles faster.
+Reason: one operation on all rows costs less than one per step, and a shorter step compiles faster.
 
-Which wins, this or `fuse_loops`: that one comes first, and a row that connects two loops feeds a state
-from then on. What leaves here is no loop any more, so nothing takes it back.
+No conflict with `fuse_loops`: it runs first, and a row that connects two loops feeds a state from then on.
+Computations that leave here are no longer loops, so nothing fuses them back.
 
 In the literature: loop fission.
 """
@@ -47,7 +48,7 @@ def split_loops(graph: FunctionGraph) -> None:
 
 
 def leaving(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of the loop without what can leave it, and this; empty if none can."""
+    """Map outputs of ``node`` to replacements outside or by a smaller loop; empty if nothing can leave."""
     op: Any = node.op
     if not can_be_fused(op) or not op.n_states or not op.n_ys:
         return {}
@@ -58,7 +59,7 @@ def leaving(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
 
 
 def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of the loop without the ``rows`` that can leave, and these."""
+    """Map outputs of ``node`` to replacements, where some of ``rows`` can leave the loop."""
     op: Any = node.op
     conditions = conditions_of(op, node, dims, known)
     if conditions is None:
@@ -72,10 +73,10 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
     bulk = largest([Bulk.of(v) for v in tensors])
     body = RowWiseBody(args, op.fgraph.toposort(), bulk, steps_known)
     emitted = set(op.outs.ys)
-    stays = set(toposort(op.outs.states))  # what feeds a state is computed in the loop anyway
+    stays = set(toposort(op.outs.states))  # operands of the states are computed in the loop anyway
     rows = [a for a in rows if op.outs.ys[a.ys[0]].owner not in stays]
     leave: list[Atom] = []
-    while True:  # ends: it only grows
+    while True:  # terminates: it only grows
         more = [a for a in rows if a not in leave and _pays(op, a, body, emitted)]
         if not more:
             break
@@ -104,7 +105,7 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
 
 
 def _states_of(op: Scan, atom: Atom) -> list[tuple[Any, Key]]:
-    """The variables of states that ``atom`` reads, and which they are."""
+    """The variables of the states that ``atom`` reads, with their keys."""
     before = [(op.args.states[k], ("before", k)) for k in atom.before]
     return [*before, *((op.outs.states[k], ("after", k)) for k in atom.after)]
 

@@ -1,19 +1,19 @@
-"""A state that only adds up leaves its loop, as the sum of a trace.
+"""A state that only accumulates leaves its loop, as the sum of a trace.
 
     total, = scan(lambda s, t, r: (g(s, r), t + f(s, r)), s, t, x)
     ->
     ys = scan(lambda s, r: (g(s, r), f(s, r)), s, x);  total = t + ys.sum()
 
-Condition: the state is a float, or a few, of which nothing else is read, in the step or behind it, but its
-last value; the loop does not stop and keeps no checkpoints, and the number of its steps is known before it
-runs. What it adds can leave the loop after it: `split_loops`, the next pass, then makes it one operation on
-all rows. So nothing larger is stored than a trace of the states that the terms are made of.
+Condition: the state is a float, or a few, and only its final value is read, in the step or after it; the
+loop does not stop and keeps no checkpoints, and its trip count is known before it runs. The added terms can
+leave the loop: `split_loops`, the next pass, then makes them one operation on all rows. So nothing larger
+is stored than a trace of the states that the terms depend on.
 
-Reason: the gradient by each constant that a step reads is such a state. XLA on the CPU runs a step as one
-function as long as it carries little, and hands it over piece by piece where it carries more: the gradient
+Reason: the gradient with respect to each constant that a step reads is such a state. XLA on the CPU runs a
+step as one function as long as its carry is small, and dispatches it piece by piece otherwise: the gradient
 of an ARMA(1, 1) of 300 steps took 75 us with three such states, and takes 31 without.
 
-The terms are added in another order. Only for arrays: a loop that is written out adds for nothing.
+The terms are added in another order. Only for array backends: in a native loop the additions are free.
 
 In the literature: loop fission of a reduction.
 """
@@ -40,7 +40,7 @@ from loopax.lowering.fission.split_loops import leaving
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, State, Y
 
-_MOST = 16  # numbers in a state: of more, the terms of all steps are no little memory
+_MOST = 16  # elements of a state: of larger states, the terms of all steps take much memory
 
 
 def sums_out(graph: FunctionGraph) -> None:
@@ -49,11 +49,11 @@ def sums_out(graph: FunctionGraph) -> None:
 
 
 def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of the loop without the states that only add up, and these."""
+    """Map outputs of ``node`` to outputs of the loop without accumulators, and to sums of traces."""
     op: Any = node.op
     if not can_be_fused(op) or not op.n_states or op.options.checkpoint is not None:
         return {}
-    # A trace of as many rows as nobody knows has room for all that there could be.
+    # Without a known number of steps, a trace may be allocated for the largest one possible.
     if not known.covers(dims.value(node.inputs[0])):
         return {}
     loop = OpenLoop.of(node)
@@ -74,7 +74,7 @@ def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any
 
 
 def added_term(loop: OpenLoop, state: State) -> Any:
-    """The term that each step adds to ``state``, where it does nothing else and nobody looks; else None."""
+    """The term that each step adds to ``state``; None if it does more, or if anything else reads it."""
     kind = state.inner.type
     if (
         not isinstance(kind, DenseTensorType)
@@ -97,7 +97,7 @@ def added_term(loop: OpenLoop, state: State) -> Any:
 
 
 def _additions(state: State) -> list[Apply]:
-    """The nodes by which the step adds to ``state``, the last first; none where it does anything else."""
+    """The nodes by which the step adds to ``state``, last first; empty if it does anything else to it."""
     additions: list[Apply] = []
     v = state.next
     while v is not state.inner:
@@ -126,7 +126,7 @@ def _adds(node: Apply) -> bool:
 
 
 def _added(node: Apply, own: set[Variable], total: Variable | None) -> Any:
-    """``node`` on ``total`` in the place of what a state is before it; None is zero."""
+    """Apply ``node`` to ``total``, the sum of the terms so far, in place of the state; None is zero."""
     op: Any = node.op
     if total is None and is_elementwise(node, ps.Add, ps.Sub):
         others: list[Any] = [v for v in node.inputs if v not in own]

@@ -5,22 +5,21 @@
     ls = loop back(l, over xs)
     v = loop back(v, over 2 * m * ls)
 
-They fuse where none needs of another what is only known behind the loop: where they are independent of
-one another, or one reads a trace of the other at the same step, be it through what is computed row by
-row on the way. If fewer loops come out of it, a loop is first taken apart
-(`loopax.lowering.analysis.atoms`): the pullback of a pullback holds a carry that only needs the first
-loop, and rows that need the second.
+Loops fuse if none needs a result that another has only at its end: if they are independent of one another,
+or one reads a trace of the other at the same step, directly or through row-wise computations. If that gives
+fewer loops, a loop is first split (`loopax.lowering.analysis.atoms`): the pullback of a pullback holds a
+carry that only needs the first loop, and rows that need the second.
 
 Condition: the same number of steps (`Dims` says so), no stop condition, no truncated gradient, equal
 options.
 
-Reason: each derivative of a loop adds a loop for each there was, 2, 4, 8. What they carry is of two
-kinds: derivatives of the states, which go forwards and need only the states, and cotangents, which go
-backwards and need both. So two loops do, for any order.
+Reason: each derivative doubles the number of loops: 2, 4, 8. Their carries are of two kinds: derivatives of
+the states, which go forwards and need only the states, and cotangents, which go backwards and need both. So
+two loops suffice, for any order.
 
-Which wins, this or `split_loops`: this comes first. It takes a loop apart only to end with fewer; what
-is left in a loop that feeds no state leaves it in `split_loops`, and a row that connects two loops
-feeds a state from here on.
+No conflict with `split_loops`: this pass runs first. It splits a loop only to end with fewer; computations
+left in a loop that feed no state leave it in `split_loops`, and a row that connects two loops feeds a state
+from here on.
 
 In the literature: loop fusion.
 """
@@ -60,18 +59,18 @@ def fuse_loops(graph: FunctionGraph) -> None:
 def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
     changed = [c for c in plan.clusters if not c.is_one_loop]
     inner_rows: dict[RowKey, Any] = {}
-    # A loop that needs others comes after them: it needs more than they do.
+    # A loop that depends on others comes after them, because it needs a superset of their needs.
     ordered = sorted(changed, key=lambda c: c.needs.bit_count())
     wanted = _read_elsewhere(plan) if changed else {}
     new = [_Fused(cluster).outputs(wanted[cluster], inner_rows) for cluster in ordered]
-    # Now the other way round: a new loop reads the old ones that stand before it until they are replaced,
-    # and would bring back those that already are.
+    # Replace in reverse order: a new loop reads the old loops before it until they are replaced, and would
+    # bring back loops that are already gone.
     for pairs in reversed(new):
         replace_outputs(graph, pairs, "fuse_loops")
 
 
 def _read_elsewhere(plan: Plan) -> dict[Cluster, list[RowKey]]:
-    """The rows of states that each cluster makes and another one reads, as when a loop is taken apart."""
+    """The rows of states that one cluster makes and another reads, as when a loop has been split."""
     cluster_of = {(a.node, k): c for c in plan.clusters for a in c.atoms for k in a.states}
     wanted: dict[Cluster, dict[RowKey, None]] = {c: {} for c in plan.clusters}
     for reader in plan.clusters:
@@ -83,7 +82,7 @@ def _read_elsewhere(plan: Plan) -> dict[Cluster, list[RowKey]]:
 
 
 class _Fused:
-    """The loop of one cluster. What nobody reads of it is left to `remove_unused`."""
+    """The loop of one cluster. Outputs that nothing reads are left to `remove_unused`."""
 
     def __init__(self, cluster: Cluster) -> None:
         op: Any = cluster.node.op
@@ -104,7 +103,7 @@ class _Fused:
         self._bodies: dict[Apply, Any] = {}
 
     def outputs(self, wanted: list[RowKey], inner_rows: dict[RowKey, Any]) -> dict[Any, Any]:
-        """Replacements of the old outputs. The traces of ``wanted`` are added to ``inner_rows``."""
+        """Replacements of the old outputs; traces of ``wanted`` rows are added to ``inner_rows``."""
         for atom in self._cluster.atoms:
             op: Any = atom.node.op
             for k in atom.states:
@@ -157,7 +156,7 @@ class _Fused:
             self._emit(v, results.traces[y])
 
     def _node(self, node: Apply) -> None:
-        """The computation of ``node`` on all rows, for the row of this step."""
+        """Compute ``node``, which acts on all rows, for the row of this step."""
 
         def row(v: Variable) -> Any:
             kind = v.type.clone(shape=v.type.shape[1:])
@@ -172,7 +171,7 @@ class _Fused:
         self._loop.ys.append(Y(inner, trace))
 
     def _row(self, key: Variable | RowKey, outer: Variable | None, kind: Type) -> Any:
-        """The row of this step, of type ``kind``: made in this loop, or that of a sequence ``outer``."""
+        """The row of this step, of type ``kind``: computed in this loop, or read from ``outer``."""
         if key not in self._rows:
             inner = self._rows[key] = kind()
             self._loop.rows.append(Input(inner, outer))
@@ -186,7 +185,7 @@ class _Fused:
         return _as(kind, self._consts[key])
 
     def _merge(self) -> None:
-        """Merge equal computations of two loops."""
+        """Merge equal computations of the fused loops."""
         loop = self._loop
         body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
         MergeOptimizer().rewrite(body)

@@ -1,17 +1,17 @@
-"""The plan of which parts of loops share one loop, which `fuse_loops` carries out.
+"""Plan which parts of loops share one loop; `fuse_loops` carries it out.
 
-Loops over the same steps in the same direction are one *cluster*, if no part needs of another what
-is only known behind the loop. For every variable of the graph two sets of clusters say it:
+Loops over the same steps in the same direction form a *cluster*, if no part needs a result that another has
+only at the end of the loop. Two sets of clusters for every variable of the graph decide that:
 
-    depends on   it follows from them
-    needs whole  its row t follows from more than their steps up to t
+    depends on   the variable is computed from them
+    needs whole  its row t needs more than their steps up to t
 
-A part joins a cluster unless an input of it needs that cluster whole, or what it depends on needs the
-cluster's loop to have run before. Rows that feed no state, and what is computed row by row between
-loops, belong nowhere at first: a part that reads them takes them into its loop.
+A part joins a cluster unless one of its inputs needs that cluster whole, or another cluster that it depends
+on needs the cluster's loop to have run before. Rows that feed no state, and row-wise computations between
+loops, belong to no cluster at first: a part that reads them takes them into its loop.
 
-The first cluster that a part fits in is taken, those it depends on before the others. That is not
-always the fewest: Kennedy and McKinley (1993) show that to be NP-hard.
+A part joins the first cluster that it fits in, and those it depends on are tried first. The number of
+clusters is not always minimal: Kennedy and McKinley (1993) show that to be NP-hard.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ RowKey = tuple[Apply, str, int]
 
 
 class Cluster:
-    """Parts that become one loop, of the steps of ``key``; ``reverse`` is None while any order does."""
+    """Parts that become one loop with the steps of ``key``; ``reverse`` is None while both orders work."""
 
     def __init__(self, number: int, key: Hashable, node: Apply) -> None:
         self.bit = 1 << number
         self.key, self.node = key, node
         self.reverse: bool | None = None
         self.n_steps: Any = node.inputs[0]
-        # In order, each after those that it reads. A node is computed row by row.
+        # In topological order. A node is computed row by row.
         self.parts: dict[Atom | Apply, None] = {}
-        self.needs = 0  # the clusters that it depends on, through others too
+        self.needs = 0  # bit mask of the clusters that it depends on, directly or indirectly
 
     @property
     def atoms(self) -> list[Atom]:
@@ -51,7 +51,7 @@ class Cluster:
 
     @property
     def is_one_loop(self) -> bool:
-        """Whether it is the loop it began with, no more and no less."""
+        """Whether it is exactly the loop it began with."""
         op: Any = self.node.op
         of_it = [a for a in self.atoms if a.node is self.node]
         n = sum(len(a.states) + len(a.ys) for a in of_it)
@@ -59,12 +59,12 @@ class Cluster:
 
 
 def can_be_fused(op: Op) -> bool:
-    """A loop that takes all its steps, and whose derivative goes through all of them."""
+    """Whether the loop ``op`` takes all its steps, and its derivative goes through all of them."""
     return isinstance(op, Scan) and not op.stops and op.options.truncate_gradient < 0
 
 
 class Plan:
-    """The clusters of ``graph``, whose loops consist of what ``parts`` says."""
+    """The clusters of ``graph``, whose loops consist of the parts that ``parts`` returns."""
 
     def __init__(self, graph: FunctionGraph, parts: Callable[[Apply], list[Atom]]) -> None:
         self.clusters: list[Cluster] = []
@@ -73,9 +73,9 @@ class Plan:
             Any, bool
         ] = {}  # whether a number of steps is checked where it is computed
         self._by_key: dict[Any, list[Cluster]] = {}
-        self._of_node: dict[Apply, dict[Cluster, None]] = {}  # where the parts of a loop are
+        self._of_node: dict[Apply, dict[Cluster, None]] = {}  # loop -> clusters with parts of it
         self._masks: dict[Any, tuple[int, int]] = {}
-        self._rows: dict[Any, Atom] = {}  # rows without a cluster so far, by what reads them
+        self._rows: dict[Any, Atom] = {}  # traces of rows that have no cluster yet -> their atoms
         for node in graph.toposort():
             if can_be_fused(node.op):
                 self._loop(node, parts(node))
@@ -86,7 +86,7 @@ class Plan:
                 self._settle(atom)
 
     def depends(self, v: Variable | RowKey, cluster: Cluster) -> bool:
-        """Whether ``v``, a variable or a `RowKey`, follows from ``cluster``."""
+        """Whether ``v``, a variable or a `RowKey`, depends on ``cluster``."""
         return bool(self._mask(v)[0] & cluster.bit)
 
     # -- the sweep -------------------------------------------------------------------------------
@@ -106,11 +106,11 @@ class Plan:
                 self._masks[v] = (needs, whole if own else needs)
 
     def _rows_read(self, node: Apply) -> list[int]:
-        """The inputs from whose rows a loop can compute ``node`` row by row; empty where it cannot."""
+        """The inputs from whose rows a loop can compute ``node`` row by row; empty if it cannot."""
         own = row_wise_inputs(node)
         if not own or len(own) == len(node.inputs):
             return own
-        n = self._dims.length(node.outputs[0])  # which it is given
+        n = self._dims.length(node.outputs[0])  # the number of rows that it produces
         return own if all(self._dims.length(node.inputs[k]) == n for k in own) else []
 
     def _loop(self, node: Apply, parts: list[Atom]) -> None:
@@ -120,7 +120,7 @@ class Plan:
             depends, whole = self._read(atom)
             own_whole = whole
             if atom.is_row and depends:
-                # Only a loop over the same steps can take it; any other one has to wait for its own loop.
+                # Only a loop over the same steps can compute it; other loops must wait for its own loop.
                 depends |= self._mask(node.inputs[0])[0]
                 whole |= depends
                 for c in self._by_key.get(key, ()):
@@ -141,7 +141,7 @@ class Plan:
                 self._masks[node.outputs[op.n_states + y]] = rows
 
     def _read(self, atom: Atom) -> tuple[int, int]:
-        """Variables that ``atom`` depends on, and those it needs whole, except for its number of steps."""
+        """Masks of clusters that ``atom`` depends on, and that it needs whole, without its trip count."""
         op: Any = atom.node.op
         operands = op.split_inputs(atom.node.inputs)
         depends = whole = 0
@@ -176,9 +176,9 @@ class Plan:
         return cluster
 
     def _join(self, atom: Atom, cluster: Cluster, depends: int, whole: int, before: int) -> bool:
-        """Make ``atom`` part of ``cluster``, with the rows that it reads, where that can be.
+        """Make ``atom`` part of ``cluster``, with the rows that it reads, if that is possible.
 
-        ``before`` are the clusters that have to run before one that ``atom`` depends on.
+        ``before`` is the mask of clusters that have to run before one that ``atom`` depends on.
         """
         op: Any = atom.node.op
         if atom.directed and cluster.reverse not in (None, op.options.reverse):
@@ -210,7 +210,7 @@ class Plan:
         self._of_node.setdefault(atom.node, {})[cluster] = None
 
     def _before(self, mask: int) -> int:
-        """The clusters that those of ``mask`` need."""
+        """The mask of clusters that the clusters in ``mask`` need."""
         needed = 0
         while mask:
             cluster = self.clusters[mask.bit_length() - 1]
@@ -219,7 +219,7 @@ class Plan:
         return needed
 
     def _take(self, v: Variable | RowKey, cluster: Cluster) -> None:
-        """Have what ``v`` is made of row by row computed by ``cluster``, as far as it follows from it."""
+        """Move the row-wise computations behind ``v`` into ``cluster``, as far as they depend on it."""
         stack: list[Any] = [(v, False)]
         while stack:
             v, done = stack.pop()
@@ -248,7 +248,7 @@ class Plan:
                     stack += [(v.owner.inputs[k], False) for k in own]
 
     def _settle(self, atom: Atom) -> None:
-        """A row that no loop has taken: to one that it follows from, or else to a loop without states."""
+        """Assign a row that no loop has taken to a loop it depends on, else to a loop without states."""
         depends, whole = self._read(atom)
         before = self._before(depends)
         key = self._key(atom.node)
@@ -259,16 +259,16 @@ class Plan:
         self._new(atom, (None,), depends)
 
     def _key(self, node: Apply) -> Any:
-        """A key of loops that can be one: the number of steps, and how they are run."""
+        """A key that loops share if they may become one: the trip count, and the execution options."""
         op: Any = node.op
         options = op.options
         steps = self._dims.value(node.inputs[0])
         return steps, options.unroll, options.checkpoint, options.parallel
 
     def _may_take(self, n_steps: Variable, own: Variable) -> bool:
-        """Whether a loop of ``own`` steps may take ``n_steps``, which are as many.
+        """Whether a loop of ``own`` steps may use ``n_steps``, an equal number, instead.
 
-        No error gets lost with ``own`` then: that of a check, or of a negative number.
+        If so, ``own`` has no check and no error for a negative number that would get lost.
         """
         if n_steps is own:
             return True
@@ -285,7 +285,7 @@ class Plan:
 
 
 def row_inputs(atom: Atom) -> list[Any]:
-    """The arrays of which ``atom`` reads one row in a step: outer variables and `RowKey`."""
+    """The arrays of which ``atom`` reads one row per step: outer variables and `RowKey`."""
     op: Any = atom.node.op
     sequences = op.split_inputs(atom.node.inputs).sequences
     return [

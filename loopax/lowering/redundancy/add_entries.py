@@ -1,15 +1,15 @@
-"""Sums with an array of zeros except for a few entries -> additions of these entries alone.
+"""Sums with an array that is zero except for a few entries -> additions of these entries alone.
 
     a + set_subtensor(zeros[i], y)  ->  inc_subtensor(a[i], y)
     a + inc_subtensor(zeros[i], y)  ->  inc_subtensor(a[i], y)
 
 Condition: the lengths of both are static and equal, so are their dtypes, and nothing else reads the array
-of zeros and entries. A set at an array of indices stays: of equal indices it keeps one value, and an
-addition adds them all.
+of zeros and entries. A set at an array of indices stays: where indices repeat it keeps one value, and an
+addition would add all of them.
 
-Reason: the transpose of a read in a loop adds one entry to a cotangent at each step. As a sum of arrays it
-takes as long as the array is; as an addition in place it does not. PyTensor's `local_add_of_sparse_write`
-is wrong on 3.0 where the other term is broadcast.
+Reason: the transpose of a read in a loop adds one entry to a cotangent at each step. As a sum of arrays
+this takes time proportional to the length of the array; as an addition in place it does not. PyTensor's
+`local_add_of_sparse_write` is wrong on 3.0 where the other term is broadcast.
 
 In the literature: sparse accumulation of gradients.
 """
@@ -60,7 +60,7 @@ def _added(graph: FunctionGraph, node: Apply) -> Any:
 
 
 def _is_of_entries(graph: FunctionGraph, v: Variable) -> bool:
-    """Whether ``v`` is a write into zeros, read once, that an addition may take the place of."""
+    """Whether ``v`` is a write into zeros, read only once, that an addition can replace."""
     node = v.owner
     if node is None or not isinstance(node.op, _WRITES) or len(graph.clients[v]) > 1:
         return False

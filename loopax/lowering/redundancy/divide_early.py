@@ -1,10 +1,10 @@
-"""The quotient of a product divides what has fewer elements: ``(x * y) / c`` -> ``x * (y / c)``.
+"""Divide the operand with fewer elements: ``(x * y) / c`` -> ``x * (y / c)``.
 
 Condition: floats of one dtype; ``y`` and ``c`` are broadcast along an axis along which ``x`` is not, and
 nothing else reads the product.
 
 Reason: a division takes several times as long as a product, also in vector code. The gradient of a matrix
-factorisation, rows times a residual over the noise, ran in 73 us in the place of 191. XLA does it by
+factorisation, rows times a residual over the noise, ran in 73 us instead of 191. XLA does it by
 itself. The result may differ in its last bits.
 
 In the literature: strength reduction, by loop-invariant code motion.

@@ -1,6 +1,6 @@
-"""Checks left out: ``Assert(x, ok)`` -> ``x``, in bodies too.
+"""Removal of checks: ``Assert(x, ok)`` -> ``x``, in bodies too.
 
-Condition: the user has asked for it. It is none of the passes that every program goes through.
+Condition: the user has asked for it. It is not among the passes that every program goes through.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from loopax.lowering.bodies import replace_nodes
 
 
 def drop_checks(graph: FunctionGraph) -> None:
-    """Replace each check of ``graph``, in place, by the value that it hands on."""
+    """Replace each check of ``graph``, in place, by the checked value."""
     replace_nodes(
         graph, lambda op: isinstance(op, CheckAndRaise), lambda node: node.inputs[0], "drop_checks"
     )

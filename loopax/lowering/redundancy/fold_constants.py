@@ -1,17 +1,17 @@
-"""Values that follow from constants alone -> constants: ``sin(tile([1, 2], 1000))``.
+"""Values that depend on constants alone -> constants: ``sin(tile([1, 2], 1000))``.
 
-Condition: the ops are PyTensor's or ours and have no effect: no draws, no prints, no loops (one of
-constants may run for long, or for ever). An op that raises stays, so that the error comes when the
+Condition: the ops are PyTensor's or ours and have no effect: no draws, no prints, no loops (one with
+constant operands may run for long, or forever). An op that raises stays, so that the error comes when the
 program runs.
 
-A result is kept where it has at most `FREE` bytes, or at most `FACTOR` times those of the constants that it
-follows from, which it replaces. Otherwise it stays in the program, and what it is made of is looked at
-in its place. So does what costs nothing to make: fills, ranges, and views of something else.
+A result is kept where it has at most `FREE` bytes, or at most `FACTOR` times the bytes of the constants
+behind it, which it replaces. Otherwise it stays in the program, and its operands are considered instead.
+Results that cost nothing to make stay, too: fills, ranges, and views of something else.
 
-Reason: PyTensor's rewrites, in `stabilize`, fold constants too, up to `FREE` bytes (`bounded_folding`),
-but no fill that something elementwise reads, and so nothing that follows from one: `tile` is made of
-them, and the basis of a spectral Gaussian process of `tile`. XLA folds no large constant. Constants below
-a few thousand elements JAX's static stage would compute at each trace.
+Reason: PyTensor's rewrites, in `stabilize`, fold constants too, up to `FREE` bytes (`bounded_folding`), but
+no fill that an elementwise op reads, and so nothing computed from one: `tile` consists of them, and the
+basis of a spectral Gaussian process uses `tile`. XLA folds no large constant. JAX's static stage would
+compute constants below a few thousand elements at each trace.
 
 In the literature: constant folding.
 """
@@ -40,15 +40,15 @@ from loopax.ir.evaluation.evaluate import apply
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.notes import note
 
-FREE = 16 * 2**20  # bytes of a result that is kept in any case
+FREE = 16 * 2**20  # bytes of a result that is always kept
 FACTOR = 4
-_PASSING = 2**28  # bytes of one that is only computed for another to be
+_PASSING = 2**28  # bytes of an intermediate result that is not kept
 
 _LITTLE = (Alloc, ARange, Eye, DimShuffle, Reshape, Subtensor, Shape, Shape_i, SpecifyShape)
 
 
 def fold_constants(graph: FunctionGraph) -> None:
-    """Replace what follows from constants alone by constants, in place, in the bodies of loops too."""
+    """Replace values that depend on constants alone by constants, in place, in the bodies of loops too."""
     values = known_values(graph, {})
     kept = list(kept_values(graph, values)) if values else []
     for v in kept:
@@ -58,7 +58,7 @@ def fold_constants(graph: FunctionGraph) -> None:
 
 
 def known_values(graph: AbstractFunctionGraph, inputs: dict[Variable, Any]) -> dict[Variable, Any]:
-    """The values of what follows from ``inputs`` and constants alone and may be computed; these too."""
+    """The computable values that depend on ``inputs`` and constants alone, including ``inputs``."""
     values = dict(inputs)
     for node in graph.toposort():
         if not _is_constant(node, values) or not may_be_folded(node):
@@ -69,7 +69,7 @@ def known_values(graph: AbstractFunctionGraph, inputs: dict[Variable, Any]) -> d
         try:
             with np.errstate(all="ignore"):  # as in the program: a NaN is a value
                 outs = apply(node, operands)
-        except Exception:  # the program is to raise it, if it gets there
+        except Exception:  # the program raises it, if it gets there
             continue
         values.update(zip(node.outputs, outs, strict=True))
     return values
@@ -87,7 +87,7 @@ def _has_constant_nodes(body: AbstractFunctionGraph) -> bool:
 
 
 def bytes_made(node: Apply, operands: list[Any]) -> float:
-    """How many the outputs of a node have, as far as its op and its inputs say it."""
+    """The bytes of the outputs of a node, estimated from its op and its operands."""
     size = float(np.dtype(getattr(node.outputs[0].type, "dtype", "float64")).itemsize)
     if (n := requested_size(node.op, operands)) is not None:
         return size * n
@@ -100,12 +100,12 @@ def bytes_made(node: Apply, operands: list[Any]) -> float:
 
 
 def kept_values(graph: FunctionGraph, values: dict[Variable, Any]) -> Iterator[Variable]:
-    """Which of the computed ``values`` to keep: those that something else reads, within the budget.
+    """The computed ``values`` to keep: values that something else reads, within the budget.
 
-    In the order of the last first.
+    They come in reverse order of computation.
     """
     needed = {v for v in graph.outputs if v in values}
-    parts: set[Variable] = set()  # of what is too large: that says it all
+    parts: set[Variable] = set()  # operands of a constant that is too large; only that one is noted
     for node in reversed(list(graph.toposort())):
         mine = [v for v in node.outputs if v in values]
         if not mine:
@@ -139,7 +139,7 @@ def _note_if_large(v: Variable, value: np.ndarray | np.generic) -> None:
 
 
 def _bytes_behind(v: Variable, values: dict[Variable, Any]) -> int:
-    """The bytes of all constants and inputs that ``v`` follows from."""
+    """The bytes of all constants and inputs that ``v`` depends on."""
     return sum(
         getattr(u.data if isinstance(u, Constant) else values.get(u), "nbytes", 0)
         for u in ancestors([v])

@@ -1,4 +1,4 @@
-"""Tests of integers that their intervals decide, and the values that depend on them.
+"""Tests of integers that their intervals decide, and the selections that depend on such tests.
 
     i < 0 with i the index of a step, of any loop   ->  False
     switch(i < 0, i + n, i), clip(i, 0, n - 1)      ->  i, where 0 <= i < n
@@ -8,8 +8,9 @@
 
 Condition: `loopax.ir.sizes.interval_of` knows the intervals, and none may wrap around.
 
-Reason: NumPy's rule for negative indices and JAX's for those out of range are five operations at each read.
-Where the index counts the steps all are idle; LLVM removes them only where it sees the bounds of the loop.
+Reason: NumPy's rule for negative indices and JAX's rule for indices out of range are five operations at
+each read. Where the index counts the steps all are idle; LLVM removes them only where it sees the loop
+bounds.
 
 In the literature: value range propagation.
 """
@@ -41,7 +42,7 @@ def fold_tests(graph: FunctionGraph) -> None:
 
 
 def _fold(graph: FunctionGraph, known: Known) -> bool:
-    """Run the pass on a graph, and add all that is known there; whether anything has changed."""
+    """Fold the tests of a graph, adding what is known there to ``known``; return whether it changed."""
     has_changed = False
     for node in graph.toposort():
         if isinstance(node.op, Scan):
@@ -54,7 +55,7 @@ def _fold(graph: FunctionGraph, known: Known) -> bool:
                 known.copy(out, simpler)
                 graph.replace(out, simpler, reason="fold_tests")
                 has_changed = True
-    # The bodies of loops are done, with what is known of their inputs.
+    # The bodies of loops have been handled, with the intervals of their inputs.
     loops = {node.op.fgraph for node in graph.apply_nodes if isinstance(node.op, Scan)}
     map_bodies(graph, fold_tests, where=lambda body: body not in loops and _may_fold(body))
     return has_changed
@@ -93,10 +94,10 @@ def _fold_body(graph: FunctionGraph, node: Apply, known: Known) -> bool:
 def _intervals_of_states(
     op: Any, body: FunctionGraph, inside: Intervals, starts: Sequence[Interval | None]
 ) -> Intervals:
-    """The intervals of the states of a loop whose other inputs lie in those of ``inside``.
+    """The intervals of the states of a loop, given the intervals ``inside`` of its other inputs.
 
-    By induction: each is assumed to stay where it starts, then where one step leads. What a step leaves all
-    the same is not known, and the rest is tried without it.
+    By induction: each state is assumed to stay in its initial interval, then in the one that a step widens
+    it to. A state that leaves that one too is dropped, and the others are tried without it.
     """
     states = op.split_body_inputs(body.inputs).states
     pairs = zip(states, starts, strict=True)
@@ -110,7 +111,7 @@ def _intervals_of_states(
         wider = {v: hull(interval, known(nexts[v])) for v, interval in assumed.items()}
         if wider == assumed:
             break
-        # A state that is not known after the step goes at once, and so does one that grows once more.
+        # A state that is unknown after the step is dropped at once, as is one that grows a second time.
         assumed = {
             v: interval
             for v, interval in wider.items()
@@ -127,32 +128,32 @@ def _may_fold(body: AbstractFunctionGraph) -> bool:
 
 
 class Known:
-    """The intervals of the integers of a graph, from its inputs on."""
+    """The intervals of the integers of a graph, propagated from its inputs."""
 
     def __init__(self, inputs: Intervals) -> None:
         self._intervals = dict(inputs)
 
     def __call__(self, v: Variable) -> Interval | None:
-        """The least and the greatest element of ``v``; None where it is not known."""
+        """The least and the greatest element of ``v``; None where they are not known."""
         if not isinstance(v, Constant):
             interval = self._intervals.get(v)
             return (0, 1) if interval is None and _dtype(v) == "bool" else interval
         return interval_of_values(v.data)
 
     def add(self, node: Apply) -> None:
-        """Note the intervals of the outputs of ``node``, whose inputs are known."""
+        """Record the intervals of the outputs of ``node``, whose inputs are known."""
         for v in node.outputs:
             if _dtype(v) in discrete_dtypes:
                 interval = interval_of(v, self, self._length)
                 self.note(v, interval)
 
     def copy(self, old: Variable, new: Variable) -> None:
-        """Note that ``new`` has the values of ``old``."""
+        """Record that ``new`` has the values of ``old``."""
         if new not in self._intervals:
             self.note(new, self._intervals.get(old))
 
     def note(self, v: Variable, interval: Interval | None) -> None:
-        """Note that ``v`` lies in ``interval``, where that is known."""
+        """Record that ``v`` lies in ``interval``, if that is known."""
         if interval is not None:
             self._intervals[v] = interval
 
@@ -201,13 +202,13 @@ def _maximum(known: Known, *operands: Variable) -> Any:
 
 
 def _is_at_most(known: Known, a: Variable, b: Variable) -> bool:
-    """Whether no element of ``a`` is greater than one of ``b``."""
+    """Whether every element of ``a`` is at most any element of ``b``."""
     first, second = known(a), known(b)
     return first is not None and second is not None and first[1] <= second[0]
 
 
 def _cast(known: Known, x: Variable) -> Any:
-    """The operand of a cast before this one, to another integer type in which it fits."""
+    """The operand of the inner of two casts between integer types, if its interval fits that type."""
     if not is_elementwise(x.owner, ps.Cast) or known(x) is None:
         return None
     (source,) = x.owner.inputs
@@ -215,14 +216,14 @@ def _cast(known: Known, x: Variable) -> Any:
 
 
 def _flag(known: Known, a: Variable, b: Variable, number: int) -> Any:
-    """The flag that is compared with ``number``, if it is the result."""
+    """The flag that a comparison with ``number`` gives back unchanged."""
     for x, other in ((a, b), (b, a)):
         if _dtype(x) == "bool" and known(other) == (number, number):
             return x
     return None
 
 
-# Tests themselves are numbers where they are known: most have no rule, only an interval.
+# Tests have no rule here: a known test folds to a constant by its interval.
 _RULES: dict[type, Callable[..., Any]] = {
     ps.Switch: _switch,
     ps.Clip: _clip,

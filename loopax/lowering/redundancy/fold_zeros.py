@@ -3,19 +3,19 @@
     s' = s + 0 * x,  s starts at 0;  y = s * a + b      ->      y = b
     a + b * (c @ 0)                                     ->      a
 
-A state is zero if it starts at zero and the step makes zero of it, given that the other states of
-which that is assumed are zero: the assumption is made of all that start at zero, and taken back until
-it holds. A zero state becomes a constant of the loop; a zero term of a sum goes.
+A state is zero if it starts at zero and the step maps it to zero, given that the other states assumed to be
+zero are: all states that start at zero are assumed to be, and assumptions are withdrawn until the rest
+hold. A zero state becomes a constant of the loop; a zero term is removed from its sum.
 
 Condition: a product with a zero factor counts as zero, as in PyTensor's ``local_mul_zero``: where the other
 factor is infinite, its derivative is zero and not NaN.
 
-Reason: PyTensor's gradient of a gradient goes back through the cotangents of all inputs of the first
-one, those that nobody asked for too: sums of products with zero, carried through every loop. That of an op
-with several outputs has a term for each, also for one that nobody reads: of ``eigh`` products of zero with
-``1 / (w_i - w_j)``, which are nan where eigenvalues are equal. Outside of loops a term that is no product
-stays: somebody has written it, and its length is to fit. It comes before `stabilize`, which sees constants
-in the place of states and folds what is behind them.
+Reason: PyTensor's gradient of a gradient goes back through the cotangents of all inputs of the first one,
+even those nobody asked for: sums of products with zero, carried through every loop. The gradient of an op
+with several outputs has a term for each, also for unread ones: for ``eigh``, products of zero with ``1 /
+(w_i - w_j)``, which are nan where eigenvalues are equal. Outside of loops a term that is not a product
+stays: the user has written it, and an error of its length must not get lost. It comes before `stabilize`,
+which then sees constants in place of states and folds further.
 
 In the literature: constant propagation through the carry, optimistic, for the constant 0.
 """
@@ -69,7 +69,7 @@ def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
 
 
 def _zero_in_step(node: Apply, outside: IsZero) -> tuple[set[Any], list[int], Zeros]:
-    """Zeros in the step of a Scan: its rows and consts; the states; and a test of all that follows."""
+    """The zeros in the step of a Scan: rows and consts; states; and a predicate for all other variables."""
     op: Any = node.op
     args, outs, operands = op.args, op.outs, op.split_inputs(node.inputs)
     fixed = {
@@ -83,7 +83,7 @@ def _zero_in_step(node: Apply, outside: IsZero) -> tuple[set[Any], list[int], Ze
         for k, x in enumerate(operands.states)
         if _is_float(x) and outside(x) and _keeps_shape(op, k)
     ]
-    while True:  # ends: it only shrinks
+    while True:  # terminates: it only shrinks
         inside = Zeros((fixed | {args.states[k] for k in assumed}).__contains__)
         left = [k for k in assumed if inside(outs.states[k])]
         if left == assumed:
@@ -92,7 +92,7 @@ def _zero_in_step(node: Apply, outside: IsZero) -> tuple[set[Any], list[int], Ze
 
 
 def _keeps_shape(op: Scan, k: int) -> bool:
-    """Whether state ``k`` has after each step the shape that it had before."""
+    """Whether each step preserves the shape of state ``k``."""
     return all(body_dims(op).keeps(k, axis) for axis in range(op.args.states[k].type.ndim))
 
 
@@ -106,7 +106,7 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[V
     }
     finals = {}
     kept = [v for k, v in enumerate(node.outputs) if k not in assumed and graph.clients.get(v)]
-    # Where nothing else is read of the loop, its errors have to be raised without it.
+    # If no other output of the loop is read, its errors must be raised without it.
     errors = (
         []
         if kept
@@ -123,7 +123,7 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[V
 
 
 def _without_zeros(outputs: list[Variable], zeros: Zeros) -> list[Any]:
-    """``outputs`` with 0 for every scalar that is zero, and without the terms that are."""
+    """Replace scalars in ``outputs`` that are zero by 0, and drop terms that are zero."""
     new: dict[Any, Any] = {}
 
     def now(v: Variable) -> Any:
@@ -143,16 +143,16 @@ def _without_zeros(outputs: list[Variable], zeros: Zeros) -> list[Any]:
 
 
 def _without_terms(node: Apply, inputs: list[Any], terms: list[int]) -> Any:
-    """The sum that ``node`` is of ``inputs``, without the ``terms`` among them."""
+    """The sum ``node`` applied to ``inputs``, without the ``terms`` at these positions."""
     (out,) = node.outputs
-    # The dtype first: a sum of float32, or of integers, would be another one.
+    # Cast first: a sum in float32, or of integers, would differ.
     left = [v.astype(out.type.dtype) for k, v in enumerate(inputs) if k not in terms]
     op: Any = node.op
     return out.type.filter_variable(op(*left) if len(left) > 1 else left[0])
 
 
 def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
-    """Positions of terms of a sum that are zero and that its shape does not depend on."""
+    """Positions of the terms of a sum that are zero and do not affect its shape."""
     if not is_elementwise(node, ps.Add):
         return []
     terms = [k for k, v in enumerate(node.inputs) if zeros(v)]
@@ -171,7 +171,7 @@ def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
 
 
 class Zeros:
-    """Whether a variable is zero everywhere, given which inputs are; answers are kept."""
+    """Predicate: a variable is zero everywhere, given which inputs are. Answers are cached."""
 
     def __init__(self, known: IsZero) -> None:
         self._known = known
@@ -179,7 +179,7 @@ class Zeros:
 
     def __call__(self, v: Variable) -> bool:
         stack = [v]
-        while stack:  # not by recursion: a chain of nodes may be long
+        while stack:  # iterative, since a chain of nodes may be long
             w = stack[-1]
             if w in self._found:
                 stack.pop()
@@ -199,7 +199,7 @@ def _is_float(v: Variable) -> bool:
 
 
 def _asked(v: Variable) -> Sequence[Sequence[Any]]:
-    """Sets of the inputs of its node: ``v`` is zero where those of one set are; none where it never is."""
+    """Groups of inputs: ``v`` is zero where all inputs of one group are; empty if it never is."""
     node = v.owner
     op: Any = node.op
     if isinstance(op, Scan):

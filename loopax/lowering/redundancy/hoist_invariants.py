@@ -2,25 +2,25 @@
 
     scan(c * inv(m) @ r)  ->  k = inv(m);  scan(c * k @ r)
 
-Condition: a node of the step all of whose inputs are constants of the loop. One that is cheap and
-cannot raise (`loopax.ir.effects`) just moves. One that may raise, or costs, moves where the
-loop is known to take a step, and otherwise under a guard:
+Condition: a node of the step all of whose inputs are constants of the loop. A node that is cheap and cannot
+raise (`loopax.ir.effects`) just moves. A node that may raise, or is costly, moves where the loop is known
+to take a step, and otherwise under a guard:
 
     k = cond(n_steps > 0, inv(m), zeros(shape of m))
 
 - The zeros have the shape that the result would have, which must be known without computing it: the
-  trailing shape of an empty trace follows from it. An integer stays, as a shape may be made of it:
+  trailing shape of an empty trace follows from it. An integer stays, as a shape may depend on it:
   behind a condition that JAX traces it would no longer be known.
-- Draws, writes, effects and derivatives of their own stay, and so does all in a branch of a Cond, which
-  may never be taken, and in a loop with ``truncate_gradient``, where a derivative is cut at its border.
-- A trace of a loop that stops stays: its length is not known to whom it would be given.
-- What costs nothing (another view of the same numbers) or is larger than what it is made of by a
-  multiplication or less (a broadcast, an outer product) stays behind, unless more is made of it.
+- Random draws, writes, ops with effects or with derivatives of their own stay. So do all nodes in a branch
+  of a Cond, which may never be taken, and in a loop with ``truncate_gradient``, which cuts derivatives.
+- A trace of a loop that stops stays: its length would not be known at its destination.
+- Free results (another view of the same numbers), and results made larger by at most a multiplication
+  (a broadcast, an outer product), stay behind, unless they feed further nodes that move.
 
-Of two errors that a step raises in any case, the one of a node that moves comes first, before a
-sequence of the wrong length as well; those that move keep their order.
+If a step raises two errors, the one of a moved node comes first, even before the error for a sequence of
+the wrong length; errors of moved nodes keep their order.
 
-Reason: a loop computes it in each step. XLA moves some of it on its own, nothing out of a gradient.
+Reason: a loop computes them in each step. XLA hoists some of them on its own, but none out of a gradient.
 
 In the literature: loop-invariant code motion.
 """
@@ -56,7 +56,7 @@ from loopax.lowering.redundancy.merge_inputs import Numbers
 def hoist_invariants(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph``, in place.
 
-    So what leaves an inner loop leaves the ones around it too.
+    So a value that leaves an inner loop can leave the outer ones too.
     """
     map_bodies(graph, hoist_invariants)
     dims = dims_of(graph)
@@ -66,22 +66,22 @@ def hoist_invariants(graph: FunctionGraph) -> None:
 
 
 def _hoisted(node: Apply, dims: Dims) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all again."""
+    """Map outputs of ``node`` to outputs of a loop that computes less; empty if nothing can move."""
     op: Any = node.op
     if op.options.truncate_gradient >= 0:
         return {}
     always = dims.at_least(dims.value(node.inputs[0]), 1)
     body = op.fgraph
     if not _Invariants(body.toposort(), body.outputs, op.args.consts, always).leave():
-        return {}  # nothing was copied to see that
+        return {}  # decided without copying the body
     loop = OpenLoop.of(node)
     outputs = loop.outputs()
     step = _Invariants(toposort(outputs), outputs, [c.inner for c in loop.consts], always)
     numbers = Numbers()
     for p in step.own:
         numbers.enter(p)
-    while True:  # ends: in each round something less may leave
-        first: dict[Any, Any] = {}  # what is computed twice leaves once
+    while True:  # terminates: each round hoists fewer nodes
+        first: dict[Any, Any] = {}  # equal values are hoisted once
         alike = {v: first.setdefault((numbers.number(v), v.type), v) for v in step.leave()}
         leaving = list(first.values())
         guarded = [v for v in leaving if step.is_guarded(v)]
@@ -106,14 +106,14 @@ def _hoisted(node: Apply, dims: Dims) -> dict[Any, Any]:
 
 
 class _Invariants:
-    """The nodes of a body that follow from its constants alone.
+    """The nodes of a body that depend on its constants alone.
 
     Parameters
     ----------
     nodes, outputs
-        Of the step, in order.
+        The nodes and outputs of the step, in order.
     consts
-        Its inputs that are the same at every step.
+        The loop-invariant inputs of the step.
     always
         Whether there is a step in every run.
     """
@@ -126,11 +126,11 @@ class _Invariants:
         always: bool,
     ) -> None:
         self.nodes, self.outputs = list(nodes), outputs
-        self.refused: set[Variable] = set()  # whose shape is not known from outside
-        self.freed: set[Variable] = set()  # what is read by what leaves
-        self.own: dict[Apply, Speculation] = {}  # of each node that follows from constants
-        self.guarded: set[Apply] = set()  # of those, the ones that go under the guard
-        # What follows from Constants alone is PyTensor's to fold: it goes with what is made of it.
+        self.refused: set[Variable] = set()  # variables whose shape is unknown outside
+        self.freed: set[Variable] = set()  # operands of hoisted nodes
+        self.own: dict[Apply, Speculation] = {}  # nodes that depend on loop constants
+        self.guarded: set[Apply] = set()  # nodes in `own` that run under the guard
+        # PyTensor folds nodes that depend on Constants alone: they move with their readers.
         self.of_constants: set[Apply] = set()
         same = {*consts}
         for node in self.nodes if consts else ():
@@ -153,7 +153,7 @@ class _Invariants:
         return v.owner in self.guarded
 
     def leave(self) -> list[Any]:
-        """The variables that leave: the rest of the step reads them, and nothing behind them leaves."""
+        """The variables to hoist: the rest of the step reads them, not only further hoisted nodes."""
         read = {*self.outputs}
         leaving: list[Any] = []
         self.freed = set()
@@ -191,7 +191,7 @@ _SIMPLE = (ps.Add, ps.Sub, ps.Mul, ps.Second, ps.Switch, ps.LogicalComparison)
 
 
 def _is_spread(node: Apply) -> bool:
-    """Whether the result is only larger than each input: remade where it is read, it is not stored."""
+    """Whether ``node`` only enlarges its inputs, so that its result is better recomputed than stored."""
     op: Any = node.op
     if isinstance(op, Alloc):
         return True
@@ -209,14 +209,14 @@ def _is_spread(node: Apply) -> bool:
 
 
 class _Guard:
-    """The Cond that computes ``results``, or zeros of their shapes.
+    """The Cond that computes ``results`` or, if there is no step, zeros of their shapes.
 
     Parameters
     ----------
     results
         Variables of the step.
     step
-        What is known of it.
+        The invariants of the step.
     """
 
     def __init__(self, results: list[Variable], step: _Invariants) -> None:
@@ -226,7 +226,7 @@ class _Guard:
         self.shapes = self._shapes() if results else []
 
     def _shapes(self) -> list[Any]:
-        """The shape of each result from those of the operands, None where it takes computing it."""
+        """The shape of each result in terms of the operands, None where it takes computing the result."""
         inner = [v.type() for v in self.operands]
         ys = replaced(self.results, dict(zip(self.operands, inner, strict=True)))
         step = Scan.from_body(BodyArgs(INDEX_TYPE(), [], [], inner), BodyOuts([], ys))
@@ -245,7 +245,7 @@ class _Guard:
 
 
 def _operands(results: list[Variable], step: _Invariants) -> list[Any]:
-    """Variables that the nodes under the guard read: constants, and tensors that are computed anyway."""
+    """The variables that guarded nodes read: constants, and tensors that are computed anyway."""
 
     def is_operand(v: Variable) -> bool:
         return v.owner is None or (
@@ -260,11 +260,11 @@ def _operands(results: list[Variable], step: _Invariants) -> list[Any]:
 
 
 def _plain(shape: Sequence[Variable]) -> Any:
-    """``shape`` without its checks, None if it takes more than arithmetic."""
+    """Strip the checks from ``shape``; None if it takes more than arithmetic."""
     if shape is None:
         return None
     dims = [pt.as_tensor(n) for n in shape]
-    # They compare the shapes that a step is given, and this is for where no step is taken.
+    # Checks compare the shapes of the inputs of a step; these shapes are for a loop that takes no step.
     for node in reversed([n for n in toposort(dims) if isinstance(n.op, CheckAndRaise)]):
         dims = replaced(dims, {node.outputs[0]: node.inputs[0]})
     if any(speculation(node) > Speculation.CHEAP for node in toposort(dims)):

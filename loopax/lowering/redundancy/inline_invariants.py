@@ -8,16 +8,15 @@
 A sequence of equal rows is an Alloc (or ``second``) that only broadcasts the leading axis, or a
 Constant whose rows are equal bit by bit: NaN is equal to itself, and -0.0 is not 0.0.
 
-Condition: an error of the loop (fewer than 0 steps, a sequence of another length) must not get lost
-with a port. So a sequence goes where its length is provably ``n_steps``, and a final or a trace leaves
-the loop where all lengths are, or where something else of the loop is read. A trace of a loop that
-stops has a length of its own, and typed lists stay. Where a derivative is cut
-(``truncate_gradient``) only Constants move. Nothing may become broadcastable: a length that a type now
-shows to be 1 would silence the error of a wrong shape.
+Condition: an error of the loop (fewer than 0 steps, a sequence of another length) must not get lost with a
+port. So a sequence is removed where its length is provably ``n_steps``, and a final or a trace where all
+lengths are, or where something else of the loop is read. A trace of a loop that stops has a length of its
+own, and stays, as do typed lists. With a truncated derivative (``truncate_gradient``) only Constants move.
+Nothing may become broadcastable: a length newly known to be 1 would hide the error of a wrong shape.
 
-Reason: zeros that a derivative passes around, and numbers that a user closed over, are folded by
-PyTensor's rewrites as soon as the body shows them. An echoed *input* is never taken for a state
-(PyTensor issue 2252): only ports become less, none becomes a carry.
+Reason: PyTensor's rewrites fold zeros that a derivative passes around, and numbers that a user closed over,
+as soon as the body shows them. An echoed *input* is never taken for a state (PyTensor issue 2252): ports
+are only removed, none becomes a carry.
 
 In the literature: constant propagation into the loop.
 """
@@ -46,12 +45,12 @@ from loopax.lowering.analysis.equal_rows import row_of
 from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
-_SMALL = 64  # numbers in a Constant that is written into a body
+_SMALL = 64  # elements of a Constant that is written into a body
 
 
 def inline_invariants(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    # An inner loop that has passed a state on may have been all of a step.
+    # An inner loop that only passed a state on may have been the only node of a step.
     alternate(graph, _inline, inline_invariants)
 
 
@@ -59,8 +58,8 @@ def _inline(graph: FunctionGraph) -> bool:
     loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
     if not loops:
         return False
-    # That no loop takes fewer than 0 steps is what a loop checks: to take something out of its loop
-    # it must be known without.
+    # A loop itself checks that its number of steps is not negative: to take a value out of the loop, this
+    # must be known without the check.
     within, without = dims_of(graph), unconditional_dims_of(graph)
     changed = False
     for node in loops:
@@ -83,21 +82,21 @@ def _inline(graph: FunctionGraph) -> bool:
 
 
 def _inline_constant(const: Input, loop: OpenLoop) -> dict[Any, Any]:
-    """A constant is written into the body."""
+    """Write a constant into the body."""
     loop.consts.remove(const)
     _substitute(loop, const.inner, const.outer)
     return {}
 
 
 def _inline_rows(sequence: Input, row: Variable, loop: OpenLoop) -> dict[Any, Any]:
-    """A sequence whose rows all are ``row`` becomes a constant."""
+    """Replace a sequence whose rows all equal ``row`` by a constant."""
     loop.rows.remove(sequence)
     _make_constant(loop, sequence.inner, row)
     return {}
 
 
 def _inline_state(state: State, stays: bool, loop: OpenLoop) -> dict[Any, Any]:
-    """So does a state that keeps its initial value; it ``stays`` where its final is the loop's to make."""
+    """Replace a state that keeps its initial value by a constant; with ``stays`` the port remains."""
     _make_constant(loop, state.inner, state.init)
     if stays:
         state.next = state.inner
@@ -107,13 +106,13 @@ def _inline_state(state: State, stays: bool, loop: OpenLoop) -> dict[Any, Any]:
 
 
 def _drop_trace(y: Y, trace: Variable, loop: OpenLoop) -> dict[Any, Any]:
-    """A trace is known without the loop."""
+    """Replace a trace by ``trace``, which is known without the loop."""
     loop.ys.remove(y)
     return {y.trace: trace}
 
 
 def _make_constant(loop: OpenLoop, inner: Variable, outer: Variable) -> None:
-    """Let the step read a constant in the place of ``inner``: one it has already, or a new one."""
+    """Make the step read a constant, an existing or a new one, in place of ``inner``."""
     for c in loop.consts:
         if c.outer is outer and c.inner.type == inner.type:
             break
@@ -131,7 +130,7 @@ def _substitute(loop: OpenLoop, old: Variable, new: Variable) -> None:
 
 
 class _Ports:
-    """Changes to the ports of one loop, whose dims are those of ``node``."""
+    """Changes to the ports of the loop ``node``."""
 
     def __init__(self, graph: FunctionGraph, node: Apply, within: Dims, without: Dims) -> None:
         self.graph, self.node = graph, node
@@ -139,9 +138,9 @@ class _Ports:
         self.is_cut = node.op.options.truncate_gradient >= 0
 
     def changes(self, loop: OpenLoop) -> list[Callable[[OpenLoop], dict[Any, Any]]]:
-        """All of one kind, so that none changes what another was found by.
+        """The applicable changes of one kind, so that none invalidates another.
 
-        Each takes the loop, and gives outputs of its node with what takes their place.
+        Each takes the loop, and maps outputs of its node to their replacements.
         """
         kinds = [self.inlined, self.uniform]
         if not self.is_cut:
@@ -150,7 +149,7 @@ class _Ports:
 
     @cached_property
     def lengths_hold(self) -> bool:
-        """Whether `check_lengths` has nothing to raise, in any run."""
+        """Whether `check_lengths` can never raise."""
         operands = self.node.op.split_inputs(self.node.inputs)
         n = self.without.value(operands.n_steps)
         return (
@@ -216,7 +215,7 @@ class _Ports:
             if v in rows:
                 trace = rows[v]
                 if self.without.length(trace) != self.without.value(loop.n_steps):
-                    continue  # the step that reads it may be all that asks for its length
+                    continue  # the step that reads it may be the only check of its length
             elif v is loop.i:
                 trace = pt.arange(loop.n_steps, dtype="int64")
             else:
@@ -228,7 +227,7 @@ class _Ports:
         return [partial(_drop_trace, y, trace) for y, trace in values.items()]
 
     def _is_read(self, loop: OpenLoop, gone: Collection[Any]) -> bool:
-        """Whether the program reads something of the loop besides ``gone``: then it raises as before."""
+        """Whether the program reads any output of the loop besides ``gone``: then its errors are kept."""
         outputs = [s.final for s in loop.states if s not in gone]
         outputs += [y.trace for y in loop.ys if y not in gone]
         if loop.stop is not None:
@@ -239,7 +238,7 @@ class _Ports:
 def _is_small(v: Variable) -> bool:
     if not (isinstance(v, Constant) and isinstance(v.type, DenseTensorType)):
         return False
-    # PyTensor takes Constants for equal where -0.0 stands against 0.0, and frozen nodes are shared.
+    # PyTensor treats -0.0 and 0.0 as equal Constants, and frozen nodes are shared.
     x = v.data
     return x.size <= _SMALL and not any(
         (np.signbit(part) & (part == 0)).any() for part in (x.real, x.imag)
@@ -247,7 +246,7 @@ def _is_small(v: Variable) -> bool:
 
 
 def _broadcasts(new: Any, old: Type) -> bool:
-    """Whether ``new`` is known to have length 1 where ``old`` is not."""
+    """Whether ``new`` has a known length of 1 along an axis where ``old`` has not."""
     if not isinstance(old, DenseTensorType):
         return False
     return any(m == 1 and n != 1 for m, n in zip(new.shape, old.shape, strict=True))

@@ -1,13 +1,13 @@
-"""Equal computations are done once, products and sums with their terms in any order.
+"""Equal computations are done once; the terms of sums and products may be in any order.
 
     2 * x * y  and  y * 2 * x   ->   one node
     a + b + a                   ->   2 * a + b
 
-Condition: a sum or product of one type; what an op says of itself where PyTensor merges (two draws from one
-generator are equal).
+Condition: sums and products of one type; for other ops, their own equality, as in PyTensor's merge (two
+draws from one generator are equal).
 
-Reason: the derivatives of a loop each compute the step again, and the product rule writes one product in
-every order. The terms of a sum may be added in another order than they were: the last bits may differ.
+Reason: each derivative of a loop recomputes the step, and the product rule writes one product in every
+order. The terms of a sum may be added in another order than before: the last bits may differ.
 
 In the literature: common subexpression elimination, up to reassociation.
 """
@@ -31,7 +31,7 @@ from loopax.lowering.bodies import map_bodies
 def merge_equal(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     MergeOptimizer().rewrite(graph)
-    while _merge_in_any_order(graph):  # ends: each round leaves a node less
+    while _merge_in_any_order(graph):  # terminates: each round removes a node
         MergeOptimizer().rewrite(graph)
     for node in graph.toposort():
         if _in_any_order(node) and is_elementwise(node, ps.Add):
@@ -45,7 +45,7 @@ def _in_any_order(node: Apply) -> bool:
         is_elementwise(node, ps.Add, ps.Mul)
         and not op.inplace_pattern
         and node.outputs[0].type.dtype != "bool"
-        # Integers that are narrower than the result would be added up among themselves first.
+        # Integers narrower than the result would be added among themselves first.
         and all(
             isinstance(v, Constant) or v.type.dtype == node.outputs[0].type.dtype
             for v in node.inputs
@@ -54,7 +54,7 @@ def _in_any_order(node: Apply) -> bool:
 
 
 def _merge_in_any_order(graph: FunctionGraph) -> bool:
-    """Make sums and products of the same terms one; whether there were any."""
+    """Merge sums and products with the same terms; return whether there were any."""
     first: dict[Any, Any] = {}
     pairs = []
     for node in graph.toposort():

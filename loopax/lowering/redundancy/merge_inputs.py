@@ -1,17 +1,17 @@
-"""Ports of a loop that are equal become one.
+"""Equal ports of a loop are merged.
 
     sequences (x, x), constants (c, c)                     ->  x, c
-    states of equal initial value that step alike          ->  one state
+    states with equal initial values and equal updates     ->  one state
     traces of one variable                                 ->  one trace
 
-Condition: both come from outside by the same computation. For states it is coinductive: all that
-start alike are taken for one, and those whose next values are then not the same computation part again,
-until none does. Only ports of one kind and one type are compared.
+Condition: both are computed outside by the same computation. For states it is coinductive: states that
+start equal are assumed equal, and states whose next values are then different computations are separated
+again, until a fixed point. Only ports of one kind and one type are compared.
 
-Reason: each derivative gives the loop once more what it already reads.
+Reason: each derivative passes inputs to the loop that it already reads.
 
-Equal is what has the same op on equal inputs, found by numbering computations once, in the order of the
-graph; two Constants are equal bit by bit. No two graphs are compared with one another.
+Variables are equal if the same op is applied to equal inputs, found by numbering computations once, in
+topological order; Constants are compared bit by bit. No two graphs are compared with one another.
 
 In the literature: common subexpression elimination of ports; for states by partition refinement.
 """
@@ -30,12 +30,12 @@ from loopax.ir.replace import replaced
 from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import OpenLoop, replace_outputs
 
-_LARGE = 2**16  # numbers in a Constant that is only ever equal to itself
+_LARGE = 2**16  # elements of a larger Constant, which is equal only to itself
 
 
 def merge_inputs(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    # An inner loop with a trace less may have made two computations one.
+    # With a trace less in an inner loop, two computations may have become equal.
     alternate(graph, _merge, merge_inputs)
 
 
@@ -56,7 +56,7 @@ def _merge(graph: FunctionGraph) -> bool:
 
 
 class Numbers:
-    """One number for all that is computed alike."""
+    """Value numbers: equal computations have one number."""
 
     def __init__(self, numbers: dict[Any, int] | None = None) -> None:
         self._of: dict[Any, int] = {}  # by variable
@@ -70,14 +70,14 @@ class Numbers:
         if v not in self._of:
             if v.owner is None:
                 self._of[v] = self._numbered(_key(v))
-            else:  # made by a merger just now: what it is made of is known
+            else:  # from a merger just now: its inputs have numbers
                 self.enter(v.owner)
         return self._of[v]
 
     def enter(self, node: Apply) -> None:
         op: Any = node.op
         key: Any = (op, *map(self.number, node.inputs), *(v.type for v in node.outputs))
-        if op.destroy_map:  # what it leaves behind is not what it was given
+        if op.destroy_map:  # it overwrites its operand
             key = (id(node), key)
         for k, v in enumerate(node.outputs):
             self._of[v] = self._numbered((key, k))
@@ -103,7 +103,7 @@ def _key(v: Variable) -> Hashable:
 
 
 def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
-    """Outputs of ``node`` -> those of one with fewer ports, or nothing where all differ."""
+    """Map outputs of ``node`` to outputs of one with fewer ports; empty if all ports differ."""
     op: Any = node.op
     operands, inner, outs = op.split_inputs(node.inputs), op.args, op.outs
     rows, states, consts = (
@@ -136,9 +136,9 @@ def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
 def _parted(
     op: Scan, rows: Sequence[int], states: Sequence[int], consts: Sequence[int]
 ) -> tuple[list[int], Numbers]:
-    """The classes of the states that stay together, and the numbers of the body's variables then."""
+    """The classes of equal states, and the value numbers of the body under them."""
     inner = op.args
-    while True:  # ends: classes only part
+    while True:  # terminates: classes only split
         start = {inner.i: 0}
         for variables, classes in (
             (inner.rows, rows),
@@ -159,7 +159,7 @@ def _parted(
 
 
 def _classes(keys: Iterable[Hashable]) -> list[int]:
-    """For each key the position of the first that is equal."""
+    """For each key, the position of the first equal key."""
     first: dict[Hashable, int] = {}
     return [first.setdefault(key, k) for k, key in enumerate(keys)]
 

@@ -1,12 +1,12 @@
 """Loops that carry the same states through the same steps -> one loop with the traces of both.
 
-Condition: the same inputs in the same order, the same steps (the states' and the stop flag's), the same
-options. The traces may differ: the one loop has the union.
+Condition: the same inputs in the same order, the same computation of states and stop flag, the same
+options. The traces may differ: the merged loop has their union.
 
 Reason: a pullback that needs the states before each step asks a twin of its loop for them, so that
 each derivative doubles the loops of the one before. Two loops with different stop conditions are
-never twins (PyTensor issue 510 was such a merge, and issue 2252 one of an echoed input that was
-taken for a state).
+never twins (PyTensor issue 510 was such a merge, and issue 2252 a merge of an echoed input with
+a state).
 
 In the literature: common subexpression elimination of loops.
 """
@@ -30,7 +30,7 @@ from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
 
 def merge_loops(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    # One round makes twins of loops that read the traces of twins. It ends: each leaves a loop less.
+    # A round may make loops equal that read traces of merged loops. It terminates: each removes a loop.
     while _merge_some(graph):
         pass
     map_bodies(graph, merge_loops)
@@ -41,7 +41,7 @@ def _merge_some(graph: FunctionGraph) -> bool:
         return False
     MergeOptimizer().rewrite(graph)  # equal inputs are one variable from here on
     loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
-    # Of most loops nothing else has the inputs: to compare the steps of all took a fifth of all passes.
+    # Few loops share all inputs: comparing the steps of all loops took a fifth of the time of all passes.
     alike = _groups(loops, lambda node: tuple(node.inputs))
     twins = [twin for group in alike for twin in _groups(group, lambda node: _steps(node.op))]
     for group in twins:
@@ -50,7 +50,7 @@ def _merge_some(graph: FunctionGraph) -> bool:
 
 
 def _groups(loops: list[Apply], key: Callable[[Any], Any]) -> list[list[Apply]]:
-    """The groups of ``loops`` that have equal keys, where there are several."""
+    """The groups of two or more ``loops`` with equal keys."""
     groups: dict[Any, list[Apply]] = defaultdict(list)
     for node in loops:
         groups[key(node)].append(node)
@@ -58,7 +58,7 @@ def _groups(loops: list[Apply], key: Callable[[Any], Any]) -> list[list[Apply]]:
 
 
 def _steps(op: Scan) -> Any:
-    """A key of twins: all of a loop but what it emits."""
+    """A key of mergeable loops: all of the loop except its traces."""
     body = op.unfrozen()
     outs = op.split_body_outputs(body.outputs)
     states = FunctionGraph(
@@ -69,7 +69,7 @@ def _steps(op: Scan) -> Any:
 
 def _merge(graph: FunctionGraph, group: list[Apply]) -> None:
     loop = OpenLoop.of(group[0])
-    same: dict[Any, Any] = {}  # outputs of the others that are no traces -> those of the first
+    same: dict[Any, Any] = {}  # final outputs of the other loops -> outputs of the first
     for node in group[1:]:
         other = OpenLoop.of(node)
         inside = dict(zip(other.inner.flat(), loop.inner.flat(), strict=True))

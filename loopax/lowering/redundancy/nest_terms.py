@@ -3,14 +3,14 @@
     p = a * b * c,  q = 2 * a * b * c * d * e * f  ->  q = 2 * (p * d * e * f)
     p = a * b * c * d * e * x,  q = a * b * c * d * e * y  ->  s = a * b * c * d * e,  p = s * x,  q = s * y
 
-First a sum or product that is part of a longer one takes the place of its terms there. Then the terms of
-each are ordered by how many have them, and those that begin alike share their beginning.
+First, a sum or product that is part of a longer one replaces its terms there. Then the terms of each are
+ordered by how many sums or products contain them, and common prefixes are shared.
 
 Condition: floats of one dtype, elementwise, of six terms or more.
 
-Reason: PyTensor's canonical forms flatten products and sums and do not look who else reads the inner
-one. In the gradient of a chain of n operations each adjoint is the one before times one factor, so that
-there are n products of up to n factors; 160 operations took 90 s to compile, and 6 s for half of them.
+Reason: PyTensor's canonical forms flatten products and sums even where something else reads the inner one.
+In the gradient of a chain of n operations each adjoint is the previous one times one factor, so that there
+are n products of up to n factors; 160 operations took 90 s to compile, and 6 s for half of them.
 It changes the order of the terms, so that results may differ in the last digit.
 
 In the literature: common subexpression elimination within sums and products; reassociation.
@@ -35,9 +35,9 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
 
-# Of few terms each is better taken in the order in which they are there, which the backend decides.
+# Few terms are better left in their order, which the backend chooses.
 _WHOLE, _PART = 6, 3
-_MOST = 1000  # sums or products in one body: every one is compared with every other
+_MOST = 1000  # most sums or products of a body: every pair is compared
 
 
 def nest_terms(graph: FunctionGraph) -> None:
@@ -62,7 +62,7 @@ def _is_fold(node: Apply, scalar_op: type) -> bool:
 
 @dataclass
 class _Fold:
-    """A sum or product: a bit for each of its terms that is no constant."""
+    """A sum or product, with a bit mask of its nonconstant terms."""
 
     node: Apply
     mask: int
@@ -78,7 +78,7 @@ class _Fold:
 
 def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Op) -> None:
     terms: dict[int, Variable] = {}
-    # Smaller ones first: what is inside of a larger one is there when that one is made.
+    # Smaller ones first: a larger one can then use the smaller ones that it contains.
     folds = sorted(_folds(nodes, terms), key=lambda f: f.size)
     if folds[-1].size < _WHOLE:
         return
@@ -94,7 +94,7 @@ def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Op) -> None:
         operands = [*f.constants, *shared.operands(mask), *(combined[part] for part in parts)]
         if len(operands) < len(f.node.inputs):
             new[f.node.outputs[0]] = operands[0] if len(operands) == 1 else combine(*operands)
-    # The last ones first: what is new reads old ones, and would bring back those that are gone already.
+    # Last nodes first: new nodes read old ones, and would bring back nodes that have been replaced.
     for node in reversed(nodes):
         old = node.outputs[0]
         if old in new and old.type.is_super(new[old].type):
@@ -102,7 +102,7 @@ def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Op) -> None:
 
 
 def _folds(nodes: list[Apply], terms: dict[int, Variable]) -> Iterator[_Fold]:
-    """Each of ``nodes``, and in ``terms`` what the bits stand for."""
+    """A `_Fold` for each of ``nodes``; fills ``terms`` with the term of each bit."""
     bits: dict[tuple[Variable, int], int] = {}
     for node in nodes:
         seen: dict[Variable, int] = defaultdict(int)
@@ -110,14 +110,14 @@ def _folds(nodes: list[Apply], terms: dict[int, Variable]) -> Iterator[_Fold]:
         for v in node.inputs:
             if not isinstance(v, Constant):
                 bit = bits.setdefault((v, seen[v]), len(bits))
-                seen[v] += 1  # the second time that a term occurs it is another one
+                seen[v] += 1  # the second occurrence of a term counts as another term
                 terms[bit] = v
                 mask |= 1 << bit
         yield _Fold(node, mask)
 
 
 def _rest(f: _Fold, masks: list[int]) -> tuple[int, list[int]]:
-    """The terms of ``f`` that are in none of its parts, and the parts: the largest of ``masks`` first."""
+    """Cover ``f`` by ``masks``, largest first: the remaining terms, and the masks used."""
     parts, mask = [], f.mask
     for m in masks:
         if m & mask == m:
@@ -127,7 +127,7 @@ def _rest(f: _Fold, masks: list[int]) -> tuple[int, list[int]]:
 
 
 class _Shared:
-    """Sums or products of the terms in some masks, where those that begin alike share the beginning."""
+    """Sums or products of the terms in some masks, with shared common prefixes."""
 
     def __init__(self, masks: list[int], terms: dict[int, Variable], combine: Op) -> None:
         self._terms, self._combine = terms, combine
@@ -142,7 +142,7 @@ class _Shared:
         return list(accumulate((1 << bit for bit in self._order(mask)), or_))
 
     def operands(self, mask: int) -> list[Any]:
-        """The operands to combine for the terms of ``mask``: the longest shared beginning, and the rest."""
+        """The operands to combine for the terms of ``mask``: the longest shared prefix, and the rest."""
         order, prefixes = self._order(mask), self._prefixes(mask)
         head: Any = None
         done = 0

@@ -1,16 +1,16 @@
-"""Unread parts leave the loop:  finals, traces, states, sequences, constants, operands.
+"""Unread parts leave the loop: finals, traces, states, sequences, constants, operands.
 
-Condition: no output that is read follows from it, in any number of steps. It is one analysis for all
-of them: states that only feed one another go together, a state that a survivor reads stays.
+Condition: no output that is read depends on the part, after any number of steps. One analysis covers all
+parts: states that only feed one another are removed together, a state that a remaining one reads stays.
 
-An OpFromGraph, or a Call, loses its unread outputs and what only they needed, where none of the nodes of
-that op reads them, so that equal ops stay equal. One that says more than its graph stays as it is: a
-subclass, which stands for an op of a fixed signature, and one with derivatives or connections of its own.
+An OpFromGraph, or a Call, loses outputs that are unread at every node of that op, with all that only they
+needed, so that equal ops stay equal. An op that is more than its graph stays as it is: a subclass, which
+has a fixed signature, and an op with derivatives or connections of its own.
 
 Reason: a pullback computes the cotangents of all inputs, and most programs ask for a few.
 
-An op that raises goes with what it would have been computed for, as it does in PyTensor. So does the
-check of the length of a sequence that is not read: the front end checks it outside, on the number of steps.
+An op that raises is removed with the last reader of its result, as in PyTensor. So is the check of the
+length of an unread sequence: the front end checks it outside, on the number of steps.
 
 In the literature: dead code elimination, through loops.
 """
@@ -34,20 +34,20 @@ from loopax.lowering.open_loop import OpenLoop
 
 
 def remove_unused(graph: FunctionGraph) -> None:
-    """Run the pass on ``graph``, in place, and on the bodies that are left."""
-    # A body may have had an input only for a loop inside of it.
+    """Run the pass on ``graph``, in place, and on the bodies that remain."""
+    # A body may have had an input only for an inner loop.
     alternate(graph, _remove, remove_unused)
 
 
 def _remove(graph: FunctionGraph) -> bool:
-    """Make the ops of ``graph`` smaller, not those in bodies; whether there was anything to do."""
+    """Shrink the ops of ``graph``, but not inside bodies; return whether anything changed."""
     changed = False
     calls = _calls(graph)
-    # From the outputs back: what a loop no longer reads need not be made by the one before it.
+    # From the outputs back: an output that no later loop reads is dropped from the loop before it.
     for node in reversed(graph.toposort()):
         if node not in graph.apply_nodes:
             continue
-        # The first one of equal calls is reached when what comes after all of them is done.
+        # The first of equal calls is reached after the readers of all of them.
         group = calls.get(node)
         new = _smaller_calls(graph, group) if group else _smaller(node, _used(graph, node))
         if new:
@@ -61,7 +61,7 @@ def _used(graph: FunctionGraph, node: Apply) -> list[bool]:
 
 
 def _smaller(node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:
-    """Outputs of ``node`` -> those of a smaller node, or nothing where all of it is needed."""
+    """Map outputs of ``node`` to outputs of a smaller node; empty if all of it is needed."""
     if isinstance(node.op, Scan):
         return _smaller_scan(node.op, node, used)
     if isinstance(node.op, Cond):
@@ -103,7 +103,7 @@ def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable,
 
 
 def _calls(graph: FunctionGraph) -> dict[Apply, list[Apply]]:
-    """The nodes of each op that is only its graph, at the first of them."""
+    """The nodes of each op that is nothing but its graph, keyed by the first of them."""
     groups: dict[Any, list[Apply]] = defaultdict(list)
     if any(isinstance(node.op, OpFromGraph | Call) for node in graph.apply_nodes):
         for node in graph.toposort():
@@ -127,7 +127,7 @@ def _is_its_graph(op: Op) -> bool:
 
 
 def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variable, Variable]:
-    """Smaller calls for all nodes of one op; each output that one of them needs stays."""
+    """Smaller calls for all nodes of one op; an output stays if any node needs it."""
     group = [node for node in group if node in graph.apply_nodes]
     op: Any = group[0].op
     body = op.fgraph
@@ -146,7 +146,7 @@ def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variabl
 
 
 def _smaller_call(op: Any, inputs: Sequence[int], outs: Sequence[int]) -> Any:
-    body = thaw(op.fgraph, getattr(op, "written", None))  # of an op of PyTensor's, too
+    body = thaw(op.fgraph, getattr(op, "written", None))  # ops of PyTensor's have no `written`
     kept_inputs, kept_outputs = _at(body.inputs, inputs), _at(body.outputs, outs)
     if isinstance(op, Call):
         return Call.from_graph(FunctionGraph(kept_inputs, kept_outputs, clone=True), name=op.name)
@@ -159,9 +159,9 @@ def _living(
     wanted: Iterable[Variable],
     finals: Iterable[int],
 ) -> tuple[list[int], set[Any]]:
-    """The states that are read after the loop, by ``wanted``, or by the step of one that lives.
+    """The states that are live: read after the loop, by ``wanted``, or by the step of a live state.
 
-    With all that the step of these reads.
+    The second result holds all variables of the step that they depend on.
     """
     living, seen = set(finals), set()
     number = {v: k for k, v in enumerate(inner)}

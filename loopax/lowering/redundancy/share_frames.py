@@ -1,15 +1,15 @@
-"""One array, written into zeros at several places  ->  windows of one array with a frame of zeros.
+"""One array, written into zeros at several places  ->  windows of one zero-padded array.
 
     pad(y, ((0, 2),)) + pad(y, ((1, 1),)) + pad(y, ((2, 0),))
         ->  f[2:] + f[1:-1] + f[:-2]  with  f = pad(y, ((2, 2),))
 
-Condition: the places are slices of static bounds, and the frame has at most as many entries as twice the
-array: a few entries in a long array of zeros stay.
+Condition: the places are slices with static bounds, and the padded array has at most twice as many entries
+as the array itself: a few entries in a long array of zeros stay.
 
-Reason: it is the derivative of a stencil, which reads a padded array at several places. Each array of zeros
-is written and read in passes of its own; windows of one array are read in the loop that adds them up. The
-gradient of the heat equation, 100 steps on 32 x 32, takes 0.62 of the time. For native code alone: XLA pads
-in the loop that reads.
+Reason: the derivative of a stencil, which reads a padded array at several places, has this form. Each array
+of zeros is written and read in sweeps of its own; windows of one array are read in the loop that adds them
+up. The gradient of the heat equation, 100 steps on 32 x 32, takes 0.62 of the time. For native code alone:
+XLA pads in the loop that reads.
 
 In the literature: halo (ghost cells) of a stencil.
 """
@@ -29,7 +29,7 @@ from loopax.facts.accesses import access_of, static_places
 from loopax.lowering.bodies import has_bodies, map_bodies
 from loopax.lowering.redundancy.add_entries import is_zero
 
-_LARGEST = 2  # entries of the array with its frame, for each entry of the array
+_LARGEST = 2  # most entries of the padded array for each entry of the array
 
 
 def share_frames(graph: FunctionGraph) -> None:
@@ -50,7 +50,7 @@ def _may_pad(body: AbstractFunctionGraph) -> bool:
 
 
 class _Padding(NamedTuple):
-    """An array ``out`` of zeros but for ``source``, which begins at ``starts``."""
+    """An array ``out`` that is zero outside ``source``, which begins at ``starts``."""
 
     out: Any
     source: Any

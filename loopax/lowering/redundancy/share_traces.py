@@ -1,4 +1,4 @@
-"""Traces of one variable, with its axes in several orders  ->  one trace.
+"""Traces of one variable, with its axes in different orders  ->  one trace.
 
     ys, zs = scan(lambda s: (f(s), f(s).T))   ->  ys = scan(lambda s: f(s)); zs = ys.dimshuffle(0, 2, 1)
     scan over ys.dimshuffle(0, 2, 1), row r   ->  scan over ys, row r.T
@@ -6,10 +6,10 @@
 Condition: the rows differ in the order of their axes, or in axes of length 1. A sequence is read in another
 order only if it is a trace.
 
-Reason: what a derivative reads of the value is often a matrix and its transpose, as of a product of
-matrices, or a number and the 1 x 1 matrix of it. Each trace is an array in memory, which the loop fills and
-the loop back reads; a move of axes in a step is free. The gradient of an extended Kalman filter stores 23
-arrays in place of 28.
+Reason: a derivative often reads both a matrix and its transpose, as for a product of matrices, or a number
+and the 1 x 1 matrix of it. Each trace is an array in memory, which the forward loop fills and the backward
+loop reads; a transpose in a step is free. The gradient of an extended Kalman filter stores 23 arrays
+instead of 28.
 
 In the literature: redundant store elimination.
 """
@@ -46,7 +46,7 @@ def share_traces(graph: FunctionGraph) -> None:
 
 
 def _equal_up_to_order(ys: Sequence[Any]) -> list[list[int]]:
-    """The positions of rows that differ in the order of their axes, a list for each variable."""
+    """The positions of rows that differ only in the order of their axes, a list for each variable."""
     positions = defaultdict(list)
     for k, y in enumerate(ys):
         if isinstance(y.type, DenseTensorType):
@@ -55,7 +55,7 @@ def _equal_up_to_order(ys: Sequence[Any]) -> list[list[int]]:
 
 
 def _trace_of(x: Variable) -> tuple[Any, list[Any]] | None:
-    """The trace that ``x`` is in another order of the axes behind the first one, and the order; or None."""
+    """The trace that ``x`` transposes, behind the leading axis, and the order of its axes; or None."""
     v, order, has_moved = x, [*range(getattr(x.type, "ndim", 0))], False
     while v.owner is not None and isinstance(v.owner.op, DimShuffle | SpecifyShape):
         if isinstance(v.owner.op, DimShuffle):
@@ -67,13 +67,13 @@ def _trace_of(x: Variable) -> tuple[Any, list[Any]] | None:
 
 
 def _of_lengths(trace: Variable, order: Sequence[Any], x: Any) -> Any:
-    """``trace`` with the static lengths of ``x``, which has its axes in this order."""
+    """Give ``trace`` the static lengths of ``x``, which has its axes in this order."""
     lengths = dict(zip(order, x.type.shape, strict=True))
     return pt.specify_shape(trace, [lengths.get(k) for k in range(trace.type.ndim)])
 
 
 def _shared(node: Apply, groups: Sequence[Sequence[int]]) -> dict[Variable, Variable]:
-    """The outputs of ``node`` -> those of a loop that reads traces, and emits one row for each group."""
+    """Map outputs of ``node`` to outputs of a loop that emits one row for each group."""
     loop = OpenLoop.of(node)
     _read_traces(loop)
     new_ys = []
@@ -92,7 +92,7 @@ def _shared(node: Apply, groups: Sequence[Sequence[int]]) -> dict[Variable, Vari
 
 
 def _read_traces(loop: OpenLoop) -> None:
-    """Replace the sequences that are traces in another order of axes, in place."""
+    """Replace sequences that are transposed traces, in place."""
     rows: dict[Variable, Any] = {}
     for row in loop.rows:
         if (moved_trace := _trace_of(row.outer)) is not None:

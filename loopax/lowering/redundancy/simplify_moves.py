@@ -1,12 +1,12 @@
-"""Moves of elements that undo each other, or move nothing, are removed.
+"""Remove moves of elements that undo each other, or move nothing.
 
     x.T.T, x[:, None][:, 0], specify_shape(x, 3) of three elements  ->  x
     x.dimshuffle(...).dimshuffle(...)                                 ->  one dimshuffle
 
 Condition: for an index or a check of lengths, the lengths are static.
 
-Reason: native code reads an array in place; behind a move it may have to copy it, for a product, a solve or
-the caller. Programs of JAX have such moves around each batch, PyTensor's derivatives around each broadcast.
+Reason: native code reads an array in place; after a move it may have to copy it, for a product, a solve or
+the caller. JAX programs have such moves around each batch, PyTensor's derivatives around each broadcast.
 
 In the literature: canonicalization.
 """
@@ -33,7 +33,7 @@ def simplify_moves(graph: FunctionGraph) -> None:
         simpler = _simpler(node)
         out = node.outputs[0]
         if simpler is not None and out.type.is_super(simpler.type):
-            if simpler.owner is not None:  # a constant is shared with other programs
+            if simpler.owner is not None:  # constants may be shared with other programs
                 simpler.name = simpler.name or out.name
             graph.replace(out, simpler, reason="simplify_moves")
     map_bodies(graph, simplify_moves, where=with_nodes(lambda node: type(node.op) in _RULES))
@@ -71,7 +71,7 @@ def _reshape(node: Apply) -> Any:
 
 
 def _subtensor(node: Apply) -> Any:
-    """``x`` itself, or without axes of length 1, where an index reads all of it in order."""
+    """The operand ``x`` itself, or without axes of length 1, if an index reads all of it in order."""
     x = node.inputs[0]
     kept = list(range(x.type.ndim))
     for k, (entry, n) in enumerate(zip(access_of(node).index, x.type.shape, strict=False)):
@@ -86,7 +86,7 @@ def _subtensor(node: Apply) -> Any:
 
 
 def _is_whole(entry: slice, n: int | None) -> bool:
-    """Whether a slice reads an axis of length ``n`` whole, forwards."""
+    """Whether a slice reads all of an axis of length ``n``, forwards."""
     return entry == slice(None) or (n is not None and static_places(entry, n) == range(n))
 
 

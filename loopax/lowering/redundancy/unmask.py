@@ -1,4 +1,4 @@
-"""Derivatives of a loop that stops, over the steps taken instead of all steps up to its bound.
+"""Derivatives of a loop that stops run over the steps taken, not over all steps up to its bound.
 
     done, states, traces = Scan(n, if done: the same else: step)
     Scan back(n, traces, if done: the same else: pullback of step)
@@ -6,13 +6,12 @@
     states, traces, n_done = Scan(n, step, until)
     Scan back(n_done, traces, pullback of step)
 
-`ir.derivatives.expand.masked` writes a stopping loop as the former for the pullback: in JAX the number
-of steps of a loop with traces is known when it is compiled. Where it is not, nothing is gained by steps
-that do nothing. The stopping loop is that of the value, except for what it emits: `merge_loops` makes one
-of the two.
+`ir.derivatives.expand.masked` writes a stopping loop in the first form for the pullback: in JAX the trip
+count of a loop with traces must be known at compile time. In other backends, idle steps only cost time. The
+stopping loop equals the loop of the value, except for its traces: `merge_loops` merges the two.
 
-Condition: the mask is a state that starts as false, steps are taken forwards, and of the traces only
-their lengths are read, the rows that were made (`KeepRows`), and what a loop back over the same steps reads
+Condition: the mask is a state that starts as false, and steps are taken forwards. The traces are read only
+for their lengths, for the rows that were made (`KeepRows`), and by a backward loop over the same steps
 that does nothing where the mask is true.
 
 Reason: a Newton solver with a bound of 50 steps takes 6.
@@ -63,7 +62,7 @@ def _unmask(graph: FunctionGraph, node: Apply) -> None:
 
 
 def _flags(node: Apply) -> list[int]:
-    """The states of a loop over all steps, forwards, that may be a mask."""
+    """The states that may be a mask, in a forward loop over all steps."""
     op: Any = node.op
     if op.stops or op.options.reverse:
         return []
@@ -76,16 +75,16 @@ def _is_flag(v: Variable) -> bool:
 
 
 def _starts(flag: Variable) -> Any:
-    """Whether there is a first step, as a condition, of a flag's initial value; None for any other."""
+    """The condition that there is a first step, from a flag's initial value; None for other values."""
     if isinstance(flag, Constant):
         return None if flag.data else True
     return flag.owner.inputs[0] if is_elementwise(flag.owner, ps.Invert) else None
 
 
 class _Mask:
-    """A flag inside a loop: while it is true, a step does nothing.
+    """A flag of a loop: while it is true, a step does nothing.
 
-    ``cond`` is the one node that asks for it, ``counts`` are the states that count the other steps.
+    ``cond`` is the one node that tests it, ``counts`` are the states that count the active steps.
     """
 
     def __init__(self, done: Variable, cond: Apply) -> None:
@@ -97,7 +96,7 @@ class _Mask:
 
     @classmethod
     def of(cls, loop: OpenLoop, done: Variable) -> _Mask | None:
-        """The mask ``done``, a state or a row of ``loop``, if it is one."""
+        """Analyse ``done``, a state or a row of ``loop``; None if it is not a mask."""
         terms = {v for out in loop.outputs() for v in (out, *_terms(out))}
         conds = {
             v.owner
@@ -117,7 +116,7 @@ class _Mask:
         return mask if all(y.inner in before or mask._is_zero(y.inner) for y in loop.ys) else None
 
     def stays(self, flag: State) -> bool:
-        """Whether the mask, a state, stays true once it is."""
+        """Whether the mask, a state, stays true once it is true."""
         v = self._when_true(flag.next)
         return isinstance(v, Constant) and bool(v.data)
 
@@ -142,7 +141,7 @@ class _Mask:
         return v.owner is self.cond and self._zeros(self._when_true(v))
 
     def _when_true(self, v: Variable) -> Any:
-        """The value of ``v``, an output of the condition, in the branch that does nothing."""
+        """The value of ``v``, if an output of the Cond, in the branch that does nothing."""
         return self._branches[0].outputs[self.cond.outputs.index(v)] if v.owner is self.cond else v
 
     def _operand(self, v: Variable) -> Any:
@@ -150,11 +149,11 @@ class _Mask:
         return self.cond.inputs[1 + inputs.index(v)] if v in inputs else None
 
     def lift(self, loop: OpenLoop) -> None:
-        """Have the steps of ``loop`` do what they do where the mask is false."""
+        """Replace the steps of ``loop`` by their computation for a false mask."""
         branch = self._branches[1]
         operands = dict(zip(branch.inputs, self.cond.inputs[1:], strict=True))
         inside = dict(zip(self.cond.outputs, replaced(branch.outputs, operands), strict=True))
-        # Two rounds: the operands of the branch may follow from the flag as well.
+        # Two rounds: the operands of the branch may depend on the flag as well.
         known = {self.done: pt.constant(False), **{s.inner: loop.i for s in self.counts}}
         loop.set_outputs(replaced(replaced(loop.outputs(), inside), known))
 
@@ -167,7 +166,7 @@ Readers = tuple[list[tuple[OpenLoop, _Mask]], list[Apply]]
 
 
 def _readers(graph: FunctionGraph, node: Apply, loop: OpenLoop, mask: _Mask) -> Readers | None:
-    """The loops back that read traces of ``node``, and the nodes that ask for their shapes.
+    """The backward loops that read traces of ``node``, and the nodes that read their shapes.
 
     None where something else reads them.
     """
@@ -246,7 +245,7 @@ def _shortened(
     n_done: Variable,
     bound: TensorVariable,
 ) -> dict[Any, Any]:
-    """The loop back, over ``n_done`` steps: its old outputs -> the new ones."""
+    """Shorten the backward loop to ``n_done`` steps; map its old outputs to the new ones."""
     mask.lift(loop)
     loop.rows = [r for r in loop.rows if r.inner is not mask.done]
     for r in loop.rows:
@@ -259,7 +258,7 @@ def _shortened(
 
 
 def _first(rows: TensorVariable, n: Variable | int) -> Any:
-    """The first ``n`` rows, of which there are as many."""
+    """Keep the first ``n`` rows, given that there are at least ``n``."""
     op: Any = rows.owner and rows.owner.op
     if isinstance(op, KeepRows) and not op.last:
         return KeepRows()(*rows.owner.inputs[:2], n)

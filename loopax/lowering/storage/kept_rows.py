@@ -1,11 +1,11 @@
-"""A few rows of a trace as states of its loop: how `read_last` and `read_rows` keep them.
+"""A few rows of a trace kept as states of its loop, for `read_last` and `read_rows`.
 
     the last rows   y' = y, before' = y, ...        each state takes what the next one was
     the first rows  first' = switch(i == 0, y, first), ...
 
 The last row of a next state is its final. With ``reverse`` the steps fill a trace from its end, so that
-the last steps make its first rows. A state that has not got its row yet is zeros, which no read reaches:
-the rows are cut to the number of steps where there may have been fewer.
+the last steps make its first rows. Until a state has its row it is zeros, which no read reaches: the rows
+are cut to the number of steps where there may have been fewer.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def keep_in_states(
     dims: Dims,
     why: str,
 ) -> Apply:
-    """Leave the traces of ``node`` in ``reads``, by number, unmade: nothing else is read of them.
+    """Replace the traces in ``reads``, keyed by position, by states; nothing else reads the traces.
 
-    ``shapes`` are the `trailing_shapes` of all traces. The loop that takes its place is returned.
+    ``shapes`` are the `trailing_shapes` of all traces. Returns the new loop.
     """
     loop = OpenLoop.of(node)
     kept = {
@@ -58,7 +58,7 @@ def keep_in_states(
 def _states_of_rows(
     loop: OpenLoop, y: Y, reads: Reads, shape: Sequence[TensorVariable]
 ) -> dict[bool, list[State]]:
-    """The states of the rows at each end, the outermost row first."""
+    """The states that hold the rows at each end, outermost row first."""
     last_is_back = not loop.options.reverse
     return {
         last_is_back: _last(loop, y, reads.most(last_is_back), shape),
@@ -67,7 +67,7 @@ def _states_of_rows(
 
 
 def _last(loop: OpenLoop, y: Y, rows: int, shape: Sequence[Variable]) -> list[State]:
-    """States that end as the rows of the last steps, the very last one first."""
+    """States whose final values are the rows of the last steps, the very last one first."""
     states: list[State] = []
     nexts = {s.next: s for s in loop.states}
     value = y.inner
@@ -82,7 +82,7 @@ def _last(loop: OpenLoop, y: Y, rows: int, shape: Sequence[Variable]) -> list[St
 
 
 def _first(loop: OpenLoop, y: Y, rows: int, shape: Sequence[Variable]) -> list[State]:
-    """States that end as the rows of the first steps, the very first one first."""
+    """States whose final values are the rows of the first steps, the very first one first."""
     states: list[State] = []
     end: Any = None
     if rows and loop.options.reverse:
@@ -109,7 +109,7 @@ def _zeros(row: Variable, shape: Sequence[Variable]) -> Any:
 
 
 def _value(read: Read, rows: Sequence[Variable], has: Callable[[int], bool], n: Variable) -> Any:
-    """The value of a read of ``rows``, the last ones of ``n``, the outermost first."""
+    """The value of a read, from ``rows``, the kept rows at its end of ``n`` rows, outermost first."""
     if read.row is not None and has(read.rows):
         return read.on_row(rows[read.rows - 1])
     stack = pt.stack(list(reversed(rows)) if read.back else list(rows))
@@ -120,7 +120,7 @@ def _value(read: Read, rows: Sequence[Variable], has: Callable[[int], bool], n: 
 
 
 def shape_of(asked: Apply, n: Variable, trailing: Sequence[Any]) -> Any:
-    """The value of ``asked``, a Shape or an element of it, for ``n`` rows."""
+    """The value of ``asked``, a Shape node or one that reads an element of it, for ``n`` rows."""
     op: Any = asked.op
     dims = [n, *(pt.as_tensor(d).astype("int64") for d in trailing)]
     return pt.stack(dims) if isinstance(op, Shape) else dims[op.i]

@@ -1,15 +1,15 @@
-"""``f(trace)[-1]`` -> ``f(trace[-1])``: rows are read before what is computed of each row.
+"""Reads of rows move before row-wise computations: ``f(trace)[-1]`` -> ``f(trace[-1])``.
 
     (trace**2 + x)[-1]      ->  trace[-1] ** 2 + x[-1]
     trace.sum(axis=1)[0]    ->  trace[0].sum()
     (trace @ m)[-3:]        ->  trace[-3:] @ m
 
-Condition: what is computed has a row for each row of a trace, and of it only single rows, or one slice, are
-read (two slices that overlap would compute what they share twice). Its operands with a leading axis have
+Condition: the result has a row for each row of a trace, and only single rows of it, or one slice, are read
+(two overlapping slices would compute their common rows twice). Its operands with a leading axis have
 one length there, so that an index means the same in each, and no row that is not read could raise.
 
-Reason: the trace of which few rows are read need not be made, which `read_last` and `read_rows` see of the
-trace alone.
+Reason: a trace of which few rows are read need not be stored, but `read_last` and `read_rows` see only
+reads of the trace itself.
 
 In the literature: slices are moved up to what they read ("bubble up" in MLIR's tensor dialect).
 """
@@ -44,7 +44,7 @@ def read_early(graph: FunctionGraph) -> None:
 
 
 def _of_traces(graph: FunctionGraph, dims: Dims) -> list[Apply]:
-    """The nodes, in order, that compute each row of their result from that of a trace."""
+    """The nodes, in order, that compute each row of their result from one row of a trace."""
     rows: set[Any] = set()
     pairs = []
     for node in graph.toposort():
@@ -58,7 +58,7 @@ def _of_traces(graph: FunctionGraph, dims: Dims) -> list[Apply]:
 
 
 def _is_by_row(node: Apply, dims: Dims) -> bool:
-    """Whether a row of the result follows from the same row of each operand, and cannot raise alone."""
+    """Whether each row of the result depends on the same row of each operand, and cannot raise alone."""
     op: Any = node.op
     out: Any = node.outputs[0]
     if facts_of(op).lengths(node):  # of the whole result: `_on_rows` applies the op to some rows
@@ -73,7 +73,7 @@ def _is_by_row(node: Apply, dims: Dims) -> bool:
 
 
 def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
-    """The reads of the result of ``node``; empty where it is needed whole."""
+    """The reads of the result of ``node``; empty if anything needs all of it."""
     reads: dict[Any, Access] = {}
     for client, place in graph.clients[node.outputs[0]]:
         read = None if place else read_of(client)
@@ -84,7 +84,7 @@ def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
 
 
 def _on_rows(node: Apply, read: Access) -> Any:
-    """The read ``read`` of the result of ``node``, computed from rows of its operands."""
+    """Compute the ``read`` of the result of ``node`` from rows of its operands."""
     own = by_rows(node)
     apply = facts_of(node.op).behind(node, -1) if read.is_row else node.op
     result: Any = apply(*(_row(v, read) if k in own else v for k, v in enumerate(node.inputs)))
@@ -93,7 +93,7 @@ def _on_rows(node: Apply, read: Access) -> Any:
 
 
 def _row(v: Any, read: Access) -> Any:
-    """The rows of an operand; where it has one row for all, that one."""
+    """The rows of an operand that ``read`` takes; if it is broadcast along rows, its one row."""
     if v.type.shape[0] != 1:
         return v[read.rows]
     return without_leading(v, v.type.ndim) if read.is_row else v

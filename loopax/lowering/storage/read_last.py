@@ -1,18 +1,18 @@
-"""``trace[-1]`` -> the final state: a trace of which only the last row is read is not made.
+"""Traces with only their last row read are not stored: ``trace[-1]`` -> the final state.
 
     _, trace = Scan(y = f(...)); trace[-1]  ->  finals = Scan(y' = f(...)); finals[-1]
 
 A row that is a state's next value is in that state's final already. Any other becomes a state of its own,
-which starts as zeros of the row's shape. With ``reverse`` the last step makes the first row: there it is
-``trace[0]``. A loop that stops has the last row of the steps it took.
+which starts as zeros of the row's shape. With ``reverse`` the last step makes the first row, ``trace[0]``.
+In a loop that stops it is the row of the last step taken.
 
 A loop that may take no step has no last row: where one step cannot be proven, ``trace[-1]`` becomes
 ``final[None][:min(n_steps, 1)][-1]``, which raises the same IndexError. (A check of ``n_steps > 0`` would
-do for values, but JAX skips checks of traced ones, and then the initial state would be read for a row.)
+do for concrete values, but JAX skips checks of traced ones, and would then read the initial state.)
 
 Condition: the trace is a tensor, nothing but its last row and its shape is read, and the shape of a row
-is known before the loop. Where more is read the trace stays, and so do the reads of it: only the last row
-of a next state is taken from the final, where there surely is one.
+is known before the loop. Where more is read the trace stays, and so do its reads: only the last row of
+a next state is taken from the final, where there surely is one.
 
 Reason: a trace costs memory for each step, and in JAX a loop that stops needs a bound for it.
 
@@ -71,7 +71,7 @@ def _is_last(asked: Reads, last_is_back: bool) -> bool:
 def _from_final(
     graph: FunctionGraph, node: Apply, k: int, asked: Reads, last_is_back: bool
 ) -> None:
-    """Take the last row of a trace that stays from the state that it is the next value of."""
+    """Replace reads of the last row of a trace that stays by the final of the state it belongs to."""
     op: Any = node.op
     states = [j for j, state in enumerate(op.outs.states) if state is op.outs.ys[k]]
     if states:

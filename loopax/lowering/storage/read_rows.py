@@ -5,16 +5,15 @@
     trace[-50:]  ->  the first steps without a trace, then the last 50 with it
     trace[:50]   ->  50 steps, where nothing else of the loop is read
 
-Conditions. All of them: the trace is a tensor whose rows have a shape that is known before the loop, and
+Conditions. All forms: the trace is a tensor whose rows have a shape that is known before the loop, and
 all that is read of it, its shape apart, are rows at a constant distance from an end. The states work for
-loops that stop, in either direction. Two loops, and fewer steps: the loop has no derivative to be cut, its
-sequences are tensors, and its number of steps is a constant or a length, which JAX knows when it traces
+loops that stop, in either direction. Two loops, and fewer steps: the loop has no truncated derivative, its
+sequences are tensors, and its trip count is a constant or a length, which JAX knows when it traces
 (any other number makes a ``lax.while_loop`` of each part). Two loops: it does not stop, and every trace
-is read at the last steps alone. Fewer steps: no step can raise what the first one would not.
+is read at the last steps alone. Fewer steps: no step can raise an error that the first one would not.
 
-Left alone are traces of hardly more rows than are read; ``trace[k:]`` and ``trace[::k]``, which are
-most of them; and more than 4 rows of a loop that stops: the states that a batch of such loops carries are
-copied at every step.
+Left alone are traces with hardly more rows than are read; ``trace[k:]`` and ``trace[::k]``, which read most
+rows; and more than 4 rows of a loop that stops: the carry of a batch of such loops is copied at every step.
 
 Reason: a trace costs memory for each step.
 
@@ -43,7 +42,7 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.storage.kept_rows import keep_in_states, shape_of
 
-_STATES = 4  # rows that are kept as states; each is copied at every step
+_STATES = 4  # most rows kept as states, each of which is copied at every step
 
 
 def read_rows(graph: FunctionGraph) -> None:
@@ -66,7 +65,7 @@ def _read_rows(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     some = {k: asked for k, asked in some.items() if shapes[k] is not None}
     if not some:
         return
-    first, last = op.options.reverse, not op.options.reverse  # whether these are at the back
+    first, last = op.options.reverse, not op.options.reverse  # whether these rows are at the back
     rows = {back: max((f.most(back) for f in some.values()), default=0) for back in (False, True)}
     most = max(f.most(True) + f.most(False) for f in some.values())
     few = {
@@ -83,11 +82,11 @@ def _read_rows(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
             return _split(graph, node, some, shapes, rows[last], dims)
     if few:
         left = keep_in_states(graph, node, few, shapes, dims, "read_rows")
-        _read_rows(graph, left, dims)  # of which more may be possible
+        _read_rows(graph, left, dims)  # which may enable more
 
 
 def _is_longer(node: Apply, dims: Dims, rows: int) -> bool:
-    """Whether a trace may have twice as many rows, or more."""
+    """Whether a trace may have at least twice as many rows as are read."""
     return not dims.at_least(DimExpr(offset=2 * rows - 1) - dims.value(node.inputs[0]))
 
 
@@ -103,21 +102,21 @@ def _can_be_cut(node: Apply, dims: Dims, rows: int) -> bool:
 
 
 def _is_static(expr: DimExpr) -> bool:
-    """Whether only lengths of inputs are in it."""
+    """Whether ``expr`` contains only lengths of inputs."""
     return all(isinstance(v, Length) and v.of.owner is None for v in expr.roots())
 
 
 # -- fewer steps -------------------------------------------------------------------------------------
 
 
-# What these raise depends on shapes, and on integers that have no value.
+# Whether these raise depends only on shapes, and on integers whose values are unknown.
 _OF_SHAPES = Structure.ELEMENTWISE, Structure.REDUCES, Structure.CONTRACTS
 
 
 def _cannot_raise_later(node: Apply) -> bool:
-    """Whether ``node``, at a later step, raises nothing that it did not raise at the first.
+    """Whether ``node`` at a later step raises only errors that it also raises at the first.
 
-    The shapes are those of the first step, so what is left are integers, and indices.
+    Shapes are the same at every step, which leaves integers and indices.
     """
     if facts_of(node.op).structure in _OF_SHAPES:
         return not errors(node) & ~(Errors.SHAPE | Errors.LENGTH)
@@ -125,7 +124,7 @@ def _cannot_raise_later(node: Apply) -> bool:
 
 
 def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:
-    """Whether the loop is there for ``reads`` alone, and its later steps for nothing."""
+    """Whether nothing but ``reads`` needs the loop, and nothing needs its later steps."""
     op: Any = node.op
     outs = op.split_outputs(node.outputs)
     others = [*outs.finals, *([outs.n_done, outs.stopped] if op.stops else [])]
@@ -147,7 +146,7 @@ def _take_fewer_steps(
     op: Any = node.op
     length = dims.value(node.inputs[0])
     if any(dims.length(x) != length for x in op.split_inputs(node.inputs).sequences):
-        return  # a sequence of another length raises
+        return  # raises if the sequence has another length
     steps = _at_most(node, dims, rows)
     first = node.inputs[0] - steps if op.options.reverse else None
     loop = _part(
@@ -158,7 +157,7 @@ def _take_fewer_steps(
 
 
 def _at_most(node: Apply, dims: Dims, rows: int) -> Any:
-    """The number of steps, or ``rows`` where it is less."""
+    """The smaller of the trip count and ``rows``."""
     n = node.inputs[0]
     if dims.at_least(dims.value(n), rows):
         return pt.constant(rows, dtype="int64")
@@ -179,7 +178,7 @@ def _split(
     op: Any = node.op
     late = _at_most(node, dims, rows)
     early = node.inputs[0] - late
-    if op.options.reverse:  # the first steps are on the last rows
+    if op.options.reverse:  # the first steps use the last rows
         head = _part(node, early, late, slice(late, None), {})
         tail = _part(node, late, None, slice(None, late), reads)
     else:
@@ -195,7 +194,7 @@ def _split(
 def _part(
     node: Apply, n: Variable, first: Variable | None, rows: slice, reads: dict[int, Reads]
 ) -> OpenLoop:
-    """``n`` steps on ``rows``, which begin at row ``first``, with the traces in ``reads``."""
+    """A loop of ``n`` steps on the rows from ``first`` on, with the traces in ``reads``."""
     loop = OpenLoop.of(node)
     loop.ys = [y for k, y in enumerate(loop.ys) if k in reads]
     loop.n_steps = n
@@ -212,7 +211,7 @@ def _part(
 def _rows_of(
     node: Apply, loop: OpenLoop, reads: dict[int, Reads], shapes: Sequence[Sequence[Variable]]
 ) -> dict[Any, Any]:
-    """The rows that are read of the traces of ``loop``, a part of ``node`` that has been bound."""
+    """Replacements for the reads of traces of ``node``, from ``loop``, a part that has been bound."""
     pairs: dict[Any, Any] = {}
     for y, (k, asked) in zip(loop.ys, reads.items(), strict=True):
         pairs |= {r.out: r.on(y.new) for r in asked.rows}

@@ -1,17 +1,17 @@
-"""A state before and after each step, joined from its trace and its final value -> one trace.
+"""Joins of a state's trace and its initial or final value -> one trace of the state.
 
     before = trace of s, from the initial state on       after = trace of s'
     join(0, before, final[None])[1:]                ->   after
     join(0, before[1:], final[None])                ->   after
     join(0, init[None], after)[:-1]                 ->   before
 
-Also of a loop in reverse, where the rows are in the order of the sequences all the same, and of the
-rows backwards. The loop emits what it does not yet.
+The same holds for a loop in reverse, whose rows are in the order of the sequences too, and for flipped
+rows. The loop emits the trace if it does not yet.
 
 Condition: the loop does not stop, its gradient is not truncated, and all its rows are proven to be there.
 
-Reason: PyTensor's traces begin with the initial state, and it cuts the one it needs out of it. A loop
-that reads it so reads what is only known behind the other loop, and cannot fuse with it.
+Reason: PyTensor's traces begin with the initial state, and it slices the part it needs. A loop that reads
+such a join needs a value known only at the end of the other loop, and cannot fuse with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MANY = 32
 
 
 class _Found(NamedTuple):
-    """``rows`` stands for the trace of state ``k``, behind the step (``after``) or before it."""
+    """Array ``rows`` equals the trace of state ``k``, after the step (``after``) or before it."""
 
     rows: Any
     k: int
@@ -51,7 +51,7 @@ def state_traces(graph: FunctionGraph) -> None:
         pieces = Pieces(checked_dims(graph))
         loops = [node for node in graph.toposort() if can_be_fused(node.op)]
         by_loop = {node: _states_of(graph, node, pieces) for node in loops}
-        # Only now: what is known of the rows is said of the variables that were there.
+        # Replace only now: the facts about rows refer to the old variables.
         for node, traces in by_loop.items():
             if traces:
                 _read_traces(graph, node, traces)
@@ -59,7 +59,7 @@ def state_traces(graph: FunctionGraph) -> None:
 
 
 def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found]:
-    """Arrays that are pieced together of the traces of the states of ``node``."""
+    """Arrays that are pieced together from traces of the states of ``node``."""
     op: Any = node.op
     n = pieces.dims.value(node.inputs[0])
     operands, results = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
@@ -85,8 +85,8 @@ def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found
 
 
 def _read_from(graph: FunctionGraph, trace: Variable) -> list[Any]:
-    """The joins that ``trace`` is in, be it in part, and the slices of them."""
-    sliced: dict[Any, bool] = {trace: False}  # whether it is more than a slice of the trace
+    """The joins that contain ``trace`` or a part of it, and slices of these joins."""
+    sliced: dict[Any, bool] = {trace: False}  # whether each is more than a slice of the trace
     near = [trace]
     for _ in range(_FAR):
         clients = [(client, sliced[v]) for v in near for client, _ in graph.clients[v]]
@@ -95,14 +95,14 @@ def _read_from(graph: FunctionGraph, trace: Variable) -> list[Any]:
             if not isinstance(client.op, Subtensor | Join):
                 continue
             (v,) = client.outputs
-            if v not in sliced and v.type.ndim == trace.type.ndim:  # not one row of it
+            if v not in sliced and v.type.ndim == trace.type.ndim:  # not a single row of it
                 near.append(v)
                 sliced[v] = joined or isinstance(client.op, Join)
     return [v for v, joined in sliced.items() if joined]
 
 
 class _Shifted:
-    """The rows of ``trace`` but the first, then ``end``; not ``last``: ``end``, then all but the last."""
+    """The rows of ``trace`` shifted by one: ``end`` follows if ``last``, and precedes otherwise."""
 
     def __init__(
         self, pieces: Pieces, trace: Variable, end: TensorVariable, n: DimExpr, last: bool

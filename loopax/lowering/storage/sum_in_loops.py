@@ -3,15 +3,15 @@
     ys = Scan(...); (f(ys, xs)).sum(axis=0)           ->  total = Scan(total + f(y, x))
     f(join(a, ys), xs).sum()                          ->  f(a, xs[:1]).sum() + total over ys, xs[1:]
 
-The sum is a loop of its own here, over the rows that it adds. `fuse_loops`, which comes next, makes it
-one with the loop that makes the rows, since the order of a sum is free for it.
+The sum becomes a loop of its own, over the rows that it adds. `fuse_loops`, which comes next, fuses it with
+the loop that makes the rows, since it may reorder a sum.
 
-Condition: float or integer rows, of a trace of a loop that takes all its steps, or computed from one row
-by row; what is left of a row has a static shape, which the first total has too.
+Condition: float or integer rows, of a trace of a loop that takes all its steps, or computed from such a
+trace row by row; each summand has a static shape, which the initial total needs.
 
-Reason: where only the sum is read, nothing is stored and nothing is gone through again: a likelihood
-of GARCH or AR(2) is one loop then, as by hand. JAX does not run it: XLA adds up an array faster than a
-loop does.
+Reason: where only the sum is read, nothing is stored and no second sweep is needed: a likelihood of GARCH
+or AR(2) is then one loop, as by hand. JAX does not use this pass: XLA sums an array faster than a loop
+does.
 
 In the literature: reduction fusion.
 """
@@ -44,7 +44,7 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import replace_outputs
 
-_MOST = 200  # row by row computed values in one sum
+_MOST = 200  # most row-wise values in one sum
 
 
 def sum_in_loops(graph: FunctionGraph) -> None:
@@ -69,7 +69,7 @@ def _is_sum(node: Apply) -> bool:
 
 
 def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
-    """The sum by a loop over the rows of a trace; None where there is no trace."""
+    """The sum as a loop over the rows of a trace; None where there is no trace."""
     leaves = _leaves(node.inputs[0])
     if leaves is None:
         return None
@@ -81,12 +81,12 @@ def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
 
 
 def _leaves(x: Variable) -> list[Any] | None:
-    """Arrays that ``x`` is computed from row by row, a row for each of its own; None if that is much."""
+    """The arrays from whose rows ``x`` is computed row by row; None if there are too many."""
     stack, seen, leaves = [x], {x}, []
     while stack:
         v: Any = stack.pop()
         inputs = [] if v.owner is None else v.owner.inputs
-        # What is given its length has as many rows as the whole: no part of it is computed from a part.
+        # An op that is given its length yields all rows, so it cannot be computed part by part.
         if not inputs or len(row_wise_inputs(v.owner)) < len(inputs):
             leaves.append(v)
             continue
@@ -104,7 +104,7 @@ def _is_trace(v: Variable) -> bool:
 
 
 def _added_up(node: Apply, x: Variable, loop: Apply) -> Any:
-    """``node``'s sum, of the rows of ``x``, of which there is one for each step of ``loop``."""
+    """The sum ``node`` over rows of ``x``, one for each step of ``loop``."""
     op: Any = node.op
     out: Any = node.outputs[0].type
     later_axes = tuple(k - 1 for k in normalized(op.axis, x.type.ndim) if k > 0)
@@ -134,11 +134,11 @@ def _joins_trace(v: Variable) -> bool:
 def _in_parts(
     graph: FunctionGraph, node: Apply, join: Variable, leaves: Sequence[TensorVariable]
 ) -> Any:
-    """The sum of the sums over the parts of ``join``; what else there is of rows is cut likewise."""
+    """The sum over each part of ``join``, added up; the other leaves are sliced accordingly."""
     parts = joined_rows(join.owner)
     assert parts is not None
     dims = unconditional_dims_of(graph)
-    # Nothing here may ask a trace for its length: then its loop would have to run before the sum.
+    # Do not use the length of a trace: its loop would have to run before the sum.
     lengths = [p.owner.inputs[0] if _is_trace(p) else p.shape[0] for p in parts]
     total: Any = pt.add(*lengths) if len(lengths) > 1 else lengths[0]
     others: dict[Any, Any] = {}

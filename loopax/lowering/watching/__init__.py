@@ -1,4 +1,4 @@
-"""Watched values of a program: removed from it, or returned by it."""
+"""Watched values of a program: remove the marks, or return the values."""
 
 from loopax.lowering.watching.drop import drop_watches, has_watches
 from loopax.lowering.watching.expose import expose

@@ -1,6 +1,6 @@
-"""Marks ``watch(x, name)`` and ``breakpoint_if(c, x)`` -> ``x``, in programs that nobody watches.
+"""Removal of marks: ``watch(x, name)`` and ``breakpoint_if(c, x)`` -> ``x``, where nobody watches.
 
-Before all passes: none of them would see through one.
+It runs before all other passes: none of them would see through a mark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def drop_watches(graph: FunctionGraph) -> None:
 
 
 def _value(node: Apply) -> Variable:
-    """The watched value. It takes the name that its author gave to the result, or watches it under."""
+    """The watched value, which takes the author's name for the result, or the name of the watch."""
     (x, *_), (watched,) = node.inputs, node.outputs
     if x.owner is not None and x.name is None:
         op: Any = core_of(node.op)

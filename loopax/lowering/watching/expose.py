@@ -2,10 +2,10 @@
 
     scan(step with watch(x, "x"))  ->  scan(step), trace of x, trace of the step's number
 
-What is watched in a loop is one more trace of it, in a loop in a loop a trace of traces, with a row for
-each step of all of them. A branch that is not taken has a row of zeros, and a flag that says that it is
-none. Where the last rows alone are wanted they are cut from each trace, of which the passes then store no
-more. Of a loop whose number of steps follows from values they are in a state, a buffer that steps move.
+A watched value in a loop becomes an additional trace, in nested loops a trace of traces, with a row for
+each step of all of them. A branch that is not taken gives a row of zeros, and a flag that marks it as
+absent. Where only the last rows are wanted they are sliced from each trace, and the passes then store no
+more. In a loop whose trip count depends on values they are in a state, a buffer that the steps shift.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from loopax.lowering.watching.last_rows import last_rows, shape_of
 
 
 def expose(graph: FunctionGraph, last: int | None) -> list[Exposed]:
-    """Watched values of ``graph``, imported, in order of computation; then nothing in it is watched.
+    """Remove the marks from the imported ``graph``; return the watched values in order of computation.
 
-    The graph is changed in place. With ``last`` no more rows of each need be there.
+    The graph is changed in place. With ``last``, only so many final rows of each value are needed.
     """
     prepare(graph)
     nodes = nodes_within(graph.inputs, graph.outputs)
     if any(isinstance(node.op, Breakpoint) for node in nodes):
-        last = None  # they are the last ones before that
+        last = None  # the last rows needed are the ones before the breakpoint
     return [item.with_axis() for item in _of_graph(graph, last)]
 
 
 def _of_graph(
     graph: FunctionGraph, last: int | None, moving: Iterable[Variable] | None = None
 ) -> list[Exposed]:
-    """Watched values of ``graph``, of whose inputs ``moving`` change by step of a loop around it."""
+    """Watched values of ``graph``; its inputs ``moving`` vary with the steps of an enclosing loop."""
     exposed: list[Exposed] = []
     order = graph.toposort()
     inside = None if moving is None else _following(order, moving)
@@ -83,7 +83,7 @@ def _of_identity(node: Apply) -> Exposed:
 
 
 def _following(order: Sequence[Apply], moving: Iterable[Variable]) -> set[Variable]:
-    """The variables whose values follow from those of ``moving``, and not from their shapes alone."""
+    """The variables that depend on the values of ``moving``, not only on their shapes."""
     following = set(moving)
     for node in order:
         if not isinstance(node.op, Shape | Shape_i) and any(v in following for v in node.inputs):
@@ -118,7 +118,7 @@ def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
     for item, ys in zip(items, emitted, strict=True):
         i, *rows = [y.new[::-1] if loop.options.reverse else y.new for y in ys]
         step = loop.n_steps - 1 - i if loop.options.reverse else i
-        if item.has_axis:  # a row for each step of both
+        if item.has_axis:  # one row for each step of both loops
             inner = rows[1]
             step = pt.broadcast_to(step[:, None], inner.shape).flatten()
             rows = [_joined(x) for x in rows]
@@ -129,7 +129,7 @@ def _of_loop(node: Apply, last: int | None, moving: set[Variable] | None) -> Any
 
 
 def _joined(x: TensorVariable) -> Any:
-    """``x`` with its first two axes as one."""
+    """Merge the first two axes of ``x``."""
     shape = [x.shape[k] for k in range(x.type.ndim)]
     return x.reshape((shape[0] * shape[1], *shape[2:]))
 
@@ -157,7 +157,7 @@ def _of_branches(node: Apply, last: int | None, moving: set[Variable] | None) ->
 
 
 def _zeros(x: Variable, of: FunctionGraph, branch: FunctionGraph) -> Any:
-    """Zeros in the place of ``x``, of the graph ``of``, in another ``branch`` of the same inputs."""
+    """Zeros in place of ``x``, a variable of graph ``of``, for another ``branch`` with the same inputs."""
     if not x.type.ndim:
         return pt.zeros((), dtype=x.type.dtype)
     shapes = [shape_of(v) for v in of.inputs]

@@ -12,10 +12,10 @@ from pytensor.graph.basic import Variable
 
 @dataclass
 class Exposed:
-    """A watched value: its rows, where there are any, and the steps of each, the outermost loop's first.
+    """A watched value: its rows, with the step numbers of each, outermost loop first.
 
-    ``name`` is None for the condition of a breakpoint. ``present`` says which rows are some; None: all.
-    With ``has_axis`` all have a leading axis for the steps.
+    ``name`` is None for the condition of a breakpoint. ``present`` flags the rows that were computed, None
+    if all were. With ``has_axis`` all fields have a leading axis for the steps.
     """
 
     name: str | None
@@ -33,26 +33,26 @@ class Exposed:
         return replace(self, value=flat[0], steps=[*flat[1:n]], present=present, **changed)
 
     def with_present(self) -> Exposed:
-        """The value with a flag for each row that says whether it is one."""
+        """The value with an explicit flag for each row that says whether it was computed."""
         if self.present is not None:
             return self
         shape = self.value.shape[:1] if self.has_axis else ()
         return replace(self, present=pt.ones(shape, dtype="bool"))
 
     def with_axis(self) -> Exposed:
-        """The value with an axis for steps, one row where it is in no loop."""
+        """The value with an axis for steps, of length 1 where it is in no loop."""
         if self.has_axis:
             return self
         return self.with_flat([x[None] for x in self.flat()], has_axis=True)
 
     def cut(self, last: int | None) -> Exposed:
-        """The last rows alone, where all are some."""
+        """Keep the last rows only, if all rows were computed."""
         if last is None or self.present is not None or self.name is None:
             return self
         return self.with_flat([x[-last:] for x in self.flat()])
 
 
 def read_back(items: Iterable[Exposed], variables: Iterable[Any]) -> list[Exposed]:
-    """``items`` with ``variables`` in the place of those in `Exposed.flat`, one after the other."""
+    """Rebuild ``items`` from ``variables``, which are in the order of `Exposed.flat`."""
     remaining = iter(variables)
     return [item.with_flat([next(remaining) for _ in item.flat()]) for item in items]

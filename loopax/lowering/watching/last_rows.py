@@ -1,7 +1,7 @@
-"""The last rows of watched values, in a buffer that the steps of a loop move.
+"""The last rows of watched values, in a buffer that the steps of a loop shift.
 
-A loop whose number of steps follows from values has no trace outside of the loop around it, which would
-have rows of several lengths: the rows are in one more state.
+A loop whose trip count depends on values cannot have a trace outside of the enclosing loop, since that
+would have rows of several lengths: the rows are in an additional state.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from loopax.lowering.watching.exposed import Exposed
 
 
 def last_rows(loop: OpenLoop, items: Sequence[Exposed], last: int) -> Any:
-    """The last rows of a loop that may take fewer steps than there are rows to be."""
+    """Collect the last rows of a loop that may take fewer steps than rows are wanted."""
     buffers = []
     for item in items:
         value, *fields = item.with_present().with_axis().flat()
         step = pt.broadcast_to(loop.i, value.shape[:1])
         buffers.append([_buffer(loop, x, last) for x in (value, step, *fields)])
     loop.states += [s for states in buffers for s in states]
-    loop.options = loop.options._replace(parallel=None)  # which takes floats for states
+    loop.options = loop.options._replace(parallel=None)  # which supports no float states
     change = loop.close()
     exposed = []
     for item, states in zip(items, buffers, strict=True):
@@ -42,7 +42,7 @@ def last_rows(loop: OpenLoop, items: Sequence[Exposed], last: int) -> Any:
 
 
 def _buffer(loop: OpenLoop, rows: Variable, last: int) -> State:
-    """A state of the ``last`` rows: each step adds ``rows`` at its end."""
+    """A state that holds ``last`` rows: each step appends ``rows`` and drops the oldest."""
     static = rows.type.shape[1:]
     before = TensorType(rows.type.dtype, (last, *static))()
     both = pt.concatenate([before, rows])
@@ -52,7 +52,7 @@ def _buffer(loop: OpenLoop, rows: Variable, last: int) -> State:
 
 
 def _shape_before(loop: OpenLoop, rows: Variable) -> list[Any]:
-    """The shape of one of ``rows``, which a step makes, outside of the loop."""
+    """The shape of one of the ``rows`` that a step makes, computed outside of the loop."""
     static = rows.type.shape[1:]
     if None not in static:
         return list(static)

@@ -1,4 +1,4 @@
-"""Native programs as functions of arrays alone, 0-d ones too, for other native code to call."""
+"""Native programs as functions of arrays alone, including 0-d ones, for other native code to call."""
 
 from __future__ import annotations
 

@@ -58,8 +58,7 @@ def entry(
     cells
         Lists whose only element is the value of an input that callers do not pass, read at each call.
     early_values, count, whole
-        ``early_values()`` gives the last ``count`` inputs, or None where ``whole`` replaces this
-        function.
+        ``early_values()`` returns the last ``count`` inputs, or None if ``whole`` must be called instead.
     in_order
         Orders the positional and named arguments of a call.
     build
@@ -68,7 +67,7 @@ def entry(
         Maps an error of the native function, and its arguments, to the error to raise.
     flagged
         For programs whose last output is a flag: maps the arguments of a call to the error to raise
-        where the flag is up.
+        if the flag is set.
     """
     names = [f"x{k}" for k in range(len(inputs))]
     arguments = names[: len(inputs) - len(cells) - count]

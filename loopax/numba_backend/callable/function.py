@@ -256,14 +256,14 @@ class NumbaFunction(ProgramFunction):
         )
 
     def _early_values(self, shared: Sequence[Any]) -> Any:
-        """Cached results of the early part for ``shared``; None where the whole program has to run."""
+        """Cached results of the early part for ``shared``; None if the whole program must run."""
         if self._part is None:
             return None
         arrays = [shared[k] for k in self._part.reads]
         return self._early(arrays) if all(isinstance(x, np.ndarray) for x in arrays) else None
 
     def _whole(self, *values: object) -> Any:
-        """Run the program of all inputs."""
+        """Run the program on all its inputs."""
         with TRACING:
             run = self._entry_of_all
         return run(*values)
@@ -279,14 +279,14 @@ class NumbaFunction(ProgramFunction):
         return program.entry(self._all_labels)
 
     def _not_finite(self, args: Sequence[Any]) -> Exception:
-        """The error of a call whose flag is up."""
+        """The error of a call whose flag is set."""
         if self.error_in_rows is not None and (error := self.error_in_rows(args, {})) is not None:
             return error
         return self._finiteness.error(lambda f: f(*args))
 
     @cached_property
     def _finiteness(self) -> Finiteness:
-        """The search for the first value that is not finite, after a call whose flag is up."""
+        """The search for the first nonfinite value, after a call whose flag is set."""
         options: dict[str, Any] = {"on_missing": self.on_missing, "optimize": self.optimize}
         return Finiteness.of(self.program, NATIVE_PASSES, partial(NumbaFunction, **options))
 

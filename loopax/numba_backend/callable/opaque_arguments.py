@@ -23,7 +23,7 @@ from loopax.numba_backend.emit.opaque import native, numba_type
 
 
 def argument(declared: Type, x: Any) -> Any:
-    """Convert ``x``, whose type is no tensor, for the program. (`conversion.accept` has checked it.)"""
+    """Convert ``x``, whose type is not a tensor, for the program. (`conversion.accept` has checked it.)"""
     if not isinstance(declared, TypedListType):
         return native(declared, x)
     counts, items, element = [], x, declared.ttype
@@ -100,7 +100,7 @@ def _unbox_leaves(declared: LeavesType, x: ir.Value, c: Any) -> NativeValue:
 
 @intrinsic
 def list_of(context, leaves):  # type: ignore[no-untyped-def]
-    """The list in a `Leaves`."""
+    """Rebuild the list encoded by a `Leaves`."""
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         struct = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])

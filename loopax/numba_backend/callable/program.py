@@ -214,7 +214,7 @@ def is_known(declared: Type) -> bool:
 
 
 def _is_text(v: Constant) -> bool:
-    """Whether a constant is text that the conversion of an op reads, such as the name of a mode."""
+    """Whether a constant is text that the conversion of an op reads, for example the name of a mode."""
     return not hasattr(v.type, "dtype")
 
 
@@ -291,7 +291,7 @@ def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> l
 def _unshared(emit: Emitter, out: Opaque, v: Variable, returned: list[Expr]) -> Expr:
     if not isinstance(out, Opaque):
         return constant(emit, v).name
-    # The rows of a list may be rows of another list as well, or those of an argument.
+    # The rows of a list may be shared with another list, or with an argument.
     if isinstance(v.type, TypedListType):
         return copied(emit, out).name
     if isinstance(v.type, NoneTypeT):

@@ -1,4 +1,4 @@
-"""Loops over the axes of arrays, and values computed in front of them."""
+"""Loops over the axes of arrays, and values computed in front of these loops."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Axes(Writer):
     def loop_over_others(self, at: Sequence[Index]) -> int | None:
         """The outermost of the nested innermost loops whose indices are not in ``at``.
 
-        Returns the position of its scope; None where there is none.
+        Returns the position of its scope; None if there is none.
         """
         scopes, outermost = self.scopes.open, None
         loop_indices = {scope.index for scope in scopes}
@@ -108,7 +108,7 @@ class Axes(Writer):
         """A local that holds ``value``, an element at ``at``, assigned in front of ``loop``.
 
         An enclosing loop over ``at`` shares the local, since no loop over axes writes to memory that it
-        reads. Later statements may write there, so that the local is known inside of that loop alone.
+        reads. Later statements may write there, so the local is valid only inside of that loop.
         """
         if existing := self.scopes.local_of(value):
             return existing

@@ -97,7 +97,7 @@ class Site:
         return self.node.outputs[0]
 
     def result(self, value: Value) -> Value:
-        """Finish ``value``: compute it now where several readers would each compute it again.
+        """Finish ``value``: compute it now if several readers would each compute it again.
 
         A value with one reader stays virtual, and becomes part of the reader's loop.
         """
@@ -107,7 +107,7 @@ class Site:
         return value
 
     def owned(self, position: int, value: Opaque) -> Opaque:
-        """The value of an input for the node to change: a copy where other nodes read it."""
+        """The value of an input for the node to change: a copy if other nodes read it."""
         is_own = value.fresh and self.reads_alone(position)
         return value if is_own else opaque.copied(self.emit, value)
 
@@ -123,14 +123,14 @@ class Site:
         return self.emit.fresh(value)
 
     def lent(self, position: int, value: EmittedValue) -> Any:
-        """The value of an input inside of a branch of the node, which runs once: see `owned`."""
+        """The value of an input inside a branch of the node, which runs once: see `owned`."""
         return value if isinstance(value, Opaque) and self.reads_alone(position) else shared(value)
 
     def returns(self, x: Array, shape: Sequence[Dim]) -> Array:
         """The array ``x``, the first input, as the output with these lengths.
 
-        It stays unshared where no other node reads it, or where this output is only returned and ``x`` is
-        not: then nobody writes to it any more.
+        It stays unshared if no other node reads it, or if this output is only returned and ``x`` is not:
+        then nothing writes to it any more.
         """
         readers = [client for client, _ in self.uses[self.node.inputs[0]]]
         is_returned_alone = all(client is None for client, _ in self.uses[self.out]) and not any(
@@ -141,7 +141,7 @@ class Site:
         return Array(x.name, tuple(shape), x.dtype, fresh=is_unshared, compact=x.compact)
 
     def reads_alone(self, position: int) -> bool:
-        """Whether no other node reads the input, nor this one twice."""
+        """Whether no other node reads the input, and this one reads it once."""
         return len(self.uses[self.node.inputs[position]]) == 1
 
     def _stays_virtual(self, value: Virtual) -> bool:
@@ -198,9 +198,9 @@ class Emitter(Constants):
         self.define_function(inner.source, inner)
 
     def define_function(self, function: Function, emitter: Emitter) -> None:
-        """Add ``function``, whose globals are those of ``emitter``, to the globals of this one.
+        """Add ``function``, which has the globals of ``emitter``, to the globals of this one.
 
-        A name may mean one thing there and another here, as each emitter counts its own from zero.
+        Names of the two may clash, as each emitter counts its own from zero.
         """
         add_safepoints(function, emitter.namespace)
         self.array_uses[function.name] = promote_to_stack(function, emitter.array_uses)
@@ -241,7 +241,7 @@ class Emitter(Constants):
         counted: Mapping[Variable, Dim] = MappingProxyType({}),
         last: Variable | None = None,
     ) -> list[Any]:
-        """Emit ``graph``; returns the values of ``outputs``, by default those of the graph.
+        """Emit ``graph``; returns the values of ``outputs``, by default the outputs of the graph.
 
         Parameters
         ----------

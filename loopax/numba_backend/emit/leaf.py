@@ -1,4 +1,4 @@
-"""Ops without a rule here, by PyTensor's Numba registry, on arrays.
+"""Ops without a rule here, converted by PyTensor's Numba registry, on arrays.
 
 Scalars are boxed into 0-d arrays here alone, for the call. Ops that the registry does not convert, or
 would itself run as Python, go to `object_mode.py`.
@@ -71,7 +71,7 @@ def converts_scalar(op: ScalarOp, node: Apply) -> bool:
 def has_own_rule(node: Apply) -> bool:
     """Whether a rule of loopax writes ``node``, so that it is native code without PyTensor's registry.
 
-    A rule may still refuse it, for what it is given.
+    A rule may still refuse it because of its inputs.
     """
     op: Any = node.op
     scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
@@ -113,8 +113,8 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         replaced = [emit.temp(call("finite_or_identity", args[k], finite), "a") for k in guarded]
         args = with_items(args, guarded, replaced)
     if isinstance(bare.op, SVD) and bare.op.compute_uv:
-        # PyTensor 3.3.8 decomposes the transpose of an array in C's order, whose vectors may have other
-        # signs than those of LAPACK for the array, which SciPy and JAX have.
+        # PyTensor 3.3.8 decomposes the transpose of an array in C order. Its vectors may differ in sign
+        # from LAPACK's for the array itself, which SciPy and JAX return.
         args = [emit.temp(call("np.asfortranarray", args[0]), "a")]
     out = emit.temp(call(function, *args), "out")
     many = len(node.outputs) > 1
@@ -131,8 +131,9 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
 def _read_by_lapack(node: Apply) -> Sequence[int]:
     """The inputs for which LAPACK raises or returns uninitialised memory if they are not finite.
 
-    A factor is read by arithmetic alone, and so is one triangle by a Cholesky factorization: a nan
-    elsewhere changes nothing. Other solves avoid nan for a pivot, and leave finite numbers beside it.
+    Solves with a factor only compute with its elements, and so does a Cholesky factorization with its
+    triangle: a nan elsewhere has no effect. Other solves avoid nan as a pivot, and leave finite numbers
+    beside it.
     """
     op = node.op
     if not is_of_matrices(op) or isinstance(op, Cholesky):
@@ -143,7 +144,7 @@ def _read_by_lapack(node: Apply) -> Sequence[int]:
 
 
 def _of_one_triangle(node: Apply) -> Sequence[int]:
-    """The inputs of which LAPACK reads one triangle, among `_read_by_lapack`.
+    """The inputs among `_read_by_lapack` of which LAPACK reads only one triangle.
 
     PyTensor 3.3.8 reads both for the pseudo-inverse of a Hermitian matrix, and NumPy the lower one.
     """

@@ -101,7 +101,7 @@ def item(number: int, k: int, i: int) -> Any:
 
 
 def _perform_function(node: Apply, number: int) -> Any:
-    """A native function from the inputs to the outputs, with its length in the place of a list."""
+    """A native function from the inputs to the outputs; a list is replaced by its length."""
     returned = types.Tuple([_result_type(v.type) for v in node.outputs])
 
     @numba_njit

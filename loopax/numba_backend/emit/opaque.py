@@ -183,7 +183,7 @@ def as_element(emit: Storage, value: EmittedValue, element: Any) -> Expr:
 def result(emit: Storage, value: Expr, v: Variable, fresh: bool = False) -> Any:
     """Wrap ``value``, the result of a foreign function, as the value of ``v``."""
     if not isinstance(v.type, DenseTensorType | ScalarType):
-        # The arrays of a sparse matrix may be those of another, or of the program's inputs.
+        # A sparse matrix may share its arrays with another one, or with the program's inputs.
         return Opaque(emit.temp(value, "held"), fresh and not isinstance(v.type, SparseTensorType))
     if v.type.ndim == 0:
         return small(emit.temp(call("as_scalar", value)), v.type.dtype)

@@ -1,4 +1,4 @@
-"""Estimate of the length of a program, which limits the size of arrays in locals.
+"""Estimate the length of a program, which limits the size of arrays in locals.
 
 A line takes about 2 ms to compile. An array in locals takes one line for each element, and so does a
 short axis that is unrolled in a loop. So the lines are counted on the graph before emission: one for
@@ -74,7 +74,7 @@ def estimated_lines(graph: FunctionGraph, sizes: Sizes, largest: int) -> int:
 
 
 class _Count:
-    """Counter of the lines of graphs; ``alike`` has the lines of regions that may be outlined."""
+    """Counts the lines of graphs; ``alike`` has the lines of regions that may be outlined."""
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
@@ -95,7 +95,7 @@ class _Count:
         return lines
 
     def width(self, shape: Lengths) -> int:
-        """The number of unrolled elements; axes in front of them have loops."""
+        """The number of unrolled elements; preceding axes have loops."""
         width = 1
         for n in reversed(shape):
             width *= n if n is not None and n <= LONGEST and width * n <= self.largest else 1

@@ -1,8 +1,8 @@
 """Expressions of the common scalar ops, for operands of given dtypes.
 
-Operands are cast to the dtype of the result first, as in NumPy: float32 stays float32, int8 is not
-divided in float32, and int64 with uint64 is float64. Integers are computed in 64 bits, and whoever writes
-the result truncates it to its size, which wraps as NumPy does.
+Operands are cast to the dtype of the result first, as in NumPy: float32 stays float32, int8 is not divided
+in float32, and int64 with uint64 is float64. Integers are computed in 64 bits, and the caller truncates the
+result to its size, which wraps around as in NumPy.
 """
 
 from __future__ import annotations

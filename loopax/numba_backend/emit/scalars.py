@@ -76,7 +76,7 @@ def has_expression(op: ScalarOp, node: Apply) -> bool:
 
 
 def converted(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
-    """``x`` from the dtype ``source`` to the dtype ``target``, in a local unless it is the same."""
+    """Convert ``x`` from the dtype ``source`` to ``target``, in a local unless they are equal."""
     return x if source == target else emit.temp(cast(x, source, target))
 
 

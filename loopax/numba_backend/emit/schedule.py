@@ -1,6 +1,6 @@
 """Order of the terms of a sum, or the factors of a product, by the time at which they are ready.
 
-A step waits for the states of the step before alone. So terms that are ready early are joined first,
+A step waits only for the states of the previous step. So terms that are ready early are joined first,
 and terms that depend on a state last: ``p1 * y1 + (p2 * y2 + e)`` with the latest state ``y1`` ran an
 AR(2) in 0.8 of the time of ``(p1 * y1 + p2 * y2) + e``, and the gradient of a Runge-Kutta step in 0.84.
 Terms that no step changes come first of all, and so out of the loop.

@@ -1,4 +1,4 @@
-"""Facts that hold where a statement is written: levels of names, and equalities of lengths.
+"""Facts that hold where a statement is written: levels of names, and equalities between lengths.
 
 A *frame* is an open loop over steps. Expressions of names from outside are written in front of it,
 once: arithmetic on indices, memory of arrays, and checks of lengths, which apply only where the loop
@@ -69,7 +69,7 @@ class Scopes:
             self._levels[name.text], self._depths[name.text] = level, open_
 
     def outside(self, shape: Iterable[Dim]) -> bool:
-        """Whether all lengths were defined before the innermost scope was opened."""
+        """Whether all lengths in ``shape`` were defined before the innermost scope was opened."""
         return all(self._depths.get(name, 0) < len(self.open) for name in names_of(shape))
 
     def level(self, *parts: Expr | int) -> int:
@@ -85,7 +85,7 @@ class Scopes:
         """The scope of the innermost loop if each step computes ``expression`` here and none changes
         it.
 
-        An outer loop is no candidate: it may take a step where the innermost one takes none.
+        An outer loop is not a candidate: it may take a step where the innermost one takes none.
         """
         if self.level(expression) >= self.depth:
             return None

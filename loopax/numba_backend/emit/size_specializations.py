@@ -1,9 +1,9 @@
-"""Specializations of one program to small lengths: numbers in the source, where others are names.
+"""Specializations of one program to small lengths, which are numbers in the source instead of names.
 
-Where the sizes of small vectors and matrices are known, a step is written out element by element, in
+If the sizes of small vectors and matrices are known, a step is unrolled element by element, in
 locals. PyTensor's users seldom declare them, so they come from the arguments: a program is rewritten
 for the small lengths that its loops use, once for each set of lengths in a call. Lengths of sequences
-stay names. After `_MOST` sets of lengths the program of unknown lengths serves all others.
+stay names. After `_MOST` sets of lengths the program for unknown lengths serves all others.
 """
 
 from __future__ import annotations

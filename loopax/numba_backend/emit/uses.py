@@ -70,7 +70,7 @@ def is_fill(op: Op) -> bool:
 
 
 def uses_of_node(node: Apply) -> Uses:
-    """The uses of a single node, whose outputs are those of the graph."""
+    """The uses in a single node, whose outputs are the outputs of the graph."""
     uses: Uses = {v: [(None, k)] for k, v in enumerate(node.outputs)}
     for k, v in enumerate(node.inputs):
         uses.setdefault(v, []).append((node, k))

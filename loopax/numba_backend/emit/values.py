@@ -60,7 +60,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Run:
-    """Elements that follow one another, in C order, in the array ``name``, from ``start`` on."""
+    """Consecutive elements, in C order, of the array ``name`` from ``start`` on."""
 
     name: Expr
     start: Dim = 0
@@ -82,15 +82,15 @@ class View:
 class Virtual:
     """A deferred array: ``at(index)`` emits the computation of one element, and returns its local.
 
-    ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is
-    nearly free. ``empty``: an uninitialised array. ``view``: where the array is in memory, if it
-    is. ``flat``: an array with the same elements in the same order, and
-    other axes of length 1. ``run``: where they are in memory, if they follow one another. ``element``:
-    the local or literal that all elements equal. ``light``: to recompute an element costs about as much
-    as to load it. ``cost``: cycles of an element, where its computation cannot raise.
-    ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``: an element calls a function
-    that is slow except in vector code. ``is_gathered``: elements are read out of order, or each is a loop,
-    so that a loop that stores them is not vectorized. No value has both of the last two.
+    ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is nearly
+    free. ``empty``: an uninitialised array. ``view``: the place of the array in memory, if it is there.
+    ``flat``: an array with equal elements in equal order, and other axes of length 1. ``run``: the place of
+    the elements in memory, if they are consecutive. ``element``: the local or literal that all elements
+    equal. ``light``: to recompute an element costs about as much as to load it. ``cost``: cycles for an
+    element, if its computation cannot raise. ``reads_at_positions``: ``at`` also accepts a `Position`.
+    ``has_functions``: an element calls a function that is slow except in vector code. ``is_gathered``:
+    elements are read out of order, or each is a loop, so that a loop that stores them is not vectorized. No
+    value has both of the last two.
     """
 
     shape: tuple[Dim, ...]
@@ -152,7 +152,7 @@ def is_gathered(value: Value) -> bool:
 
 
 def reindexed(x: Value, shape: Sequence[Dim], at: Callable[[Any], Expr], **fields: Any) -> Virtual:
-    """A `Virtual` that reads the elements of ``x`` at other indices; its other ``fields`` are its own."""
+    """A `Virtual` that reads the elements of ``x`` at other indices, with its own ``fields`` otherwise."""
     shared_fields = {
         "cheap": is_cheap(x),
         "has_functions": has_functions(x),
@@ -174,17 +174,17 @@ def shared(value: EmittedValue) -> Any:
 
 
 def as_tuple(outputs: Any) -> tuple[Any, ...]:
-    """The outputs that a rule returns, of which a single one may be no tuple."""
+    """The outputs that a rule returns, as a tuple even if there is only one."""
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def index_before(at: Sequence[Index], stretched: Sequence[bool]) -> list[Index]:
-    """The index into an array, from that into the array that it is ``stretched`` to, axis by axis."""
+    """Convert an index into a ``stretched`` array to an index into the array before broadcasting."""
     return [0 if is_stretched else i for i, is_stretched in zip(at, stretched, strict=True)]
 
 
 def shape_before(shape: Sequence[Dim], stretched: Sequence[bool]) -> list[Dim]:
-    """The lengths of an array, from those of the array that it is ``stretched`` to."""
+    """Convert the lengths of a ``stretched`` array to the lengths before broadcasting."""
     return [1 if is_stretched else n for n, is_stretched in zip(shape, stretched, strict=True)]
 
 
@@ -201,5 +201,5 @@ LONGEST = 8  # a longer axis has a loop
 
 
 def is_small(shape: Sequence[Dim | None], largest: int) -> bool:
-    """Whether an array of ``shape`` is stored in locals, of which there may be ``largest``."""
+    """Whether an array of ``shape`` is stored in locals, of which there are at most ``largest``."""
     return is_static(shape) and max(shape, default=0) <= LONGEST and prod(shape) <= largest

@@ -1,4 +1,4 @@
-"""Statements of a native function, with the names, lengths and checks known at each place."""
+"""Statements of a native function, and the names, lengths and checks known at each place."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Writer:
         self.scopes.unify(n, m, self.scopes.surely_reached_by(call(function, n, m)))
 
     def are_equal(self, *numbers: Expr) -> None:
-        """Record that numbers, or a number and a length, are equal in this block, after a check."""
+        """Record that two dimensions are equal in this block, after a check."""
         dims = [self.scopes.canonical(as_dim(x)) for x in numbers]
         if len({*dims}) == 2 and not {*dims} & self.scopes.changing:
             first, n = sorted(dims, key=self.scopes.order)

@@ -20,7 +20,7 @@ from loopax.numba_backend.callable.program import refuse_unknown_types, warn_of_
 
 
 def native_function(op: Cond | Scan, node: Apply, **kwargs: object) -> tuple[Any, str | None]:
-    """Convert a node to a native function; with its key in PyTensor's cache, None where it has none."""
+    """Convert a node to a native function; return it with its key in PyTensor's cache, or None."""
     inputs = [v.type() for v in node.inputs]
     graph = FunctionGraph(inputs, op.make_node(*inputs).outputs, clone=True)
     import_graph(graph)

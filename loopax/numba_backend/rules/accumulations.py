@@ -1,4 +1,4 @@
-"""Ops along an axis: cumulated sums and products, the position of the largest element, softmax."""
+"""Ops along an axis: cumulative sums and products, the position of the largest element, softmax."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ READS_ONCE[Argmax] = lambda node, position: True
 
 @rule(Softmax, LogSoftmax)
 def softmax(site: Site, x: Value) -> Any:
-    """Emit the op's own graph, which subtracts the largest element first; here there may be none."""
+    """Emit the op's own graph, which subtracts the largest element first; the op itself may not."""
     graph = site.op.fgraph
     (largest,) = (node for node in graph.apply_nodes if isinstance(node.op, Max))
     (row,), axis = largest.inputs, largest.op.axis

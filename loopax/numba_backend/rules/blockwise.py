@@ -1,7 +1,7 @@
 """``Blockwise``, an op on the last axes repeated over leading ones: loops around the rule of the op.
 
-So each rule is written once, for its own rank, for batched ops too; products of two stacks of matrices
-are the product of two matrices, repeated.
+So each rule is written once, for its own rank, and serves batched ops too; products of two stacks of
+matrices are the product of two matrices, repeated.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def batched_dot(site: Site, a: Value, b: Value) -> Any:
 def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | None]]:
     """Shapes of the outputs of ``node``, inferred from the shapes of one row of each of ``values``.
 
-    They serve a batch without rows. With rows the first result decides, since a step may return another
+    They serve a batch without rows. Otherwise the first result decides, since a step may return another
     length than declared.
     """
     op: Any = node.op
@@ -161,7 +161,7 @@ def _element(emit: Emitter, v: Value, at: Sequence[Index], stretched: Sequence[b
 
 
 class _Place:
-    """The array of the results. The first result allocates it where that decides the shape."""
+    """The array of the results, allocated by the first result if that decides the shape."""
 
     def __init__(
         self, emit: Emitter, v: Variable, batch: list[Dim], core: Sequence[Dim | None]

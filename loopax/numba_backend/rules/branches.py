@@ -28,7 +28,7 @@ def call(site: Site, *values: Value) -> Any:
 
 @rule(Cond)
 def cond(site: Site, condition: Value, *operands: Value) -> Any:
-    """Emit both branches, and at the end of each the assignments to results of their common shape."""
+    """Emit both branches, each followed by assignments to results of their common shape."""
     emit = site.emit
     rooms = emit.place()  # arrays that both branches fill
     scopes = emit.branches(emit.scalar(condition))

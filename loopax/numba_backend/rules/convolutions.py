@@ -21,7 +21,7 @@ _MOST_PRODUCTS = 64  # that are written out
 
 @rule(Convolve1d)
 def convolve(site: Site, a: Value, b: Value, mode: Value) -> Any:
-    """``out[i + j] += a[i] b[j]``; of a valid convolution, the sums that have all elements of a vector."""
+    """Compute ``out[i + j] += a[i] b[j]``; for a valid convolution, only sums over a whole vector."""
     emit, dtype = site.emit, site.out.type.dtype
     if dtype == "bool":
         return leaf(site, a, b, mode)
@@ -48,7 +48,7 @@ def convolve(site: Site, a: Value, b: Value, mode: Value) -> Any:
 
 
 def _of_any_length(site: Site, a: Value, b: Value, mode: Value, is_full: bool | None) -> Value:
-    """A full convolution, of which a valid one is a part."""
+    """A full convolution, and the part of it that is a valid one."""
     emit, dtype = site.emit, site.out.type.dtype
     (m,), (n,) = a.shape, b.shape
     full = _in_memory(emit, a, b, emit.temp(as_element(m) + n - 1, "n"), dtype)
@@ -61,7 +61,7 @@ def _of_any_length(site: Site, a: Value, b: Value, mode: Value, is_full: bool | 
 
 
 def _in_memory(emit: Emitter, a: Value, b: Value, length: Dim, dtype: str, first: int = 0) -> Array:
-    """The ``length`` sums from the ``first`` one on, which is 0, or that of a valid convolution."""
+    """Compute ``length`` sums from the ``first`` one on, which is 0 for a full convolution."""
     a, b = emit.for_many_reads(a), emit.for_many_reads(b)
     out = emit.empty((length,), dtype, "sums")
     emit.do("fill", out, literal(0, dtype))

@@ -1,4 +1,4 @@
-"""Elementwise ops: the computation of an element, for the loop of the reader."""
+"""Elementwise ops: each computes an element inside the reader's loop."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def elemwise(site: Site, *values: Value) -> Any:
         return emit_scalar(emit, site.op.scalar_op, operands, node)
 
     def is_uniform() -> bool:
-        """Whether a row of a switch has one condition."""
+        """Whether a row of a switch has a single condition."""
         return stretched[0][-1] or _is_fill(inputs[0])
 
     def chosen(at: At) -> Expr:
-        """Compute the selected branch of a switch alone."""
+        """Compute only the selected branch of a switch."""
         condition, name = operand(0, at), emit.local("t")
         for k, scope in enumerate(emit.branches(condition, is_uniform()), start=1):
             with emit.inside(scope):
@@ -136,7 +136,7 @@ _BRANCH = 40  # least cycles of a branch, against the cost of a misprediction
 
 
 def _is_worth_a_branch(costs: Sequence[float | None]) -> bool:
-    """Whether a switch is faster with a branch than with the computation of both operands.
+    """Whether a switch is faster with a branch than by computing both operands.
 
     A call of the C library prevents vector code in any case, and one operand takes half the time of
     both.
@@ -154,7 +154,7 @@ def _cycles(op: Op, dtype: str) -> float:
 
 
 def _cost(v: Value) -> float | None:
-    """Cycles of an element at its reader; None where its computation may raise."""
+    """Cycles for an element at its reader; None if its computation may raise."""
     if isinstance(v, Virtual) and not v.cheap:
         return v.cost
     return 1 if isinstance(v, Array) else 0

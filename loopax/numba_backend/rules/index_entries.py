@@ -1,4 +1,4 @@
-"""The entries of an index: integers and slices, as positions and lengths in the text."""
+"""The entries of an index, integers and slices, as positions and lengths in the source."""
 
 from __future__ import annotations
 

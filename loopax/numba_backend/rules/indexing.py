@@ -86,9 +86,9 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
 
 @dataclass(frozen=True)
 class Places:
-    """The positions in an array, by their index into ``shape``.
+    """The positions of a write or read, by their index into ``shape``.
 
-    ``are_constant``: they are the same at each step. ``start``: they are a run in C order from there on.
+    ``are_constant``: they are loop-invariant. ``start``: they are consecutive in C order from there on.
     """
 
     shape: Sequence[Dim]
@@ -121,7 +121,7 @@ READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 
 def _start_of_run(emit: Emitter, x: Value, entries: Sequence[Entry]) -> Dim | None:
-    """The first position of entries that follow one another in C order; None where they do not.
+    """The first position of entries that are consecutive in C order; None if they are not.
 
     They are integers, then at most one slice, then whole axes.
     """
@@ -143,9 +143,9 @@ def _start_of_run(emit: Emitter, x: Value, entries: Sequence[Entry]) -> Dim | No
 def _filled(site: Site, x: Value) -> Array | None:
     """An array full of the element of ``x``, filled once for all steps, if that is possible.
 
-    A frame of zeros around the entries that each step writes stays as it is: 34 x 34 zeros take a sixth of
-    a step of the heat equation on 32 x 32. Readers that would write to the array get a new one at each
-    step instead.
+    A frame of zeros around the entries that each step writes persists: to fill 34 x 34 zeros would take a
+    sixth of a step of the heat equation on 32 x 32. Readers that would write to the array get a new one at
+    each step instead.
     """
     is_read = all(
         client is not None and not (isinstance(client.op, _WRITES) and position == 0)
@@ -176,7 +176,7 @@ def _written_in_locals(site: Site, x: Small, y: Small, index: tuple[slice | int,
 
 
 def _is_spread(site: Site, y: Value, shape: Sequence[Dim]) -> list[bool]:
-    """Flags of the axes of ``y`` that its type broadcasts to the lengths of ``shape``."""
+    """Flags for the axes of ``y`` that its type broadcasts to the lengths of ``shape``."""
     axes = [*zip(site.node.inputs[1].type.broadcastable, y.shape, shape, strict=True)]
     for broadcasts, n, m in axes:
         if n != m and not broadcasts:

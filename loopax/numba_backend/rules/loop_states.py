@@ -1,7 +1,7 @@
-"""States of a loop: their storage, and the transition to those of the next step.
+"""States of a loop: their storage, and the transition to the states of the next step.
 
-Scalars and small arrays are locals that each step assigns. A buffer, a state whose rows alone the body
-writes, is one array for the whole loop. Any other array of constant shape has two arrays in memory: the
+Scalars and small arrays are locals that each step assigns. A buffer, a state of which the body only writes
+rows, is one array for the whole loop. Any other array of constant shape has two arrays in memory: the
 successor is copied to the state, or the two exchange their memory.
 """
 
@@ -60,7 +60,7 @@ def names(states: Sequence[Any]) -> list[Expr]:
 def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool | None]:
     """Whether each axis of state ``k`` keeps its length, in a loop of ``values``.
 
-    None where only the run of the loop can tell.
+    None if that is known only at run time.
     """
     lengths = {
         Length(v, axis): _length(emit, n)
@@ -138,13 +138,13 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
 def _copied(
     emit: Emitter, arrays: Sequence[tuple[Array, Any]]
 ) -> tuple[list[tuple[Array, Any]], list[tuple[Array, Array]]]:
-    """Divide ``arrays`` into those whose memory is exchanged and those that are small enough to copy.
+    """Split ``arrays`` into those that exchange memory and those small enough to copy.
 
-    A copy of a small array takes a nanosecond, and none where its elements are in registers; an exchange
-    changes the counts of references of both arrays, 10 ns a step, and keeps them off the stack.
+    A copy of a small array takes a nanosecond, or nothing if its elements are in registers; an exchange
+    changes the reference counts of both arrays, 10 ns a step, and keeps them off the stack.
 
     The copies follow the assignment of all other states, so that a successor is copied from memory that
-    nothing else has: not from a view of a state, and not from an array that another state takes.
+    nothing else uses: not from a view of a state, and not from an array that another state takes over.
     """
     exchanged: list[tuple[Array, Any]] = []
     copied: list[tuple[Array, Any]] = []

@@ -103,10 +103,10 @@ def _end_locals(site: Site) -> tuple[Expr | None, Expr | None]:
 
 
 def _writes(emit: Emitter, op: Loop) -> tuple[dict[int, list[Apply]], set[Apply]]:
-    """Buffers: states that the body only writes into, with the writing nodes; and their reading nodes.
+    """Buffers: states that the body only writes into, mapped to the writing nodes; and the reading nodes.
 
     The body may read rows of a buffer: they are copied before the writes, which come last, in their order.
-    A state whose elements can be locals, and all writes to it, is none.
+    A state whose elements can be locals is not a buffer.
     """
     body = op.fgraph
     writes: dict[int, list[Apply]] = {}
@@ -148,7 +148,7 @@ def _reads_part(client: Apply) -> bool:
 
 
 def _read_by_rows(node: Apply, position: int) -> bool:
-    """Whether a loop reads a constant one row a step, so that it needs no memory."""
+    """Whether a loop reads a constant only row by row, one a step, so that it needs no memory."""
     op: Any = node.op
     v = op.fgraph.inputs[position]
     if v not in op.args.consts:

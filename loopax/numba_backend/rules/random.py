@@ -1,8 +1,7 @@
 """Random variables: sequential draws from a generator, which is an input and an output.
 
-A draw changes its generator in place where it is the only reader, so that a loop draws from the
-generator that it carries; otherwise it draws from a copy. So two draws from one generator variable
-agree.
+A draw changes its generator in place if it is the only reader, so that a loop draws from the generator
+that it carries; otherwise it draws from a copy. So two draws from one generator variable are equal.
 
 A draw is a call of a *sampler*, a native function of the generator and of the parameters of one draw:
 see `samplers.py`. A distribution without one runs as Python.
@@ -46,7 +45,7 @@ def draw(site: Site, rng: Opaque, size: Value | None, *params: Value) -> Any:
 
 
 class _Draw:
-    """The call for one draw, with the parameters at a place in the batch."""
+    """The call for one draw, with the parameters at one index of the batch."""
 
     def __init__(self, site: Site, function: str, rng: Expr, params: Sequence[Value]) -> None:
         self.emit, self.function, self.rng = site.emit, function, rng
@@ -63,7 +62,7 @@ class _Draw:
         self._check_lengths()
 
     def _check_lengths(self) -> None:
-        """Check common lengths, of a mean and a covariance say: a sampler may read out of bounds."""
+        """Check common lengths, such as of a mean and a covariance: a sampler may read out of bounds."""
         if not self.op.signature:
             return
         lengths: dict[str, Dim] = {}

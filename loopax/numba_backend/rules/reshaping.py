@@ -1,7 +1,7 @@
 """Ops that give the same elements other axes: ``Reshape``, ``JoinDims``, ``SplitDims``.
 
 Leading and trailing axes that stay are indexed directly. Changed axes share the position in C order:
-where they were one axis before, no copy and no division is needed. An array of dynamic lengths is
+if they were one axis before, no copy and no division is needed. An array of dynamic lengths is
 viewed by NumPy.
 """
 

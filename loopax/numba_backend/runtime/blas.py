@@ -1,7 +1,7 @@
 """Calls of BLAS and LAPACK for arrays in C order, or transposed, of lengths that fit, none of them zero.
 
-For an ``np.dot`` with ``out`` Numba compiles four Python functions, which look at lengths, for each
-layout of each operand: 0.2 s. Here a flag says at run time what is transposed.
+For an ``np.dot`` with ``out`` Numba compiles four Python functions, which check lengths, for each layout of
+each operand: 0.2 s. Here a flag tells at run time which operands are transposed.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _call(builder: ir.IRBuilder, name: str, operands: Sequence[ir.Value]) -> Any
 def _operands(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> list[tuple[Any, list[Any]]]:
-    """Each array with its lengths, which are checked."""
+    """Each array with its lengths, after a check of these."""
     ensure_blas()
     operands = []
     arrays = [

@@ -1,9 +1,9 @@
 """Triangular solves and Cholesky factors of large matrices, by BLAS and LAPACK, in place and in C order.
 
-A solve takes blocks of rows: what the rows before contribute is a product, by BLAS, and a block is
-solved by the loops of `linalg`. PyTensor's conversions copy both operands to Fortran's order, and they
-compile many functions: without them the first value and gradient of a Gaussian process takes 2.2 s
-in place of 3.8.
+A solve proceeds by blocks of rows: BLAS computes the contribution of earlier rows as a product, and the
+loops of `linalg` solve within a block. PyTensor's conversions copy both operands to Fortran order, and
+compile many functions: without them the first value and gradient of a Gaussian process takes 2.2 s instead
+of 3.8.
 """
 
 from __future__ import annotations

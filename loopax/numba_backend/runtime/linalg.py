@@ -27,7 +27,7 @@ def all_finite(a: np.ndarray) -> bool:
 
 @_compiled
 def finite_or_identity(a: np.ndarray, finite: bool) -> Any:
-    """``a``, or half an identity of its shape, with which every factorization and solve succeeds."""
+    """Return ``a`` if ``finite``, else half an identity, with which every factorization succeeds."""
     if finite:
         return a
     b = a.copy()
@@ -41,7 +41,7 @@ def finite_or_identity(a: np.ndarray, finite: bool) -> Any:
 
 @_compiled
 def mirrored(a: np.ndarray, lower: bool, hermitian: bool) -> np.ndarray:
-    """The symmetric or Hermitian matrix that one triangle of ``a`` gives."""
+    """The symmetric or Hermitian matrix with the given triangle of ``a``."""
     b = a.copy()
     for i in range(a.shape[0]):
         for j in range(i):

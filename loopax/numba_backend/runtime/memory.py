@@ -1,4 +1,4 @@
-"""New arrays, which nobody has written to, and copies of elements from one array to another."""
+"""Uninitialised arrays, and copies of elements from one array to another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from loopax.numba_backend.runtime.instructions import result_type
 
 
 def empty(shape: Sequence[int], dtype: type) -> Any:
-    """``np.empty(shape, dtype)``, written as instructions of the caller.
+    """Allocate ``np.empty(shape, dtype)``, as instructions inlined into the caller.
 
     Numba compiles three Python functions for each number of axes and each dtype of an ``np.empty``: 0.1 to
     0.2 s, a fifth of what the native code of a small model takes.
@@ -72,10 +72,10 @@ def _allocated(
 
 
 def on_stack(shape: Sequence[int], dtype: type) -> Any:
-    """``np.empty(shape, dtype)`` on the stack of the caller, at one address for all runs of the statement.
+    """Allocate ``np.empty(shape, dtype)`` on the caller's stack, at one address for all runs.
 
-    LLVM keeps its elements in registers where all indices are known. Numba gives the memory of any other
-    array a count of references, which each view of it changes.
+    LLVM keeps its elements in registers if all indices are known. Numba counts references to the memory of
+    any other array, and each view changes the count.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def copy_run(
 ) -> None:
     """Copy ``count`` elements from one array to another, from these positions on in C order.
 
-    As loops, a copy of a matrix is four statements and two loops, 20 to 30 ms of Numba.
+    As loops, a copy of a matrix would be four statements and two loops, which take Numba 20 to 30 ms.
     """
     elements = source.reshape(-1)[source_start : source_start + count]
     target.reshape(-1)[start : start + count] = elements
@@ -172,7 +172,7 @@ def _copied(
 
 
 def fill(a: np.ndarray, element: complex) -> None:
-    """Write ``element`` to each place of ``a``, in C order."""
+    """Set each element of ``a``, in C order, to ``element``."""
     a[...] = element
 
 

@@ -73,7 +73,7 @@ def is_ordered(values: np.ndarray) -> bool:
 
 @njit_inner
 def belongs_behind(x: float, value: float, right: bool) -> bool:
-    """Whether ``x`` is to be inserted behind ``value``: right or left of equal values."""
+    """Whether ``x`` is to be inserted after ``value``: right or left of equal values."""
     # Without `and` and `or`, which LLVM makes branches of: a bisection takes three times as long with them.
     if right:
         return not (x < value) | ((value != value) & (x == x))
@@ -99,8 +99,8 @@ def place_among_ordered(x: float, values: np.ndarray, right: bool, low: int, hig
 def places_of(xs: np.ndarray, values: np.ndarray, right: bool, places: np.ndarray) -> None:
     """Write `place_of` for each of ``xs``.
 
-    Ordered ``xs``, as in systematic resampling, are searched from the place of the one before, in steps
-    that double: 11 ns each among 1000 values, 20 in any order, and 35 to 60 by `place_of`.
+    Ordered ``xs``, as in systematic resampling, are searched from the place of the previous one, in
+    doubling steps: 11 ns each among 1000 values, 20 in any order, and 35 to 60 by `place_of`.
     """
     n = values.shape[0]
     if not is_ordered(values):

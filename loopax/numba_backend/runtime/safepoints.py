@@ -70,7 +70,7 @@ def _lower(
 
 @contextmanager
 def stopping(builder: ir.IRBuilder, i: ir.Value, period: ir.Value) -> Iterator[None]:
-    """Build code for step ``i`` where Python has set an error, checked once in ``period`` steps."""
+    """Build code that runs if Python has set an error, checked once in ``period`` steps."""
     last = builder.sub(period, _I64(1))
     is_due = builder.icmp_unsigned("==", builder.and_(i, last), last)
     with builder.if_then(is_due, likely=False):
@@ -80,7 +80,7 @@ def stopping(builder: ir.IRBuilder, i: ir.Value, period: ir.Value) -> Iterator[N
 
 
 def raise_later(builder: ir.IRBuilder) -> None:
-    """Defer the error that is set until Python runs in this thread again: see `_later`."""
+    """Defer the pending error until Python runs in this thread again: see `_later`."""
     lock = _call(builder, "PyGILState_Ensure", _I32)
     kind, error, where = (cgutils.alloca_once_value(builder, _POINTER(None)) for _ in range(3))
     _call(builder, "PyErr_Fetch", ir.VoidType(), kind, error, where)
@@ -107,10 +107,9 @@ def _check_function(module: ir.Module) -> ir.Function:
 
     Each module has one function, not inlined, so that loops stay short.
 
-    It has C's calling convention. LLVM's ``preserve_allcc`` saves a loop that holds its states in
-    registers some stores (1.02 in the place of 1.03 of the time for the gradient of a hidden Markov
-    model), but made the inverse of a 40 x 40 matrix in an XLA handler wrong after the first check
-    (LLVM 22).
+    It has C's calling convention. LLVM's ``preserve_allcc`` saves a loop with states in registers some
+    stores (1.02 instead of 1.03 of the time for the gradient of a hidden Markov model). But it made the
+    inverse of a 40 x 40 matrix in an XLA handler wrong after the first check (LLVM 22).
     """
     name = "loopax_look"
     if name in module.globals:

@@ -1,11 +1,10 @@
 """Distributions: native functions for one draw, and conditions on their parameters.
 
-A sampler takes the same numbers from the generator as the op's ``rng_fn``, which is NumPy's or SciPy's,
-so that a program draws the values of PyTensor's other modes, up to rounding. PyTensor registers
-samplers with `numba_core_rv_funcify`, and users may too; `_DRAWS` and `_NORMALS` replace those of
-PyTensor that draw differently, by functions of `loopax/numerics/native_samplers.py`. Numba's generator
-takes any parameters, and may not terminate with some, so that they are checked here, as in NumPy and
-SciPy.
+A sampler takes the same numbers from the generator as the op's ``rng_fn``, which is NumPy's or SciPy's, so
+that a program draws the values of PyTensor's other modes, up to rounding. PyTensor registers samplers with
+`numba_core_rv_funcify`, and users may too; `_DRAWS` and `_NORMALS` replace PyTensor's samplers that draw
+differently by functions of `loopax/numerics/native_samplers.py`. Numba's generator takes any parameters,
+and may not terminate with some, so that they are checked here, as in NumPy and SciPy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from loopax.numerics import native_samplers as native
 
 
 def sampler(op: RandomVariable, node: Apply) -> Any:
-    """The native function for one draw of ``op``; None where none draws the same values."""
+    """The native function for one draw of ``op``; None if none draws equal values."""
     families = {*numba_core_rv_funcify.registry, *_DRAWS, *_NOT_PYTENSORS, rv.MvNormalRV}
     family = next((c for c in type(op).__mro__ if c in families), object)
     if family is object or family in _NOT_PYTENSORS or not _draws_as(op, family):
@@ -39,7 +38,7 @@ def sampler(op: RandomVariable, node: Apply) -> Any:
 
 
 def _draws_as(op: RandomVariable, family: type) -> bool:
-    """Whether ``op`` draws by the code of ``family``; a subclass with its own code does not."""
+    """Whether ``op`` draws by the code of ``family``; False for a subclass with its own code."""
     methods = ("rng_fn", "rng_fn_scipy", "perform")
     has_its_methods = all(
         getattr_static(type(op), m, None) is getattr_static(family, m, None) for m in methods

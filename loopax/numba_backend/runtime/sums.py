@@ -1,12 +1,12 @@
 """Sums, products and extremes over an axis, whose terms LLVM may reorder.
 
-A float sum in order is a chain: each addition waits some four cycles for the one before, and LLVM,
+A float sum in order is a chain: each addition waits some four cycles for the previous one, and LLVM,
 which must not change the last digit, does not vectorize the loop. With permission to reorder the
-additions of the sum it computes several partial sums, as NumPy does. This is no `fastmath`: nan and
+additions of the sum it computes several partial sums, as NumPy does. This is not `fastmath`: nan and
 infinities keep their meaning, and no other operation changes.
 
-Reordered extremes must propagate nan, which LLVM's own instructions do: the largest of 2000 numbers
-takes a tenth of the time of comparisons.
+Reordered extremes must propagate nan, which LLVM's own instructions do: the maximum of 2000 numbers takes a
+tenth of the time that comparisons take.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from loopax.numba_backend.runtime.instructions import result_type
 
 
 def plus(total: complex, term: complex) -> Any:
-    """``total + term``, two floats of one dtype, in a sum that may be reordered."""
+    """Add two floats of one dtype in a sum that may be reordered."""
     return total + term
 
 
 def times(total: complex, term: complex) -> Any:
-    """``total * term``, two floats of one dtype, in a product that may be reordered."""
+    """Multiply two floats of one dtype in a product that may be reordered."""
     return total * term
 
 

@@ -77,7 +77,7 @@ def _view(
     data: ir.Value,
     shape: list[Any],
 ) -> Any:
-    """An array in C order of the memory of ``source``, from ``data`` on."""
+    """An array in C order in the memory of ``source``, from ``data`` on."""
     element = context.get_data_type(signature.return_type.dtype)
     strides = [ir.Constant(source.itemsize.type, int(context.get_abi_sizeof(element)))]
     for n in shape[:0:-1]:

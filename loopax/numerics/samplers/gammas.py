@@ -1,6 +1,6 @@
 """Families of gamma draws: JAX's, which have the derivative of the distribution function.
 
-Where a small shape would underflow, the draws are logarithms.
+If a small shape would underflow, the draws are logarithms.
 """
 
 from __future__ import annotations

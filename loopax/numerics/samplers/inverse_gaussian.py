@@ -6,9 +6,9 @@ A root of ``lam (x - mu)^2 / (mu^2 x) = z^2`` for a normal ``z`` (Michael, Schuc
 in which nothing cancels; it is selected with probability ``1 / (1 + t)``, and else the other, ``mu /
 t``.
 
-The selection of the root changes with the parameters, so that the derivative of these steps is not that
-of the draw, ``-(dF / dmu) / f``. With the distribution function of Shuster (Journal of the American
-Statistical Association 63, 1968) it equals
+The selection of the root changes with the parameters, so that the derivative of these steps is not the
+derivative of the draw, ``-(dF / dmu) / f``. With the distribution function of Shuster (Journal of the
+American Statistical Association 63, 1968) it equals
 
     dx / dmu = 2 lam / mu^2 * sqrt(x^3 / lam) * M(b),    b = sqrt(lam / x) (x / mu + 1),
 

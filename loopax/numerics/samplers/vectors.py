@@ -13,7 +13,7 @@ from loopax.numerics.samplers.rejection import uniform
 
 
 def categorical(key: jax.Array, shape: Shape, dtype: np.dtype, p: jax.Array) -> jax.Array:
-    """Draw the position of a uniform number among the cumulated probabilities.
+    """Draw by locating a uniform number among the cumulative probabilities.
 
     An outcome of probability 0 does not occur: the number is above 0, and no larger than the sum.
     """

@@ -1,9 +1,9 @@
-"""Bessel functions of orders 0 and 1: those of the first kind, which JAX lacks, and modified ones.
+"""Bessel functions of orders 0 and 1: of the first kind, which JAX lacks, and modified ones.
 
-Those of the first kind are near 0 Bessel's integral (DLMF 10.9.1), for which the midpoint rule is exact to
-the last digit with a few more nodes than the argument; farther out Hankel's expansion (10.17.3). Modified
-ones have JAX's values and their own derivatives: before 0.12 JAX has 1 for that of ``i0`` at 0. Functions
-of real orders run on the host.
+Functions of the first kind are computed near 0 from Bessel's integral (DLMF 10.9.1), for which the midpoint
+rule is exact to the last digit with a few more nodes than the argument; farther out from Hankel's expansion
+(10.17.3). Modified ones have JAX's values and their own derivatives: before 0.12 JAX's derivative of ``i0``
+at 0 is 1. Functions of real orders run on the host.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _slope(k: int) -> Callable[..., Any]:
 
     def along(*xs: Array) -> jax.Array:
         # Elsewhere the derivative is unknown: NaN is better than a wrong number. A factor makes further
-        # derivatives NaN too; those of a NaN that `where` chooses are 0.
+        # derivatives NaN too; the derivatives of a NaN chosen by `where` are 0.
         derivative = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
         value, size = _by_series(*xs)
         largest = jnp.maximum(jnp.abs(value), jnp.abs(derivative))

@@ -51,7 +51,7 @@ def erfcinv(x: Array) -> jax.Array:
 
 @erfcinv.defjvp
 def _erfcinv_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
-    """The slope, infinite at 0 and 2: that of JAX's ``ndtri`` is 0 there before 0.12."""
+    """The slope, infinite at 0 and 2, where the slope of JAX's ``ndtri`` is 0 before 0.12."""
     out = erfcinv(*primals)
     return out, -tangents[0] * jnp.exp(out**2) * (_ROOT_PI / 2)
 

@@ -1,6 +1,6 @@
 """Logarithms of powers in densities, at the ends of their support.
 
-The power 0**0 is 1, and moves with neither base nor exponent, as in ``lax.pow``. The derivatives of JAX's
+The power 0**0 is 1, and varies with neither base nor exponent, as in ``lax.pow``. The derivatives of JAX's
 ``xlogy`` and ``xlog1py`` are NaN there.
 """
 

@@ -1,4 +1,4 @@
-"""Functions of numbers without branches or calls, which LLVM vectorizes in loops."""
+"""Scalar functions without branches or calls, which LLVM vectorizes in loops."""
 
 from loopax.numerics.vector_functions import (
     error_functions,

@@ -28,7 +28,7 @@ SIGN_BIT = -(2**63)
 
 
 def _code(write: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
-    """The code of an intrinsic, which ``write`` makes of an LLVM builder and of the operands."""
+    """The code of an intrinsic, built by ``write`` from an LLVM builder and the operands."""
     return lambda context, builder, signature, args: write(builder, *args)
 
 
@@ -67,7 +67,7 @@ def nearest_integer(typing_context: object, x: object) -> Any:
 def polynomial(*coefficients: float) -> Any:
     """A function for ``c[0] + c[1] x + c[2] x^2 + ...``, by Estrin's scheme.
 
-    In Horner's scheme each product waits for the sum before.
+    In Horner's scheme each product waits for the previous sum.
     """
 
     def write(builder: ir.IRBuilder, power: ir.Value) -> ir.Value:

@@ -3,7 +3,7 @@
 ``exp`` and ``log`` are within one unit in the last place, ``expm1``, ``log1p`` and ``softplus`` within
 two, the others within three.
 
-The reduction of arguments, the form of ``log`` and its coefficients are those of FreeBSD's msun
+The reduction of arguments, the form of ``log`` and its coefficients are taken from FreeBSD's msun
 (e_log.c, s_log1p.c, s_expm1.c, by Sun Microsystems); ``exp`` of the reduced argument is its Taylor
 polynomial.
 """

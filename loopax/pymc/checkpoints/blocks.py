@@ -2,8 +2,8 @@
 
     advance(state, [0, ..., 24]), advance(state, [25, ..., 49]), ...
 
-Blocks begin at the same steps in every run, and a step depends on the state and its own number alone:
-so the programs and the draws are the same, wherever a run was stopped.
+Blocks begin at the same steps in every run, and a step depends only on the state and its own number: so
+the programs and the draws are equal, wherever a run was stopped.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The folder of a checkpoint: the description of a run, and its draws with the sampler's state after them.
 
-    lock                 held by the process that draws
-    run.json             what the draws depend on, by name; and random bits, the seed of a run without one
-    chains.000000.npz    a block of draws: arrays
-    chains.000001.npz
-    chains.state.npz     the state of the sampler after the last block, and the number of blocks
+    lock                 held by the process that draws run.json             all that the draws depend on,
+    by name; and random bits, the seed of a run without one chains.000000.npz    a block of draws: arrays
+    chains.000001.npz chains.state.npz     the state of the sampler after the last block, and the number of
+    blocks
 
-A block is written before the state that counts it, and each file appears at once. So whenever the process
-is killed, the state and the blocks that it counts belong together; a block that it does not count is
-written again. Each file has a digest of its content, its name and the run: a file that is damaged, or of
+A block is written before the state that counts it, and each file appears atomically. So whenever the
+process is killed, the state and the blocks that it counts belong together; a block that it does not count
+is written again. Each file has a digest of its content, its name and the run: a file that is damaged, or of
 another run, is refused. Nothing is unpickled.
 """
 
@@ -59,7 +58,7 @@ class Checkpoint:
         self._folder, self._run = folder, run
 
     def __reduce__(self) -> Any:
-        # For the processes of chains, which read, and leave the lock to their parent.
+        # For the processes of chains, which only read, and leave the lock to their parent.
         return _opened_to_read, (self.path, self._run, self.entropy)
 
     @property
@@ -86,7 +85,7 @@ class Checkpoint:
         return arrays
 
     def write(self, name: str, arrays: Arrays) -> None:
-        """Write a file of arrays at once."""
+        """Write a file of arrays, atomically."""
         whole = {**arrays, _DIGEST: np.frombuffer(self._digest(name, arrays), np.uint8)}
         buffer = io.BytesIO()
         write_arrays(buffer, whole.items())
@@ -113,7 +112,7 @@ class Record:
         self.n_blocks = 0 if n_blocks is None else int(n_blocks)
 
     def append(self, block: Arrays, state: Arrays) -> None:
-        """Keep a block, if it has any arrays, and the state after it."""
+        """Store a block, if it has any arrays, and the state after it."""
         if block:
             self._checkpoint.write(self._block(self.n_blocks), block)
             self.n_blocks += 1
@@ -140,7 +139,7 @@ def checkpoint(path: str | os.PathLike[str], parts: Mapping[str, str]) -> Iterat
     Parameters
     ----------
     parts
-        What the draws depend on, by name, as text that is equal if the draws are.
+        All that the draws depend on, by name, as text that is equal if the draws are.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""nutpie's chains, each run on its own and kept when it has ended.
+"""Run nutpie's chains separately, and store each when it has ended.
 
-nutpie gives out the draws of a chain that is under way, but not its state. So each chain has a seed of its
-own, and one that had not ended when the process did is drawn again, with the same draws.
+nutpie exposes the draws of a running chain, but not its state. So each chain has a seed of its own, and a
+chain that was running when the process ended is drawn again, with equal draws.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def sample_by_chain(
 
 
 class _Progress:
-    """The progress of all chains, told by one callback as if nutpie ran them together."""
+    """The progress of all chains, reported by one callback as if nutpie ran them together."""
 
     def __init__(
         self, callback: Callable[[list[Any]], None], total: int, chains: int, waiting: list[int]

@@ -1,12 +1,12 @@
-"""PyMC's own sampler, whose draws and step states are kept while it runs.
+"""PyMC's own sampler, with draws and step states stored while it runs.
 
-PyMC's loop, in this process or in one for each chain, calls a step that replays the draws that are kept,
-and takes the state after the last of them:
+PyMC's loop, in this process or in one for each chain, calls a step that replays the stored draws, and
+adopts the state after the last of them:
 
     step(point) -> recorded draw 0, ..., recorded draw k - 1 (and the state after it), draw k, ...
 
-All draws pass through this process, which alone writes; every second or so a draw brings the state of its
-step along. Chains are the same in one process and in several, and wherever they were stopped.
+All draws pass through this process, the only one that writes; about once a second a draw carries the state
+of its step. Chains are equal in one process and in several, and wherever they were stopped.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from loopax.pymc.checkpoints.step_state import as_arrays, from_arrays
 if TYPE_CHECKING:
     from pymc.step_methods.compound import BlockedStep, CompoundStep
 
-_N_DRAWS = "draws"  # in the state: how many draws came before it, those of tuning included
-_DIVERGENCES = "divergences"  # a count that PyMC's steps keep beside their state
-_WARNING = "warning"  # a statistic whose values are objects; PyMC leaves it out of its result
+_N_DRAWS = "draws"  # in the state: the number of previous draws, tuning included
+_DIVERGENCES = "divergences"  # a count that PyMC's steps keep outside of their state
+_WARNING = "warning"  # a statistic of objects, which PyMC omits from its result
 
 
 def sample_with_steps(
@@ -44,7 +44,7 @@ def sample_with_steps(
 ) -> None:
     """Draw all chains by PyMC's ``loop``, with the arguments of PyMC's ``_sample_many`` and ``_mp_sample``.
 
-    ``draws`` has those of tuning in it.
+    ``draws`` includes the tuning draws.
     """
     refuse_steps([step])
     names = [f"chain-{k}" for k in range(len(traces))]
@@ -62,11 +62,11 @@ def sample_with_steps(
     replayed = ReplayedStep(step, recorded, draws)
     loop(step=replayed, draws=draws, traces=traces, rngs=rngs, callback=tell, **options)
     if any(len(trace) < draws for trace in traces):
-        raise KeyboardInterrupt  # which PyMC's loop takes for the end
+        raise KeyboardInterrupt  # by which PyMC's loop ends
 
 
 def refuse_population(*_: object, **options: object) -> None:
-    """Raise in the place of PyMC's ``_sample_population``."""
+    """Raise in place of running PyMC's ``_sample_population``."""
     raise CheckpointError(
         "checkpoint= keeps chains that are independent, but this step draws a population of chains "
         "together. Use pm.DEMetropolisZ, which draws each chain alone, or leave out checkpoint=."
@@ -74,12 +74,12 @@ def refuse_population(*_: object, **options: object) -> None:
 
 
 def parts_of(step: BlockedStep | CompoundStep) -> list[Any]:
-    """The steps of which a compound one is made."""
+    """The steps of a compound step."""
     return list(getattr(step, "methods", [step]))
 
 
 def refuse_steps(steps: list[Any]) -> None:
-    """Raise for a step whose state PyMC does not know."""
+    """Raise for a step whose state PyMC cannot export."""
     for step in (part for one in steps for part in parts_of(one)):
         name = f"{type(step).__module__}.{type(step).__qualname__}"
         if not name.startswith("pymc."):
@@ -91,14 +91,14 @@ def refuse_steps(steps: list[Any]) -> None:
 
 
 def _generator_key(rng: np.random.Generator) -> str:
-    """A text that tells the generators of chains apart, the same in the process of a chain."""
+    """A text that identifies a chain's generator, equal in the process of that chain."""
     return repr(rng.bit_generator.state)
 
 
 def _end_with_parent() -> None:
-    """End the process of a chain when its parent is gone, which a forked one does not see otherwise.
+    """End the process of a chain when its parent is gone, which a forked process does not notice.
 
-    Each forked process holds both ends of its pipe, and waits for ever where its parent was killed.
+    Each forked process holds both ends of its pipe, and would wait forever if its parent was killed.
     """
     parent = os.getppid()
 
@@ -114,7 +114,7 @@ def _end_with_parent() -> None:
 
 
 class _Writer:
-    """The draws of one chain, written up to each that brings the state of its step along."""
+    """The draws of one chain, written up to each draw that carries the state of its step."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -164,7 +164,7 @@ def _block(rows: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
 
 
 class _RecordedDraws(NamedTuple):
-    """The recorded draws of a chain. The process that draws it reads them when it begins."""
+    """The recorded draws of a chain; the process that draws it reads them when it starts."""
 
     checkpoint: Checkpoint
     name: str
@@ -193,20 +193,20 @@ class StatsWithState(list[dict[str, Any]]):
 
 
 class ReplayedStep:
-    """A PyMC step that begins with recorded draws; in all else it is that step.
+    """A PyMC step that begins with recorded draws, and otherwise behaves like the wrapped step.
 
     Parameters
     ----------
     recorded
         The recorded draws of each chain, by the key of its generator.
     n_steps
-        The number of draws of a chain, those of tuning included.
+        The number of draws of a chain, including tuning.
     """
 
     def __init__(
         self, step: BlockedStep | CompoundStep, recorded: Mapping[str, _RecordedDraws], n_steps: int
     ) -> None:
-        # Not by attributes: those are the step's.
+        # Not by `setattr`: attributes belong to the step.
         vars(self).update(_step=step, _recorded=recorded, _n_steps=n_steps, _main=os.getpid())
         vars(self).update(_chain=None, _done=n_steps)
 
@@ -214,13 +214,13 @@ class ReplayedStep:
         self._begin(rng)
         self._step.setup_chain(rng, tune, draws)
 
-    def set_rng(self, rng: np.random.Generator) -> None:  # which PyMC before 6.4 calls instead
+    def set_rng(self, rng: np.random.Generator) -> None:  # called instead by PyMC before 6.4
         self._begin(rng)
         self._step.set_rng(rng)
 
     def _begin(self, rng: np.random.Generator) -> None:
         if self._done < self._n_steps:
-            raise KeyboardInterrupt  # in the chain before, after which PyMC goes on with the next one
+            raise KeyboardInterrupt  # in the previous chain, after which PyMC starts the next one
         if os.getpid() != self._main:
             _end_with_parent()
         chain = self._recorded[_generator_key(rng)]
@@ -248,11 +248,11 @@ class ReplayedStep:
         return point, stats
 
     def stop_tuning(self) -> None:
-        if self._done >= self._chain.n_draws:  # else it has stopped in the state that is restored
+        if self._done >= self._chain.n_draws:  # otherwise it stopped tuning in the restored state
             self._step.stop_tuning()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_step" not in vars(self):  # while it is unpickled
+        if name.startswith("__") or "_step" not in vars(self):  # during unpickling
             raise AttributeError(name)
         return getattr(self._step, name)
 

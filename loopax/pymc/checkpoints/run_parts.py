@@ -2,7 +2,7 @@
 
 A part is text, equal in two processes if the part is: short values as they are written, others as a
 digest. The graph of the model is written as the cache writes it, by the code of its ops; an op or a
-function of the user's own is known by its own code, not by that of the functions that it calls.
+function of the user's own is identified by its own code, without the functions that it calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("loopax", "pytensor", "pymc", "numpy", "numba", "jax", "jaxlib")
 _SHORTEST_DIGEST = 60  # characters of a value that is written as it is
 
-# Arguments on which no draw depends: how chains are shown, spread over processes and returned.
+# Arguments that affect no draw: how chains are shown, distributed over processes and returned.
 _INDIFFERENT = {
     *("progressbar", "progressbar_theme", "quiet", "cores", "mp_ctx", "blas_cores", "callback"),
     *("compute_convergence_checks", "return_inferencedata"),
@@ -150,10 +150,10 @@ def _state_of_generator(value: Any) -> dict[str, Any]:
 
 
 class _ModelContent(Content):
-    """The content of a model, in which an object of the user's own is known by its code.
+    """The content of a model, in which a user's own object is identified by its code.
 
-    The cache keeps no result of such an object, for the code that it calls may change. For a checkpoint
-    it is compared as far as it goes.
+    The cache keeps no result of such an object, since the code that it calls may change. A checkpoint
+    compares it as far as possible.
     """
 
     def _write_object(self, value: object) -> None:

@@ -1,7 +1,7 @@
 """The state of a PyMC step as arrays and JSON, and back.
 
 PyMC keeps the state of a step in data classes (``step.sampling_state``). It is read back into the classes
-of the step at hand: a file names none.
+of the current step: a file names none.
 """
 
 from __future__ import annotations

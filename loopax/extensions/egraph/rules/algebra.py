@@ -1,7 +1,7 @@
 """Rules of sums and products, and of the stable forms of logarithms and exponentials.
 
-A rule changes no value by more than rounding where the form before is exact to rounding. Where it is
-not (``log(1 - exp(x))`` near 0), the form after is the better one, and the cost says so (`../cost.py`).
+If the old form is exact to rounding, a rule changes no value by more than rounding. Otherwise
+(``log(1 - exp(x))`` near 0) the new form is the better one, and its cost is lower (`../cost.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``exp(a[i])`` with a short ``a`` and a long ``i`` becomes ``exp(a)[i]``; with a long ``a`` it is the
 reverse. ``switch(c, f(x), g(x))`` with a constant ``c`` computes both branches for all entries: a sum
-over it needs each branch for its own entries alone, and so do two `set_subtensor`. The cost selects the
+over it needs each branch only for its own entries, and so do two `set_subtensor`. The cost selects the
 form: an added gather prevents the fusion of a loop with its neighbours (`../cost.py`).
 
 The numbers of entries have to be known. A rule that moves an access across several operands requires

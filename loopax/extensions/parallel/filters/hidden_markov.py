@@ -133,7 +133,7 @@ def hmm_smoother(
         op = AssociativeScan.of(
             lambda late, early: _combined(early, late), elements, True, "HMM backward pass"
         )
-        # What a stretch of steps says of the state before it is the log density of what is seen in it.
+        # A stretch of steps informs about the state before it by the log density of its observations.
         backward: Any = op.make_node(*elements).outputs[1]
     else:
         log_filtered, log_likelihood = _forward(*model)
@@ -145,7 +145,7 @@ def hmm_smoother(
 def _read(
     what: str, log_initial: TensorLike, log_transition: TensorLike, log_likelihoods: TensorLike
 ) -> Any:
-    """The states behind the first step, and of the others the transitions and likelihoods."""
+    """The state after the first step, and the transitions and likelihoods of the other steps."""
     initial = as_floats(log_initial, "log_initial", (1,), what)
     p: Any = as_floats(log_transition, "log_transition", (2, 3), what)
     likelihoods: Any = as_floats(log_likelihoods, "log_likelihoods", (2,), what)
@@ -172,7 +172,7 @@ def _forward(
 def _backward(
     begun: tuple[TensorVariable, ...], p: TensorVariable, likelihoods: TensorVariable, changes: bool
 ) -> Any:
-    """The likelihood of the observations behind each step but the last by its state, up to a constant."""
+    """The likelihood of later observations given the state of each step but the last, up to a factor."""
 
     def step(after: TensorVariable, likelihoods: TensorVariable, p: TensorVariable) -> Any:
         before, _ = _normalized(_log_sum(p + (likelihoods + after)[None, :], 1))
@@ -185,7 +185,7 @@ def _backward(
 def _forward_at_once(
     begun: tuple[TensorVariable, ...], p: TensorVariable, likelihoods: TensorVariable, changes: bool
 ) -> tuple[HmmForward, list[Any]]:
-    """The forward pass over all steps at once: its result, and the elements of all steps but the first."""
+    """The forward pass by an associative scan: its result, and the elements of all steps but the first."""
     filtered, term = begun
     of_steps = for_all_steps(_element, p, likelihoods, each=[changes, True])
     count = filtered.shape[0]
@@ -196,7 +196,7 @@ def _forward_at_once(
     elements = [with_first(x, later) for x, later in zip(first, of_steps, strict=True)]
     op = AssociativeScan.of(_combined, elements, name="HMM forward pass")
     prefixes: Any = op.make_node(*elements).outputs[0]
-    # Wherever it began, all rows are one. The last step in logarithms is as exact as the loop's.
+    # The rows are equal whatever the first state. The last step in logarithms is as exact as the loop's.
     before = prefixes[:-1, 0]
     possible = before > 0
     before = pt.switch(possible, pt.log(pt.switch(possible, before, 1.0)), -np.inf)
@@ -205,8 +205,8 @@ def _forward_at_once(
 
 
 def _log_sum(x: TensorVariable, axis: int) -> Any:
-    """``logsumexp``, whose gradient is 0, and not nan, where all are minus infinity."""
-    # The result does not depend on it.
+    """Compute ``logsumexp`` with a gradient of 0, not nan, if all are minus infinity."""
+    # The result does not depend on this shift, so no gradient passes through it.
     most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))
     most = pt.switch(most > -np.inf, most, 0.0)
     total = pt.exp(x - most).sum(axis=axis)
@@ -216,7 +216,7 @@ def _log_sum(x: TensorVariable, axis: int) -> Any:
 
 
 def _normalized(x: TensorVariable) -> tuple[Any, Any]:
-    """Log probabilities, and the logarithm of what they have been divided by."""
+    """Normalize log probabilities; also return the log of the normalizing constant."""
     total = _log_sum(x, 0)
     return x - total, total
 
@@ -228,14 +228,14 @@ def _step(
 
 
 def _element(p: TensorVariable, likelihood: TensorVariable) -> list[Any]:
-    """One step: where it leads from each state, and the log density of its observation there."""
+    """The element of a step: transition probabilities from each state, and log densities."""
     both = p + likelihood[None, :]
     total = _log_sum(both, 1)
     return [pt.exp(both - pt.switch(total > -np.inf, total, 0.0)[:, None]), total]
 
 
 def _combined(first: list[Any], second: list[Any]) -> list[Any]:
-    """Two stretches of steps as one, the second behind the first."""
+    """Combine two consecutive stretches of steps into one."""
     (f, g), (f2, g2) = first, second
     leads = f > 0
     most = disconnected_grad(pt.max(pt.switch(leads, g2[None, :], -np.inf), axis=1))

@@ -33,10 +33,10 @@ class KalmanFilter(NamedTuple):
     means: Variable  # (T, d) means of the states, given the observations up to each
     covariances: Variable  # (T, d, d)
     log_likelihood: Variable  # () log density of all observations
-    log_likelihoods: Variable  # (T,) of each, given those before it
+    log_likelihoods: Variable  # (T,) of each observation, given the previous ones
     predicted_means: Variable  # (T, d) means of the states, given the observations before each
     predicted_covariances: Variable  # (T, d, d)
-    innovations: Variable  # (T, p) observations less what is predicted; nan where there is none
+    innovations: Variable  # (T, p) observations minus predictions; nan if missing
     innovation_covariances: Variable  # (T, p, p)
     diffuse_covariances: Variable  # (T, d, d), beside `covariances`
     predicted_diffuse_covariances: Variable  # (T, d, d), beside `predicted_covariances`
@@ -169,7 +169,7 @@ def kalman_filter(
 
 
 def filtered(space: StateSpace, parallel: bool) -> Filtered:
-    """The recursion in the form that is asked for."""
+    """Run the recursion in the requested form."""
     return at_once(space) if parallel else one_after_another(space)
 
 
@@ -180,7 +180,7 @@ def log_likelihood(result: Filtered) -> Any:
 
 
 def _deltas(result: Filtered) -> Any:
-    """The posterior of ``delta`` before the first step and behind each: a row more than steps."""
+    """The posterior of ``delta`` before the first step and after each: one row more than steps."""
     assert result.information is not None
     rows = Information(*(with_first(pt.zeros_like(x[0]), x) for x in result.information))
     return for_all_steps(delta_from, *rows, each=[True, True])
@@ -189,7 +189,7 @@ def _deltas(result: Filtered) -> Any:
 def _known(
     space: StateSpace, means: TensorVariable, covariances: TensorVariable, deltas: Delta
 ) -> Any:
-    """Means, covariances and diffuse covariances, from means with columns for ``delta``."""
+    """Extract means, covariances and diffuse covariances from means with columns for ``delta``."""
 
     def known(mean: TensorVariable, covariance: TensorVariable, *delta: TensorVariable) -> Any:
         return with_delta(mean, covariance, Delta(*delta), space.scale)

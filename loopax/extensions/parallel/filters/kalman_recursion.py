@@ -1,7 +1,7 @@
-"""The recursion of a Kalman filter, in a loop or at once: states behind each step.
+"""The recursion of a Kalman filter, as a loop or an associative scan: states after each step.
 
-Where means have columns, `StateSpace`, all but the first are the share of ``delta`` in them, and the
-columns of the whitened innovations say what the observations say of it.
+If means have columns (`StateSpace`), all but the first are coefficients of ``delta``, and the columns of
+the whitened innovations are the information of the observations on it.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Information(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """Results of the recursion for ``T`` steps, and on ``delta`` where the start is diffuse."""
+    """Results of the recursion for ``T`` steps, including ``delta`` if the start is diffuse."""
 
     means: Any  # (T, d), or (T, d, 1 + q)
     covariances: Any  # (T, d, d)
     terms: Any  # (T,) log densities of the observations, for delta = 0
     total: Any  # their sum
-    information: Information | None  # behind each step
-    last: Information | None  # behind the last step
+    information: Information | None  # after each step
+    last: Information | None  # after the last step
 
 
 class Observed(NamedTuple):
     """The information of an observation on a state."""
 
     root: Any  # (p, p) Cholesky factor of the covariance of the innovation
-    whitened: Any  # (p,), or (p, 1 + q): the innovation, by the inverse of the root
-    observation: Any  # (p, d): the matrix of the observation, by the same
+    whitened: Any  # (p,), or (p, 1 + q): the inverse root times the innovation
+    observation: Any  # (p, d): the inverse root times the matrix of the observation
     log_density: Any
 
 
@@ -68,7 +68,7 @@ def one_after_another(space: StateSpace) -> Filtered:
 
 
 def at_once(space: StateSpace) -> Filtered:
-    """The recursion as an associative scan. Its first element is a step from ``delta``, or from nowhere."""
+    """Run the recursion as an associative scan, which starts from ``delta`` if the start is diffuse."""
     mean, covariance = space.mean, space.covariance
     q: Any = mean.shape[1] - 1 if space.is_diffuse else 0
     f: Any = pt.zeros_like(covariance)
@@ -106,7 +106,7 @@ def observed(
     h: TensorVariable,
     r: TensorVariable,
 ) -> Observed:
-    """The information of an observation, or of its entries that are not NaN, on a predicted state."""
+    """The information of the non-NaN entries of an observation on a predicted state."""
     seen, y, h, r = _seen(y, h, r)
     root = _root(h @ covariance @ h.T + r)
     innovation = in_columns(y, mean) - h @ mean
@@ -122,7 +122,7 @@ def observed(
 
 
 def _seen(y: TensorVariable, h: TensorVariable, r: TensorVariable) -> Any:
-    """Which entries of an observation there are; the others are 0 of nothing with a noise of their own."""
+    """The mask of observed entries, and the arguments with missing entries made pure noise."""
     seen = ~pt.isnan(y)
     one = pt.eye(y.shape[0], dtype=r.dtype)
     return (
@@ -134,7 +134,7 @@ def _seen(y: TensorVariable, h: TensorVariable, r: TensorVariable) -> Any:
 
 
 def _root(x: TensorVariable) -> Any:
-    """The Cholesky factor; nan where a pivot is 0 but for rounding, of which there would be any number."""
+    """The Cholesky factor; nan if a pivot is 0 up to rounding, so that the factor would be arbitrary."""
     root = cholesky(x)
     least = 8 * float(np.finfo(x.dtype).eps)
     is_regular = pt.all(pt.diagonal(root) ** 2 > least * pt.diagonal(x))
@@ -151,7 +151,7 @@ def _step(
     h: TensorVariable,
     r: TensorVariable,
 ) -> Any:
-    """The next mean and covariance, the log density of the observation, and what it says of ``delta``."""
+    """The next mean and covariance, the log density of the observation, its information on ``delta``."""
     return _updated(*predicted(mean, covariance, f, c, q), y, h, r)
 
 
@@ -168,7 +168,7 @@ def _updated(
     new = mean + gain.T @ whitened, covariance - gain.T @ gain, seen.log_density
     if mean.type.ndim == 1:
         return new
-    share = whitened[:, 1:]  # less the share of delta in what is predicted
+    share = whitened[:, 1:]  # minus the part of the prediction that depends on delta
     return *new, share.T @ share, -share.T @ whitened[:, 0]
 
 
@@ -180,9 +180,9 @@ def _element(
     h: TensorVariable,
     r: TensorVariable,
 ) -> list[Any]:
-    """One step: the state behind it is ``N(A x + b, C)`` given ``x``, the one before.
+    """The element of a step: the next state is ``N(A x + b, C)`` given the previous one, ``x``.
 
-    And the observation says of ``x`` what ``eta`` and ``J``, its information, do.
+    The information of the observation on ``x`` is ``eta`` and ``J``.
     """
     seen = observed(c, q, y, h, r)
     gain, ahead = seen.observation @ q, seen.observation @ f
@@ -196,7 +196,7 @@ def _element(
 
 
 def _combined(first: list[Any], second: list[Any]) -> list[Any]:
-    """Two stretches of steps as one, the second behind the first."""
+    """Combine two consecutive stretches of steps into one."""
     a, b, c, eta, j = first
     a2, b2, c2, eta2, j2 = second
     one = pt.eye(a.shape[0], dtype=a.dtype)

@@ -1,15 +1,15 @@
 """`kalman_smoother`: states of a linear Gaussian model given all observations, in a loop or at once.
 
-What the observations from a step on say of its state, beyond what those before do, is a vector ``r`` and a
-matrix ``N``, which follow from those of the next step (Bryson and Frazier, 1963; de Jong, 1989):
+The information of the observations from a step on, beyond the earlier ones, on its state is a vector ``r``
+and a matrix ``N``, computed backwards from the next step (Bryson and Frazier, 1963; de Jong, 1989):
 
     r[t] = H' v + G r[t + 1]           mean        a + P r[t]
     N[t] = H' H + G N[t + 1] G'        covariance  P - P N[t] P
 
-with the predicted mean ``a`` and covariance ``P``, the whitened innovation ``v``, the matrix ``H`` of the
-observation by the same root, and ``G = (1 - P H' H)' F'``, where ``F`` is the transition to the next
-step. No covariance of states is inverted: it may be singular. What a stretch of steps does is of the same
-form, so that the loop backwards may be an associative scan.
+with the predicted mean ``a`` and covariance ``P``, the whitened innovation ``v``, the observation matrix
+``H`` whitened by the same root, and ``G = (1 - P H' H)' F'``, where ``F`` is the transition to the next
+step. No covariance of states is inverted: it may be singular. A stretch of steps has the same form as a
+step, so that the backward loop may be an associative scan.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _one_by_one(space: StateSpace, means: TensorVariable, covariances: TensorVar
         return new, new
 
     rows, each = _rows(space, means, covariances)
-    nothing = pt.zeros_like(means[0]), pt.zeros_like(covariances[0])  # behind the last observation
+    nothing = pt.zeros_like(means[0]), pt.zeros_like(covariances[0])  # after the last observation
     name = "Kalman smoother"
     return one_by_one(step, nothing, *rows, each=each, reverse=True, name=name)[1]
 
@@ -152,9 +152,9 @@ def _at_once(space: StateSpace, means: TensorVariable, covariances: TensorVariab
 def _rows(
     space: StateSpace, means: TensorVariable, covariances: TensorVariable
 ) -> tuple[list[Any], list[bool]]:
-    """The arguments of `_element`, and which of them have a row for each step."""
+    """The arguments of `_element`, with flags for those that have a row for each step."""
     f, changes = space.model[0], space.changes[0]
-    if changes:  # to the next step; behind the last one there is nothing, whatever the transition
+    if changes:  # to the next step; for the last step any transition will do
         f = pt.concatenate([f[1:], f[-1:]])
     rows = [means, covariances, space.observations, *space.model[3:], f]
     return rows, [True, True, True, *space.changes[3:], changes]
@@ -168,7 +168,7 @@ def _element(
     r: TensorVariable,
     f: TensorVariable,
 ) -> list[Any]:
-    """One step's ``G``, ``H' v`` and ``H' H``, where ``f`` is the transition behind it."""
+    """The element of a step, ``G``, ``H' v`` and ``H' H``; ``f`` is the transition to the next step."""
     seen = observed(mean, covariance, y, h, r)
     says = seen.observation.T @ seen.observation
     gain = f.T - says @ (covariance @ f.T)
@@ -182,11 +182,11 @@ def _before(
     r: TensorVariable,
     n: TensorVariable,
 ) -> list[Any]:
-    """``r`` and ``N`` of a step from those of the one that follows."""
+    """Compute ``r`` and ``N`` of a step from ``r`` and ``N`` of the next one."""
     return [gain @ r + offset, gain @ n @ gain.T + spread]
 
 
 def _combined(late: list[Any], early: list[Any]) -> list[Any]:
-    """Two stretches of steps as one, the one before them in the end."""
+    """Combine two consecutive stretches of steps into one; the earlier one comes last."""
     gain, offset, spread = early
     return [gain @ late[0], *_before(gain, offset, spread, late[1], late[2])]

@@ -1,4 +1,4 @@
-"""Reader of the arguments of `kalman_filter` and `kalman_smoother`, which refuses invalid models."""
+"""Read the arguments of `kalman_filter` and `kalman_smoother`, and refuse invalid models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loopax.extensions.parallel.filters.diffuse import scale_of
 from loopax.extensions.parallel.filters.state_space import StateSpace
 from loopax.extensions.parallel.filters.steps import as_floats
 
-# The axes of each argument, less that of the steps: d states, p observations.
+# The axes of each argument, without the axis of the steps: d states, p observations.
 _AXES = {
     "transition": "dd",
     "transition_offset": "d",
@@ -44,10 +44,10 @@ def read_state_space(
     observation_offset: TensorLike | None,
     diffuse: bool | Sequence[bool],
 ) -> StateSpace:
-    """A model as `kalman_filter` takes it, for the function ``what``.
+    """Read a model with the arguments of `kalman_filter`, for the function ``what``.
 
-    Raises `LoopTypeError` if an argument has another rank, or sizes that do not fit; a covariance
-    that is known is none; the start of a state is missing.
+    Raises `LoopTypeError` if an argument has another rank, or sizes that do not match; a known covariance
+    is invalid; the start of a state is missing.
     """
     y: Any = as_floats(observations, "observations", (2,), what)
     f: Any = as_floats(transition, "transition", (2, 3), what)
@@ -81,7 +81,7 @@ def read_state_space(
     for name, v in read.items():
         if name.endswith("covariance"):
             _check_covariance(what, name, v)
-            v = (v + pt.swapaxes(v, -1, -2)) / 2  # so that a gradient by it is symmetric, too
+            v = (v + pt.swapaxes(v, -1, -2)) / 2  # so that its gradient is symmetric, too
         read[name] = v.astype(dtype)
     model = [
         read["transition"],
@@ -108,7 +108,7 @@ def read_state_space(
 
 
 def _flags(what: str, diffuse: bool | Sequence[bool], d: int | None) -> Any:
-    """Which states start diffuse: an array of flags, True for all, or None for none."""
+    """The states with a diffuse start: an array of flags, True for all, or None for none."""
     flags = np.asarray(diffuse)
     if flags.dtype != bool or flags.ndim > 1:
         raise LoopTypeError(
@@ -125,7 +125,7 @@ def _flags(what: str, diffuse: bool | Sequence[bool], d: int | None) -> Any:
 
 
 def _check_sizes(what: str, args: dict[str, Any], y: TensorVariable) -> None:
-    """Refuse sizes that are known and do not fit one another."""
+    """Refuse known sizes that do not match."""
     steps, p = y.type.shape
     sizes = {"p": p, "d": args["transition"].type.shape[-1]}
     for name, v in args.items():
@@ -147,7 +147,7 @@ def _in_words(shape: Sequence[int | None]) -> str:
 
 
 def _check_covariance(what: str, name: str, x: TensorVariable) -> None:
-    """Refuse what is known before the program runs, and is no covariance."""
+    """Refuse a matrix that is known before the program runs and is not a covariance."""
     if not isinstance(x, Constant) or not np.isfinite(x.data).all() or not x.data.size:
         return
     most = np.abs(x.data).max()

@@ -17,15 +17,15 @@ class StateSpace:
     """A model and its observations.
 
     With a diffuse start the first state is ``mean[:, 0] + mean[:, 1:] delta + N(0, covariance)``, where
-    nothing is known of ``delta``, and all means have a column for each of its entries.
+    ``delta`` is unknown, and all means have a column for each of its entries.
     """
 
-    observations: Any  # (T, p) less their offsets; nan where there is none
+    observations: Any  # (T, p) minus their offsets; nan if missing
     model: list[Any]  # transition, its offset and covariance, observation and its covariance
     changes: list[bool]  # whether each of these has a row for each step
     mean: Any  # (d,), or (d, 1 + q) with q diffuse states
     covariance: Any  # (d, d)
-    scale: Any = None  # what has been added to the variances of diffuse states: see `diffuse`
+    scale: Any = None  # the value added to the variances of diffuse states: see `diffuse`
 
     @property
     def is_diffuse(self) -> bool:
@@ -37,11 +37,11 @@ class StateSpace:
 
     @property
     def later(self) -> list[Any]:
-        """The model of all steps but the first."""
+        """The model parameters of all steps but the first."""
         return [v[1:] if e else v for v, e in zip(self.model, self.changes, strict=True)]
 
     def predicted(self, means: TensorVariable, covariances: TensorVariable) -> tuple[Any, Any]:
-        """Means and covariances before the observation of each step, from those behind it."""
+        """Predict the mean and covariance of each step from the filtered ones of the previous step."""
         rows = means[:-1], covariances[:-1], *self.later[:3]
         later = for_all_steps(predicted, *rows, each=[True, True, *self.changes[:3]])
         first = self.mean, self.covariance
@@ -49,7 +49,7 @@ class StateSpace:
         return with_first(first[0], later_means), with_first(first[1], later_covariances)
 
     def for_all_steps(self, step: Callable[..., Sequence[Any]], *rows: TensorVariable) -> Any:
-        """The results of ``step(*rows, y, h, r)``, with the observations of each step and their model."""
+        """Apply ``step(*rows, y, h, r)`` to all steps, with their observations and observation model."""
         args = *rows, self.observations, *self.model[3:]
         each = [True] * (len(rows) + 1) + self.changes[3:]
         return for_all_steps(step, *args, each=each)
@@ -62,12 +62,12 @@ def predicted(
     c: TensorVariable,
     q: TensorVariable,
 ) -> tuple[Any, Any]:
-    """The mean and covariance of the state that follows."""
+    """Predict the mean and covariance of the next state."""
     return f @ mean + in_columns(c, mean), f @ covariance @ f.T + q
 
 
 def in_columns(x: TensorVariable, mean: TensorVariable) -> Any:
-    """The vector ``x`` beside a mean, with as many columns: ``delta`` has no share in it."""
+    """The vector ``x`` with as many columns as ``mean``, zero for ``delta``."""
     if mean.type.ndim == 1:
         return x
     others = pt.zeros((x.shape[0], mean.shape[1] - 1), dtype=x.dtype)

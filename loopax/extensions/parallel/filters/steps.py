@@ -1,4 +1,4 @@
-"""One step as a graph: for all steps at once, or in a loop."""
+"""Apply one step, given as a graph, to all steps at once or in a loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loopax.ir.batching.batch import vectorized
 def for_all_steps(
     step: Callable[..., Sequence[Any]], *args: TensorVariable, each: Sequence[bool]
 ) -> Any:
-    """The results of ``step`` for all steps; ``each`` tells which arguments have a row for each."""
+    """Apply ``step`` to all steps at once; ``each`` flags the arguments with a row for each step."""
     dummies = [
         TensorType(x.type.dtype, (None,) * (x.type.ndim - 1))() if e else x
         for x, e in zip(args, each, strict=True)
@@ -36,7 +36,7 @@ def one_by_one(
     each: Sequence[bool],
     **options: Any,
 ) -> Any:
-    """`scan` of ``step(carry, *args)``, with a row of the arguments that have one for each step."""
+    """Run `scan` of ``step(carry, *args)``; ``each`` flags the arguments with a row for each step."""
 
     def with_rows(carry: object, rows: Sequence[Any]) -> Any:
         remaining = iter(rows)
@@ -47,14 +47,14 @@ def one_by_one(
 
 
 def with_first(first: TensorVariable, later: TensorVariable) -> Any:
-    """The rows of all steps, from that of the first one and those of the others."""
+    """Concatenate the row of the first step and the rows of the later ones."""
     return pt.concatenate([pt.expand_dims(first, 0), later])
 
 
 def as_floats(x: TensorLike, name: str, ndims: Sequence[int], what: str) -> Variable:
-    """``x`` as a tensor of floats of one of those ranks.
+    """Convert ``x`` to a tensor of floats; its rank must be one of ``ndims``.
 
-    Raises `LoopTypeError` if it is something else.
+    Raises `LoopTypeError` if it is anything else.
     """
     v: Any = pt.as_tensor(x)
     if v.type.ndim not in ndims or v.type.dtype.startswith("complex"):

@@ -1,1 +1,1 @@
-"""Loops in parallel over their steps: affine recurrences, associative scans, Newton's method."""
+"""Loops run in parallel over their steps: affine recurrences, associative scans, Newton's method."""

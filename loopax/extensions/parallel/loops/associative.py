@@ -1,4 +1,4 @@
-"""``AssociativeScan`` in blocks: elements combined side by side."""
+"""Evaluation of ``AssociativeScan`` in blocks of elements that are combined in parallel."""
 
 from __future__ import annotations
 

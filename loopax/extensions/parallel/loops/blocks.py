@@ -1,12 +1,12 @@
-"""A scan in blocks: one after another inside a block, all blocks side by side.
+"""A scan in blocks: sequential inside a block, with all blocks in parallel.
 
-    N steps   ->   B blocks of L: what each block does as a whole, L steps of all B at once;
-                   the state that each block begins with, log B steps;
+    N steps   ->   B blocks of L: the combined effect of each block, L steps of all B at once;
+                   the initial state of each block, log B steps;
                    the steps again, from these states, L steps of all B at once
 
-That is about twice the work of the plain loop, and ``2 L + log B`` steps one after another instead of
-``N``; `jax.lax.associative_scan` alone is blocks of one step. Blocks are the last axis of all arrays: a
-step inside them is one operation on vectors. Blelloch (1990), "Prefix sums and their applications".
+That is about twice the work of the plain loop, and ``2 L + log B`` sequential steps instead of ``N``;
+`jax.lax.associative_scan` alone is blocks of one step. Blocks are the last axis of all arrays: a step
+inside them is one operation on vectors. Blelloch (1990), "Prefix sums and their applications".
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 
 from loopax.numerics.manual_axes import scan
 
-# Steps inside a block. On an accelerator each is a kernel or a few, whose start takes longer than its work.
+# Steps inside a block. On an accelerator each is a few kernels, whose launch takes longer than their work.
 _INSIDE = 16
-_MOST_BLOCKS = 4096  # beyond that an accelerator is full, and longer blocks cost nothing
+_MOST_BLOCKS = 4096  # with more an accelerator is busy, and longer blocks cost nothing
 
 
 def block_count(n: int) -> int:
-    """Into how many blocks ``n`` steps are divided: a power of 2, which devices can share evenly."""
+    """The number of blocks for ``n`` steps: a power of 2, which devices can share evenly."""
     most = max(1, min(_MOST_BLOCKS, n // _INSIDE))
     return 1 << (most.bit_length() - 1)
 
@@ -39,23 +39,23 @@ def scan_in_blocks(
     reverse: bool = False,
     element: Callable[[Any], Any] = lambda row: row,
 ) -> Any:
-    """The states behind each step, ``s[t] = act(element(rows[t]), s[t - 1])`` from ``s[-1] = start``.
+    """The states after each step: ``s[t] = act(element(rows[t]), s[t - 1])`` with ``s[-1] = start``.
 
     Parameters
     ----------
     combine
-        ``combine(first, second)``: what two elements do one after the other, an associative operation:
-        ``act(combine(e, f), s) == act(f, act(e, s))``.
+        ``combine(first, second)``: the combined effect of two consecutive elements, an associative
+        operation: ``act(combine(e, f), s) == act(f, act(e, s))``.
     act
-        As above. All that these functions take and return has an axis of blocks last.
+        As above. All arguments and results of these functions have the axis of blocks last.
     rows
-        A pytree of arrays, of a row for each step.
+        A pytree of arrays, with a row for each step.
     element
-        What the step of a row does. Its axis of blocks may have length 1 where all blocks do the same.
+        The element of a row's step. Its axis of blocks may have length 1 if all blocks are equal.
     start
         The state before the first step, a pytree of arrays.
     reverse
-        Whether the steps are taken from the last row to the first, as ``lax.scan`` has it.
+        Whether the steps are taken from the last row to the first, as in ``lax.scan``.
     """
     n = jax.tree.leaves(rows)[0].shape[0]
     count = block_count(n)
@@ -65,7 +65,7 @@ def scan_in_blocks(
     later = jax.tree.map(lambda x: x[1:], rows)
     if count > 1:
         whole, _ = scan(lambda e, x: (combine(e, element(x)), None), first, later)
-        # What the last block does is of no interest, and it may have steps that are not there.
+        # The state after the last block is not needed, and padding may follow the last step in it.
         before = jax.tree.map(
             lambda x: jnp.broadcast_to(x, (*x.shape[:-1], count))[..., :-1], whole
         )
@@ -74,7 +74,7 @@ def scan_in_blocks(
         begins = jax.tree.map(lambda s, x: jnp.concatenate([s[..., None], x], -1), start, begun)
     else:
         begins = jax.tree.map(lambda x: x[..., None], start)
-    # The first step by hand: what it gives has the type of all that follow, on a mesh too.
+    # Take the first step outside the scan: its result has the type of all later ones, on a mesh too.
     second = act(first, begins)
     _, states = scan(lambda s, x: (act(element(x), s),) * 2, second, later)
     states = jax.tree.map(lambda s, x: jnp.concatenate([s[None], x]), second, states)
@@ -82,10 +82,10 @@ def scan_in_blocks(
 
 
 def _prefixes(combine: Callable[[Any, Any], Any], elements: Any) -> Any:
-    """Products of the blocks up to each, in ``log B`` rounds, each with the product so far before it.
+    """Combine all blocks before and up to each block, in ``log B`` rounds.
 
-    Hillis and Steele (1986), as a loop: `jax.lax.associative_scan` writes each of its levels out. Where an
-    operation is more than a few lines, as of Kalman filters, XLA took twice the time to compile that.
+    This is Hillis and Steele (1986) as a loop: `jax.lax.associative_scan` unrolls its levels. For
+    operations of more than a few lines, as in Kalman filters, XLA took twice the time to compile those.
     """
     count = jax.tree.leaves(elements)[0].shape[-1]
     distances = 2 ** np.arange((count - 1).bit_length())
@@ -100,7 +100,7 @@ def _prefixes(combine: Callable[[Any, Any], Any], elements: Any) -> Any:
 
 
 def _in_blocks(x: Any, count: int, length: int, reverse: bool) -> Any:
-    """Rows as ``(length, ..., count)``, in the order of the steps; what is missing repeats the last."""
+    """Reshape rows to ``(length, ..., count)``, in the order of the steps; the last row pads them."""
     if reverse:
         x = jnp.flip(x, 0)
     missing = count * length - x.shape[0]

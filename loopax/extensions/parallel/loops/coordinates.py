@@ -2,9 +2,9 @@
 
     states, each (..., *shape)   ->   one array (..., K, M)
 
-The axes that a step does not mix are the batch, of ``M``; all that is left of all states is the vector, of
-``K``. For states that are followed element by element ``K`` is their number; for a vector that a matrix
-multiplies, its length. Wherever an array stands here, leading axes, for example of steps, may stand before.
+The axes that a step does not mix form the batch, of size ``M``; all other axes of all states form the
+vector, of size ``K``. For elementwise steps ``K`` is the number of states; for a vector that a matrix
+multiplies, its length. All arrays here may have additional leading axes, for example of steps.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from loopax.numerics.manual_axes import axes_of, varying
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The states of the ``shapes``, of which the axes ``batch`` are not mixed."""
+    """The states of the ``shapes``, whose axes ``batch`` are not mixed."""
 
     shapes: tuple[tuple[int, ...], ...]
     batch: tuple[int, ...]
 
     @classmethod
     def of(cls, shapes: Sequence[tuple[int, ...]], following: Sequence[Image]) -> Coordinates:
-        """For states of those shapes, where ``following`` says how the next ones follow from them."""
+        """Build coordinates for states of these shapes, from the images of the next states."""
         first, *others = shapes
         same = [k for k, n in enumerate(first) if all(s[k : k + 1] == (n,) for s in others)]
         batch = tuple(k for k in same if all(x.axes[k] == k for x in following))
@@ -38,21 +38,21 @@ class Coordinates:
 
     @property
     def width(self) -> int:
-        """``M``, the number of vectors."""
+        """The number ``M`` of vectors."""
         return prod(self.shapes[0][k] for k in self.batch)
 
     @property
     def sizes(self) -> list[int]:
-        """How many numbers of a vector each state has."""
+        """The number of vector entries that each state takes."""
         return [prod(n for k, n in enumerate(s) if k not in self.batch) for s in self.shapes]
 
     @property
     def size(self) -> int:
-        """``K``, the numbers of a vector."""
+        """The length ``K`` of a vector."""
         return sum(self.sizes)
 
     def join(self, states: Sequence[Any]) -> Any:
-        """The states, each of its shape behind leading axes, as one array ``(..., K, M)``."""
+        """Join states, each of its shape behind leading axes, to one array ``(..., K, M)``."""
         parts = []
         for x, shape, size in zip(states, self.shapes, self.sizes, strict=True):
             lead = jnp.ndim(x) - len(shape)
@@ -62,7 +62,7 @@ class Coordinates:
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-2)
 
     def split(self, x: Any) -> list[Any]:
-        """The states that one array ``(..., K, M)`` is."""
+        """Split an array ``(..., K, M)`` into states."""
         lead, parts, start = x.shape[:-2], [], 0
         for shape, size in zip(self.shapes, self.sizes, strict=True):
             part = x[..., start : start + size, :]
@@ -74,7 +74,7 @@ class Coordinates:
         return parts
 
     def matrix(self, step: Callable[..., list[Any]], at: Sequence[Any]) -> Any:
-        """The linear part ``(K, K, M)`` of ``step``, of states to the next ones, at states."""
+        """The linear part ``(K, K, M)`` of ``step``, from states to next states, at the given states."""
         like = self.join(at)
         if not jnp.issubdtype(like.dtype, jnp.inexact):
             # Integers have no derivative. Their differences are exact, and so is what wraps around.

@@ -1,4 +1,4 @@
-"""A jaxpr without calls in it, and its values, where some operands may be replaced."""
+"""Jaxprs with calls inlined, and their evaluation with some operands replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INLINED = CALLS | {"custom_jvp_call": "call_jaxpr"}
 
 
 def flattened(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> Any:
-    """``(*consts, *args)`` as one jaxpr whose operations are no calls, custom derivatives left out."""
+    """Inline all calls of a jaxpr; custom derivatives are dropped."""
 
     def run(*inputs: Any) -> list[Any]:
         return _inlined(jaxpr, inputs[: len(consts)], inputs[len(consts) :])
@@ -39,7 +39,7 @@ def _inlined(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[A
 
 
 def bound(k: int, eqn: Any, operands: list[Any]) -> Any:
-    """The results of an operation."""
+    """Evaluate an operation."""
     out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return out if eqn.primitive.multiple_results else [out]
 
@@ -50,7 +50,7 @@ def values_in(
     args: Sequence[Any],
     apply: Callable[[int, Any, list[Any]], Any] = bound,
 ) -> Callable[[Any], Any]:
-    """The value of each variable, where ``apply(k, eqn, given)`` says what the ``k``-th operation gives."""
+    """Evaluate a jaxpr; ``apply(k, eqn, given)`` computes the ``k``-th operation."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     values |= zip(jaxpr.invars, args, strict=True)
 
@@ -64,7 +64,7 @@ def values_in(
 
 
 def replacing(operands: Mapping[int, int], by: Callable[[Any], Any]) -> Callable[..., Any]:
-    """`bound`, where of some operations, by number, one operand is ``by`` of it."""
+    """Make a variant of `bound` that applies ``by`` to one operand of some operations, by number."""
 
     def apply(k: int, eqn: Any, inputs: list[Any]) -> Any:
         if k in operands:

@@ -1,4 +1,4 @@
-"""Knowledge of a value of a step: that it is fixed, a linear form in a semiring, or neither."""
+"""Classification of a step's values: fixed, a linear form in a semiring, or neither."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EXTREMES = ("max", "min", "reduce_max", "reduce_min")
 
 @dataclass(frozen=True)
 class Fixed:
-    """A value that follows from no state.
+    """A value that depends on no state.
 
-    ``value`` is the one number that all its elements are, if that is known, ``is_nonnegative`` whether it
-    is known that none is negative.
+    ``value`` is the common value of its elements, if known; ``is_nonnegative`` says that none is
+    known to be negative.
     """
 
     is_nonnegative: bool = False
@@ -31,7 +31,7 @@ class Fixed:
 
     @classmethod
     def of(cls, x: Any) -> Fixed:
-        """A value that is known while JAX traces."""
+        """Classify a value that is known while JAX traces."""
         numbers = np.asarray(x).ravel()
         equal = numbers.size > 0 and bool((numbers == numbers[0]).all())
         return cls(bool((numbers >= 0).all()), float(numbers[0]) if equal else None)
@@ -39,11 +39,11 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Other:
-    """A value that follows from states in another way.
+    """A value that depends on states in some other way.
 
-    ``place`` is which value it is, moved, and which of its axes each axis is, or None. ``true_where`` says
-    of a flag that it is one of whether an extreme of several numbers is infinite, or finite: that is asked
-    where a logsumexp is made safe, of which the infinite case is the semiring's zero.
+    ``place`` is the value that it is a move of, with the source of each axis, or None. ``true_where`` marks
+    a flag that tells whether an extreme of several numbers is infinite, or finite: a safe logsumexp tests
+    that, and the infinite case is the semiring's zero.
     """
 
     place: Place
@@ -54,12 +54,12 @@ class Other:
 
 @dataclass(frozen=True)
 class Form:
-    """A linear form, or its logarithm, times ``factors``: of each its axes and its power.
+    """A linear form, or its logarithm, times ``factors``, which map each factor to its axes and power.
 
-    ``place`` is as that of what is no form. A factor is a root, and whether that is its logarithm.
-    ``linear`` is the variable that the form is without factors, if there is one, and ``moves`` the
-    operations that have put it elsewhere since. With ``is_negative`` it is minus such a form, of which
-    minima are maxima. With ``is_constant`` no state is in it but for its factors.
+    ``place`` is as in `Other`. A factor is a root value, and a flag whether that is the factor's logarithm.
+    ``linear`` is the variable of the form without factors, if there is one, and ``moves`` are the
+    operations that have moved it since. With ``is_negative`` the value is minus such a form, so that minima
+    become maxima. With ``is_constant`` only its factors depend on states.
     """
 
     is_log: bool
@@ -73,7 +73,7 @@ class Form:
 
     @property
     def kind(self) -> Any:
-        """The key of forms that may be added up."""
+        """The key of forms that can be added."""
         return self.is_log, self.factors, self.is_negative
 
 
@@ -82,19 +82,19 @@ Value = Fixed | Other | Form
 
 @dataclass(frozen=True)
 class Linear:
-    """How the next states follow from the states: ``of`` is the variable that is linear in them."""
+    """The dependence of the next states on the states: the variable ``of`` is linear in them."""
 
     semiring: str  # one of `SEMIRINGS`
-    # The variable, and the operations of one operand that make of it the next states.
+    # The variable, and the unary operations that compute the next states from it.
     of: Any
     moves: tuple[Any, ...]
-    # Whether the next states are that up to a factor, and do not depend on the states' own.
+    # Whether the next states equal that up to a factor, and do not depend on the scale of the states.
     projective: bool
-    # Where operands that follow from no state are added: of an operation, by number, which operand.
+    # Constant operands that are added: number of an operation -> position of the operand.
     offsets: Mapping[int, int]
-    # Whether a coefficient may be negative, of which a matrix in logarithms has nan.
+    # Whether a coefficient may be negative, for which a matrix of logarithms has nan.
     is_unsure: bool = False
-    # Whether the step chooses by whether the largest number is infinite.
+    # Whether the step branches on whether the largest number is infinite.
     asks_for_infinity: bool = False
 
 
@@ -103,7 +103,7 @@ def degrees(operands: Sequence[Value]) -> list[Degree]:
 
 
 def extent(x: Form) -> int:
-    """Along how many axes it varies."""
+    """The number of axes along which the form varies."""
     return sum(a is not None for a in x.place.axes)
 
 
@@ -112,7 +112,7 @@ def constants(operands: Sequence[Value]) -> list[float | None]:
 
 
 def all_alike(operands: Sequence[Value]) -> bool:
-    """Whether all are forms with the same factors."""
+    """Whether all operands are forms with equal factors."""
     first = operands[0]
     return isinstance(first, Form) and all(
         isinstance(x, Form) and x.kind == first.kind and x.is_constant == first.is_constant
@@ -121,7 +121,7 @@ def all_alike(operands: Sequence[Value]) -> bool:
 
 
 def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
-    """``x`` with its factors along these axes; None where one of them has none."""
+    """Move the factors of ``x`` to these axes; None if one of them is lost."""
     if any(axes is None for axes in moved):
         return None
     factors = {
@@ -133,7 +133,7 @@ def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
 
 
 def true_where(eqn: Any, operands: Sequence[Value]) -> str | None:
-    """The numbers for which a flag is true, if it says whether an extreme is infinite."""
+    """The numbers for which a flag is true, if it tests whether an extreme is infinite."""
     name = eqn.primitive.name
     if not any(isinstance(x, Other) and x.is_extreme for x in operands):
         return None
@@ -144,7 +144,7 @@ def true_where(eqn: Any, operands: Sequence[Value]) -> str | None:
 
 
 def flipped(where: str | None) -> str | None:
-    """The meaning of the opposite flag."""
+    """The meaning of the negated flag."""
     return {INFINITE: FINITE, FINITE: INFINITE}.get(where or "")
 
 
@@ -157,7 +157,7 @@ _NONNEGATIVE_OF_SUCH = (
 
 
 def fixed(eqn: Any, operands: Sequence[Any]) -> Fixed:
-    """The results of an operation on values that follow from no state."""
+    """Classify the result of an operation on values that depend on no state."""
     name = eqn.primitive.name
     same = all(x.is_nonnegative for x in (operands[1:] if name == "select_n" else operands))
     never = name in _NEVER_NEGATIVE or (name in _NONNEGATIVE_OF_SUCH and same)

@@ -1,11 +1,11 @@
-"""The degree of each value: how it changes when all states are shifted by a number, or scaled by one.
+"""The degree of each value: how it changes when all states are shifted or scaled by a number.
 
-    ("add", d)   f(s + c) = f(s) + d c        of states in logarithms
-    ("mul", d)   f(c s) = c^d f(s)            of states as they are, and of exp of the former
+    ("add", d)   f(s + c) = f(s) + d c        for logarithmic states
+    ("mul", d)   f(c s) = c^d f(s)            for plain states, and for exp of logarithmic ones
 
-What is of degree 0 in either does not change at all, as what follows from no state. A forward pass that
-normalises what it carries is of degree 0; the maximum that a logsumexp subtracts, and adds, of degree 1.
-Comparisons with an infinity are taken for finite states.
+A value of degree 0 does not change at all, like a value that depends on no state. A forward pass that
+normalises its carry is of degree 0; the maximum that a logsumexp subtracts and adds is of degree 1.
+Comparisons with an infinity assume finite states.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from loopax.extensions.parallel.loops.places import MOVES
 
-Degree = tuple[str, Fraction] | None  # None: of no degree
+Degree = tuple[str, Fraction] | None  # None: it has no degree
 SAME = ("add", Fraction(0))
 
-# One kind of operand goes in, and it comes out.
+# These take operands of one degree, and return it.
 LIKE_ITS_OPERANDS = frozenset(
     (*MOVES, "slice", "rev", "pad", "concatenate", "max", "min", "reduce_max", "reduce_min")
 )

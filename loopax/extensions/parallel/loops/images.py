@@ -1,12 +1,12 @@
-"""How each value of a step follows from the states before it: not at all, affinely, or otherwise.
+"""The dependence of each value of a step on the states before it: none, affine, or other.
 
-The step is a jaxpr, which has few operations. Each of its values is a `Known`, which follows from no state,
-or an `Image` of the states, of which is known whether it is affine in them, whether its coefficients change
-from step to step, and which of its axes lie along an axis of the states, unmixed: elements at index ``p``
-of the one then follow from elements at index ``p`` of the other alone.
+The step is a jaxpr, which has few operations. Each of its values is a `Known`, which depends on no state,
+or an `Image` of the states. An image records whether it is affine in them, whether its coefficients change
+between steps, and which of its axes lie along an axis of the states, unmixed: elements at index ``p`` of
+the image then depend only on elements at index ``p`` of the states.
 
-An affine map with all axes unmixed has a diagonal matrix; one with none, a full one. An operation that is
-not in the tables below makes an image that is nothing of this, so that the answer is never too good.
+An affine map with all axes unmixed has a diagonal matrix; a map with none, a full one. An operation that is
+not in the tables below makes an image without any of these properties, so that the analysis is sound.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from loopax.extensions.parallel.loops.places import REDUCTIONS, axis_sources
 
 @dataclass(frozen=True)
 class Known:
-    """A value that follows from no state; ``varying`` says whether it differs from step to step."""
+    """A value that depends on no state; ``varying`` says whether it differs between steps."""
 
     varying: bool
 
 
 @dataclass(frozen=True)
 class Image:
-    """A value that follows from states."""
+    """A value that depends on states."""
 
-    # For each axis, the axis of the states that it is, unmixed, or None.
+    # For each axis, the axis of the states that it is, unmixed; else None.
     axes: tuple[int | None, ...]
     affine: bool = True  # whether it is affine in the states
-    # Whether its linear part may differ from step to step. The offset may in any case.
+    # Whether its linear part may differ from step to step. The offset always may.
     varying: bool = False
-    unit: bool = False  # whether it is one state plus something known
-    broken_by: str = ""  # the first operation by which it is not affine
+    unit: bool = False  # whether it is one state plus a known value
+    broken_by: str = ""  # the first operation that is not affine in the states
 
 
 Value = Known | Image
 
 
 def state_image(ndim: int) -> Image:
-    """A state of that rank, as an image of itself."""
+    """The image of a state of this rank under the identity."""
     return Image(tuple(range(ndim)), unit=True)
 
 
 def images(jaxpr: Jaxpr, inputs: Sequence[Value]) -> list[Value]:
-    """The images of the outputs of ``jaxpr`` at the inputs ``inputs``. Its constants are known."""
+    """The images of the outputs of ``jaxpr`` for the given ``inputs``; its constants are known."""
     images_of: dict[Any, Value] = dict.fromkeys(jaxpr.constvars, Known(varying=False))
     images_of |= zip(jaxpr.invars, inputs, strict=True)
 
@@ -67,7 +67,7 @@ def images(jaxpr: Jaxpr, inputs: Sequence[Value]) -> list[Value]:
 
 
 def _with_culprit(name: str, operands: list[Value], x: Value) -> Value:
-    """``x``, made by the operation ``name``, with the operation that it is not affine by."""
+    """Record in ``x``, the result of the operation ``name``, the operation that makes it not affine."""
     if isinstance(x, Known) or x.affine or x.broken_by:
         return x
     before = [y.broken_by for y in operands if isinstance(y, Image) and not y.affine]
@@ -82,14 +82,14 @@ def _outputs(eqn: Any, operands: list[Value]) -> list[Value]:
     if name in CALLS:
         inner = eqn.params[CALLS[name]]
         return images(getattr(inner, "jaxpr", inner), operands)
-    if name == "custom_jvp_call":  # whether its derivative is that of an affine map is not known
+    if name == "custom_jvp_call":  # its derivative may not match an affine map
         images_inside = images(eqn.params["call_jaxpr"].jaxpr, operands)
         return [_not_affine(x) for x in images_inside]
     if name == "cond":
         return _conditional(eqn, operands)
     if name == "optimization_barrier":
         return operands
-    if name == "masked_tangent":  # where the mask is false, no result of the step needs it
+    if name == "masked_tangent":  # where the mask is false, the value is not used
         return operands[:1]
     rule = _RULES.get(name)
     if rule is None:
@@ -100,7 +100,7 @@ def _outputs(eqn: Any, operands: list[Value]) -> list[Value]:
 
 
 def _of_rank(x: Value, ndim: int) -> Value:
-    """An operand of an elementwise operation, which takes scalars beside arrays."""
+    """Pad the axes of a scalar operand of an elementwise operation to the rank of arrays."""
     if isinstance(x, Known) or len(x.axes) == ndim:
         return x
     return replace(x, axes=(None,) * ndim, unit=False)
@@ -115,7 +115,7 @@ def _mixed(v: Any) -> Image:
 
 
 def _merged(a: Value, b: Value) -> Value:
-    """A sum of two values, or a choice between them: of one shape."""
+    """Merge two values of one shape, by a sum or a selection."""
     if isinstance(a, Known):
         if isinstance(b, Known):
             return Known(a.varying or b.varying)
@@ -144,7 +144,7 @@ def _sum(eqn: Any, operands: list[Value]) -> Value:
 
 
 def _scaled(eqn: Any, operands: list[Value]) -> Value:
-    """A product, or a quotient: affine where one factor, or the numerator, is of states."""
+    """A product or quotient: affine if only one factor, or only the numerator, depends on states."""
     a, b = operands
     image = reduce(_merged, operands)
     assert isinstance(image, Image)
@@ -174,14 +174,14 @@ def _is_float(v: Any) -> bool:
 def _selected(eqn: Any, operands: list[Value]) -> Value:
     which, *cases = operands
     image = reduce(_merged, cases)
-    if isinstance(which, Image):  # the choice is of states too
+    if isinstance(which, Image):  # the selector depends on the states too
         return _not_affine(_merged(image, which))
     assert isinstance(image, Image)
     return replace(image, varying=image.varying or which.varying, unit=False)
 
 
 def _elementwise(eqn: Any, operands: list[Value]) -> Value:
-    """Not affine, but each element follows from its own."""
+    """An elementwise function: not affine, but axes stay unmixed."""
     return _not_affine(reduce(_merged, operands))
 
 
@@ -189,7 +189,7 @@ def _elementwise(eqn: Any, operands: list[Value]) -> Value:
 
 
 def _moved(eqn: Any, operands: list[Value]) -> Value:
-    """The image of an output that has the elements in other places, or mixes them along some axes."""
+    """The image of a result with moved elements, or mixed along some axes."""
     image = _first(operands)
     axes = tuple(None if k is None else image.axes[k] for k in axis_sources(eqn))
     kept = eqn.primitive.name in ("broadcast_in_dim", "reshape") and (
@@ -199,10 +199,10 @@ def _moved(eqn: Any, operands: list[Value]) -> Value:
 
 
 def _of_whole_axes(eqn: Any, operands: list[Value]) -> Value:
-    """A part of one operand, or more around it: axes of another length than before are mixed."""
+    """A part of one operand, or a padding of it: axes that change their length are mixed."""
     new = eqn.outvars[0].aval.shape
     if any(len(x.axes) != len(new) for x in operands if isinstance(x, Image)):
-        return _mixed(eqn.outvars[0])  # an index, or what is put around it
+        return _mixed(eqn.outvars[0])  # an index, or a padding value
     merged: Any = None
     for x, v in zip(operands, eqn.invars, strict=True):
         if isinstance(x, Image):
@@ -214,7 +214,7 @@ def _of_whole_axes(eqn: Any, operands: list[Value]) -> Value:
 
 
 def _mixing(eqn: Any, operands: list[Value]) -> Image:
-    """Linear in the operands that are of states, by indices or matrices that are known."""
+    """Linear in the operands that depend on states, with known indices or matrices."""
     image = _mixed(eqn.outvars[0])
     parts = [x for x in operands if isinstance(x, Image)]
     varying = any(x.varying for x in operands)
@@ -222,26 +222,26 @@ def _mixing(eqn: Any, operands: list[Value]) -> Image:
 
 
 def _indexed(eqn: Any, operands: list[Value]) -> Value:
-    """A gather or scatter: affine where the indices are known."""
+    """A gather or scatter: affine if the indices are known."""
     mixed = _mixing(eqn, operands)
     return replace(mixed, affine=mixed.affine and isinstance(operands[1], Known))
 
 
 def _solved(eqn: Any, operands: list[Value]) -> Value:
-    """A triangular system: linear in its right-hand side."""
+    """A triangular solve: linear in its right-hand side."""
     mixed = _mixing(eqn, operands)
     return replace(mixed, affine=mixed.affine and isinstance(operands[0], Known))
 
 
 def _product(eqn: Any, operands: list[Value]) -> Value:
-    """``dot_general``: batch axes, what is left of the first operand, what is left of the second."""
+    """A ``dot_general``: batch axes, then remaining axes of the first and of the second operand."""
     (contracted, batched) = eqn.params["dimension_numbers"]
     axes: list[list[int | None]] = []
     for x, v in zip(operands, eqn.invars, strict=True):
         axes.append(list(x.axes) if isinstance(x, Image) else [None] * v.aval.ndim)
     a, b = operands
     of_batch = [
-        # Where both are of states, both must say so.
+        # If both depend on the states, both must agree on the axis.
         (p if p == q else None) if _both(a, b) else (p if isinstance(a, Image) else q)
         for p, q in ((axes[0][i], axes[1][j]) for i, j in zip(*batched, strict=True))
     ]
@@ -258,7 +258,7 @@ def _product(eqn: Any, operands: list[Value]) -> Value:
 
 
 def _conditional(eqn: Any, inputs: list[Value]) -> list[Value]:
-    """A branch that is chosen by what is known."""
+    """A conditional: the selection of a branch by a known index."""
     which, *operands = inputs
     branches = [images(branch.jaxpr, operands) for branch in eqn.params["branches"]]
     merged = [reduce(_merged, values) for values in zip(*branches, strict=True)]
@@ -279,7 +279,7 @@ _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("rev", "cumsum"), _moved),
     **dict.fromkeys(REDUCTIONS, lambda eqn, operands: _not_affine(_moved(eqn, operands))),
     "reduce_sum": _moved,
-    # The coefficients of what is known are zeros, which are the same in every step.
+    # The coefficients of known operands are zeros, and so the same in every step.
     "concatenate": lambda eqn, operands: _moved(eqn, [reduce(_merged, operands)]),
     **dict.fromkeys(("gather", "scatter", "scatter-add", "scatter_add"), _indexed),
     "triangular_solve": _solved,

@@ -3,20 +3,19 @@
     P[t] = C[t] + A[t] P[t - 1] (I + J[t] P[t - 1])^-1 A[t]'     of symmetric matrices
 
 Such maps compose (the star product of Redheffer (1960), "On a certain linear fractional transformation").
-For a Kalman filter, ``A``, ``C`` and ``J`` are those of the elements of Särkkä and García-Fernández
+For a Kalman filter, ``A``, ``C`` and ``J`` are as in the elements of Särkkä and García-Fernández
 (2021), "Temporal parallelization of Bayesian smoothers", which stay as small as covariances do. The
 discrete Riccati equation of optimal control has this form too, and so has, for numbers, a Beverton-Holt
 population.
 
-No textbook form is matched. The coefficients are derivatives of the step at ``P = 0``, which determine
-them:
+No textbook form is matched. The derivatives of the step at ``P = 0`` determine the coefficients:
 
     C = f(0)      f'(0)[X] = A X A'      f''(0)[X, Y] = -A (X J Y + Y J X) A'
 
 and the step is linear-fractional if it equals that map at other matrices: a step is a rational function,
-and two of those that agree at random points are equal. The program tests its result too: it takes one more
-step of all at once, and the steps one by one if that moves a matrix, for example from a start that is not
-symmetric.
+and two rational functions that agree at random points are equal. The program tests its result too: it
+applies one more step to all matrices at once, and if that changes one, for example because the start is not
+symmetric, it runs the steps sequentially.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Step = Callable[[Matrix], Matrix]
 
 
 class Element(NamedTuple):
-    """``P -> C + A P (I + J P)^-1 A'``; each is ``(k, k, M)``. For numbers, 1 takes the place of A'."""
+    """The map ``P -> C + A P (I + J P)^-1 A'``; each is ``(k, k, M)``. For numbers, 1 replaces A'."""
 
     a: Matrix
     c: Matrix
@@ -53,7 +52,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearFractional:
-    """A step that is linear-fractional in a matrix ``(k, k)``, or in each of ``M``; solves trajectories."""
+    """A step that is linear-fractional in one matrix ``(k, k)``, or in ``M``; solves trajectories."""
 
     size: int  # k
 
@@ -67,7 +66,7 @@ class LinearFractional:
         mixed = [n for k, n in enumerate(at.shapes[0]) if k not in at.batch]
         is_matrix = mixed == [size, size] or at.size == 1
         is_real = jnp.issubdtype(start.dtype, jnp.floating)
-        # In a `shard_map` the step cannot be tried: its operations belong to a mesh.
+        # In a `shard_map` the step cannot be evaluated on samples: its operations belong to a mesh.
         if len(at.shapes) > 1 or not is_matrix or not is_real or in_shard_map():
             return None
         solver = cls(size)
@@ -108,7 +107,7 @@ class LinearFractional:
     ) -> bool:
         """Whether the step equals the map of its derivatives at random matrices.
 
-        Inputs that are not known while JAX traces are random too.
+        Inputs that are unknown while JAX traces are random too.
         """
 
         @jax.jit
@@ -119,7 +118,7 @@ class LinearFractional:
 
         like = jax.ShapeDtypeStruct((self.size, self.size), start.dtype)
         rtol = float(np.sqrt(np.finfo(start.dtype).eps))
-        scales = (0.1, 1.0, 10.0)  # so that where a step has branches, several are tried
+        scales = (0.1, 1.0, 10.0)  # several, to reach several branches of the step
         for (seed, scale), matrix_scale in product(enumerate(scales), scales):
             samples = [sample_value(x, seed, scale) if is_traced(x) else x for x in (*consts, *row)]
             matrix = sample_value(like, seed + len(scales), matrix_scale)
@@ -131,7 +130,7 @@ class LinearFractional:
 
 
 def element(step: Step, zero: Matrix) -> Element:
-    """The coefficients of a linear-fractional step; of any other, numbers without meaning."""
+    """The coefficients of a linear-fractional step; for any other step they are meaningless."""
     return _of_numbers(step, zero) if len(zero) == 1 else _of_matrices(step, zero)
 
 
@@ -182,14 +181,14 @@ def _of_matrices(step: Step, zero: Matrix) -> Element:
         return jax.jvp(slope, (zero,), (y,))[1]
 
     curvatures = jax.vmap(lambda x: jax.vmap(partial(curvature, x))(pairs))(pairs)
-    # The matrix with the rows w' is I + shares p', and this is its inverse, since u' a[p] = 1.
+    # The matrix with the rows w' is I + shares p'; this is its inverse, since u' a[p] = 1.
     inverse = eye[:, :, None] - shares[:, None] * p[None] / 2
     j = jnp.einsum("ijm,jkm,lkm->ilm", inverse, -curvatures / 2, inverse)
     return Element(a, step(zero), j)
 
 
 def combined(first: Element, second: Element) -> Element:
-    """One map after the other, as one."""
+    """Compose two maps, the first one first."""
     a, c, j = first
     a2, c2, j2 = second
     inside_a, inside_c = _solved(_product(c, j2), a, c)  # (I + C J')^-1 A, and C
@@ -201,14 +200,14 @@ def combined(first: Element, second: Element) -> Element:
 
 
 def applied(element: Element, matrix: Matrix) -> Matrix:
-    """The map at a matrix."""
+    """Apply the map to a matrix."""
     a, c, j = element
     (inside,) = _solved(_product(matrix, j), matrix)
     return c + _product(_product(a, inside), _right(a))
 
 
 def _product(a: Matrix, b: Matrix) -> Matrix:
-    # One operation: written out by elements, as in `recurrence`, XLA took twice as long to compile them.
+    # One operation: compiling it takes XLA half as long as the elementwise form of `recurrence`.
     return (a[:, :, None] * b[None]).sum(1)
 
 
@@ -217,7 +216,7 @@ def _right(a: Matrix) -> Matrix:
 
 
 def _solved(x: Matrix, *rights: Matrix) -> list[Matrix]:
-    """``(I + x)^-1`` times each of ``rights``."""
+    """Compute ``(I + x)^-1`` times each of ``rights``."""
     if len(x) == 1:
         return [right / (1 + x) for right in rights]
     x = jnp.moveaxis(x, (0, 1), (-2, -1))
@@ -228,5 +227,5 @@ def _solved(x: Matrix, *rights: Matrix) -> list[Matrix]:
 
 
 def _over(x: Any, y: Any) -> Any:
-    """The quotient; 0 where the denominator is, of a step that forgets the matrix."""
+    """The quotient; 0 where the denominator is 0, for a step that forgets the matrix."""
     return jnp.where(y == 0, 0.0, x / jnp.where(y == 0, 1.0, y))

@@ -1,13 +1,13 @@
 """A ``Scan`` in parallel over its steps, part by part.
 
     states that read one another   -> one part: an affine recurrence in blocks, or one that is linear in
-                                      a semiring; maps of places, composed; Newton's method; or the steps
-                                      one by one
-    what follows from the rows     -> all rows at once, as the coefficients of a part are
-    what the loop emits            -> all rows at once, from the states before each step
+                                      a semiring; composed maps of indices; Newton's method; or sequential
+                                      steps
+    values computed from rows      -> all rows at once, like the coefficients of a part
+    values that the loop emits     -> all rows at once, from the states before each step
 
-The parts come in the order in which they read one another: one that is affine may read, in its coefficients
-too, what one that is not has come to. The step is traced once, as a jaxpr.
+The parts are solved in topological order: the coefficients of an affine part may read results of a part
+that is not affine. The step is traced once, as a jaxpr.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.numerics.manual_axes import vary_alike
 
-_LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
+_LONG = 1000  # steps; a shorter loop need not explain why it is sequential
 
 
 def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any, list[Any]] | None:
-    """The final states, and the traces at ``kept``; None where the steps are to be taken one by one.
+    """Run a loop in parallel: its final states, and the traces at ``kept``; None if it must be sequential.
 
-    ``index`` has the index of each step; it is None where no step reads it.
+    ``index`` has the index of each step; it is None if no step reads it.
     """
     op: Scan = site.op
     n, asked = as_length(args.n_steps), site.context.parallel
@@ -100,7 +100,7 @@ class _Loop:
     args: Any
     index: Any
     kept: Sequence[int]
-    behind: dict[int, Any] = field(default_factory=dict)  # traces of the states behind each step
+    behind: dict[int, Any] = field(default_factory=dict)  # traces of the states after each step
     before: dict[int, Any] = field(default_factory=dict)
     last: dict[int, Any] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ class _Loop:
         index = np.zeros(self.n, np.int64) if self.index is None else self.index
         rows = [jnp.asarray(index), *(jnp.asarray(rows_of(x)) for x in self.args.sequences)]
         many, start = len(rows), initial_states(self.args.states, self.op.args.states)
-        # On a mesh a step may make any of them vary as any other does.
+        # On a mesh any of them may vary in a step as soon as another does.
         arrays = vary_alike([*rows, *start, *self.args.consts])
         self.rows, self.start = arrays[:many], tuple(arrays[many : many + len(start)])
         step = scan_step(self.site, arrays[many + len(start) :])
@@ -126,7 +126,7 @@ class _Loop:
 
     @property
     def obstacle(self) -> Why | None:
-        """Why its steps are to be taken one by one; None where they are not."""
+        """The reason why the steps must be sequential; None if there is none."""
         asked = self.site.context.parallel
         if self.op.options.parallel is not None:
             return None
@@ -142,7 +142,7 @@ class _Loop:
 
     @property
     def in_words(self) -> str:
-        """How each part runs, in words."""
+        """Describe how each part runs."""
         return ", ".join(f"{self._names(p)} {p.in_words}" for p in self.parts)
 
     def _names(self, part: Part) -> str:
@@ -177,12 +177,12 @@ class _Loop:
         row = [x[0] for x in self.rows], [self.start[k] for k in part.atom.before]
         equation, consts = Equation.of(self._step_of(part), row, at, start, self.reverse)
         step = equation, consts, jax.tree.leaves(row), start
-        if at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS:  # a sum has a third axis
+        if at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS:  # a sum has three axes
             solver = InSemiring.of(*step)
         return solver or LinearFractional.of(*step)
 
     def _places(self, k: int) -> int | None:
-        """How long the rows are that state ``k`` is a place in; None where it is none, or in too many."""
+        """The length of the rows that state ``k`` indexes; None if there are none, or too many."""
         row = row_of_pointers(self.op, k)
         if row is None:
             return None
@@ -195,7 +195,7 @@ class _Loop:
     # -- one part ------------------------------------------------------------------------------------
 
     def solve(self, part: Part) -> None:
-        """Fill in the traces of the states of ``part``, and what they come to."""
+        """Compute the traces and the final values of the states of ``part``."""
         states = part.atom.states
         start = [self.start[k] for k in states]
         step, rows = self._step_of(part), self._rows_of(part)
@@ -209,7 +209,7 @@ class _Loop:
             self.last[k] = x[0] if self.reverse else x[-1]
 
     def _function(self, outputs: Sequence[int]) -> Callable[..., list[Any]]:
-        """``(rows, states) -> the outputs`` of one step, and no more of it than they need."""
+        """A function ``(rows, states) -> outputs`` of one step, reduced to what these outputs need."""
         used = [k in outputs for k in range(len(self.step.jaxpr.outvars))]
         jaxpr, _ = partial_eval.dce_jaxpr(self.step.jaxpr, used, instantiate=True)
         run = jaxpr_as_fun(ClosedJaxpr(jaxpr, self.step.consts))
@@ -220,15 +220,15 @@ class _Loop:
         return function
 
     def _all_states(self, part: Part, others: Sequence[Any], own: Sequence[Any]) -> list[Any]:
-        """The states of a step: the ``own`` ones of a part, and those that it reads."""
+        """The states of a step: the ``own`` ones of a part, and the ``others`` that it reads."""
         return with_items(self.start, [*part.atom.before, *part.atom.states], [*others, *own])
 
     def _rows_of(self, part: Part) -> tuple[Any, Any]:
-        """The rows of all steps, of the states that ``part`` reads too."""
+        """The rows of all steps, including the states that ``part`` reads."""
         return self.rows, [self.before[k] for k in part.atom.before]
 
     def _step_of(self, part: Part) -> OwnStep:
-        """``(row, own states) -> next ones``."""
+        """The step of a part: ``(row, own states) -> next states``."""
         function = self._function(part.atom.states)
 
         def step(row: Any, own: Sequence[Any]) -> list[Any]:
@@ -238,7 +238,7 @@ class _Loop:
         return step
 
     def _is_read(self, atom: Atom) -> bool:
-        """Whether a step reads a state of ``atom``, or the loop emits it."""
+        """Whether anything reads a state of ``atom`` before or after a step, or the loop emits it."""
         readers = [a for a in self.all_atoms if a is not atom]
         return bool(atom.ys) or any(
             k in (*a.before, *a.after) for a in readers for k in atom.states
@@ -251,7 +251,7 @@ class _Loop:
         return tuple(self.last[k] for k in range(self.op.n_states))
 
     def traces(self) -> list[Any]:
-        """The rows that the steps emit, of the traces that are read."""
+        """The requested traces: the rows that the steps emit."""
         inner, outs = self.op.args.states, self.op.outs
         known = {v: self.behind[k] for k, v in enumerate(outs.states) if k in self.behind}
         known |= {v: self.before[k] for k, v in enumerate(inner) if k in self.before}

@@ -1,4 +1,4 @@
-"""The states of a part behind each step of a loop, by the part's method."""
+"""The states of a part after each step of a loop, by the part's method."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OwnStep = Callable[..., list[Any]]  # (row, own states of a part) -> next ones
 def states_behind(
     site: Site, part: Part, step: OwnStep, rows: Any, start: Sequence[Any]
 ) -> list[Any]:
-    """The states of ``part`` behind each step, for ``rows`` of all steps, from ``start``."""
+    """The states of ``part`` after each step, for ``rows`` of all steps, from ``start``."""
     options = site.op.options
     match part.method:
         case Method.AFFINE:
@@ -39,14 +39,14 @@ def states_behind(
 
 
 def sum_at_the_end(part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> Any:
-    """The state behind the last step, of a part that is a sum."""
+    """The final state of a part that is a sum."""
     at = part.coordinates
     (total,) = at.split(at.join(start) + _offsets(part, step, rows, start).sum(0))
     return total
 
 
 def _offsets(part: Part, step: OwnStep, rows: Any, start: Sequence[Any]) -> Any:
-    """The constant that each step adds to an affine function's linear part."""
+    """The constant that each step adds to the linear part of an affine function."""
     at = part.coordinates
     zero = at.split(zeros_like(at.join(start)))
     return jax.vmap(lambda row: at.join(step(row, zero)))(rows)
@@ -81,7 +81,7 @@ def _by_solver(
 def _by_maps(
     part: Part, step: OwnStep, rows: Any, start: Sequence[Any], reverse: bool
 ) -> list[Any]:
-    """The step of each row at every place."""
+    """Compose the steps as maps, from the step of each row at every index."""
     places = jnp.arange(part.places, dtype=start[0].dtype)
     maps = jax.vmap(lambda row: jax.vmap(lambda k: step(row, [k])[0])(places))(rows)
     return [places_behind(maps, start[0], reverse)]

@@ -1,24 +1,23 @@
 """A trajectory by Newton's method on all of its steps at once.
 
-``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` of the whole trajectory. A step of
-Newton's method is an affine recurrence with the Jacobians of ``f`` along the trajectory so far,
+``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` for the whole trajectory. A step of
+Newton's method is an affine recurrence with the Jacobians of ``f`` along the current trajectory,
 
     s'[t] = f(s[t - 1]) + (1 - d) J[t] (s'[t - 1] - s[t - 1])
 
 that is Lim et al. (2024), "Parallelizing non-linear sequential models over the sequence length" (DEER).
-Where the trajectory so far is unstable the recurrence overflows, so ``d`` damps the Jacobians, in place of
+Where the current trajectory is unstable the recurrence overflows, so ``d`` damps the Jacobians, in place of
 the trust region of Gonzalez et al. (2024), "Towards scalable and stable parallelization of nonlinear RNNs"
-(ELK). It grows where a step does not make the residual smaller, and shrinks where it does. ``d = 1`` is
-Picard's iteration, each of which makes one step of the loop more exact.
+(ELK). It grows if a step does not reduce the residual, and shrinks if it does. ``d = 1`` is Picard's
+iteration, which makes one more step of the loop exact each time.
 
-A residual may grow for some whole steps before it vanishes, so that many are tried, and given up for the
-best trajectory so far where none of them is better. Of 43 loops of 1000 steps (logistic maps, recurrent
-networks, oscillators, of which 26 pendulums) damping with such trials converged for 33 in 150 iterations,
-without them for 10, whole steps alone for 31, and a trust region, Levenberg and Marquardt's with a radius
-that follows the residual, for 17.
+A residual may grow for some undamped steps before it vanishes, so a number of them are tried, and discarded
+for the best trajectory so far if none of them is better. Of 43 loops of 1000 steps (logistic maps,
+recurrent networks, oscillators, of which 26 pendulums) damping with such trials converged for 33 in 150
+iterations, without them for 10, whole steps alone for 31, and a trust region, Levenberg and Marquardt's
+with a radius that follows the residual, for 17.
 
-The derivative of the solution is that of `trajectory`: an affine recurrence with the same Jacobians, not
-damped.
+The derivative of the solution is defined in `trajectory`: an affine recurrence with the undamped Jacobians.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.numerics.manual_axes import cond, while_loop
 
-_LEAST_DAMPING = 0.05  # less is none
-_TRIALS = 32  # whole steps in a row that may make the residual larger
+_LEAST_DAMPING = 0.05  # less counts as none
+_TRIALS = 32  # successive undamped steps that may increase the residual
 
 
 def newton(
@@ -53,16 +52,16 @@ def newton(
     start: Any,
     reverse: bool,
 ) -> Any:
-    """The states behind each step, ``(N, K, M)``, by ``method``.
+    """The states after each step, ``(N, K, M)``, by ``method``.
 
     Parameters
     ----------
     site
-        Of the loop.
+        The `Site` of the loop.
     step
         ``(row, states) -> next states``.
     rows
-        A pytree of arrays, of a row for each step.
+        A pytree of arrays, with a row for each step.
     at
         The states as vectors.
     start
@@ -92,7 +91,7 @@ def newton(
 
 @dataclass(frozen=True)
 class _Solver:
-    """Newton's method, and the steps one by one where it does not converge and that is asked for."""
+    """Newton's method, with sequential steps as a fallback if that is requested."""
 
     method: Newton
 
@@ -106,7 +105,7 @@ class _Solver:
 
 
 def _iterated(equation: Equation, method: Newton, parameters: Any, start: Any) -> tuple[Any, Any]:
-    """The last iterate, and whether it is the solution."""
+    """The last iterate, and whether it is a solution."""
     tol, most = method.tol, method.max_iters
     assert tol is not None  # `newton` chooses one
 
@@ -128,7 +127,7 @@ def _iterated(equation: Equation, method: Newton, parameters: Any, start: Any) -
         scale = 1 + jnp.max(jnp.abs(new_states))
         moved = jnp.max(jnp.abs(new_states - states))
         finite, whole = jnp.isfinite(error), damping == 0
-        # A whole step of Newton's method that moves so little is as near as its square.
+        # After so small an undamped step of Newton's method, the error is about the square of the step.
         converged = finite & whole & (moved <= tol * scale)
         better = finite & ((error < best_error) | (error <= tol * scale) | (damping == 1))
         trial = finite & whole & ~better & (tries < _TRIALS)

@@ -21,19 +21,19 @@ class Method(Enum):
     """How the states of a part are computed."""
 
     AFFINE = 1  # a recurrence in blocks
-    MAPS = 2  # composed maps of places
-    SOLVER = 3  # steps that compose in another form
+    MAPS = 2  # composed maps of positions
+    SOLVER = 3  # steps that compose in another closed form
     NEWTON = 4
     ONE_BY_ONE = 5
 
 
 @dataclass(eq=False)
 class Part:
-    """The states of ``atom`` in ``n_steps`` steps; ``following`` are the next ones as images of them.
+    """The states of ``atom`` in ``n_steps`` steps; ``following`` are the images of the next states.
 
-    ``by_newton`` says that Newton's method was asked for, where it works. ``solver`` says how they follow
-    if not affinely, but in a form whose steps compose; ``places`` is the length of the row that the one
-    state is a place in, if it is one.
+    ``by_newton`` says that Newton's method was requested, and works. ``solver`` is the form of steps that
+    are not affine, but can be composed; ``places`` is the length of the row that the only state indexes, if
+    it does.
     """
 
     atom: Atom
@@ -55,12 +55,12 @@ class Part:
 
     @property
     def not_affine_by(self) -> str:
-        """The operations that make it not affine, in JAX's words."""
+        """The operations that make the step not affine, in JAX's terms."""
         return " and ".join(dict.fromkeys(x.broken_by for x in self.following if not x.affine))
 
     @property
     def has_numbers(self) -> bool:
-        """Whether they are numbers of one kind, with which matrices can be made."""
+        """Whether all states have one numeric dtype, so that matrices can be formed."""
         (one, *others) = self.dtypes
         return not others and bool(jnp.issubdtype(one, jnp.number)) and self.coordinates.size > 0
 
@@ -70,7 +70,7 @@ class Part:
 
     @property
     def varies(self) -> bool:
-        """Whether the linear part differs from step to step."""
+        """Whether the linear part differs between steps."""
         return any(x.varying for x in self.following)
 
     @property
@@ -98,7 +98,7 @@ class Part:
 
     @property
     def in_words(self) -> str:
-        """The method in words."""
+        """Describe the method in words."""
         size, width = self.coordinates.size, self.coordinates.width
         match self.method:
             case Method.AFFINE:
@@ -115,7 +115,7 @@ class Part:
 
     @property
     def obstacle(self) -> str:
-        """Why its steps are taken one by one, in words that follow its name."""
+        """The reason why the steps are sequential, as a phrase that follows the name."""
         if self.is_affine or not self.fits:
             return "has too many numbers in its matrices"
         if not self.has_numbers:

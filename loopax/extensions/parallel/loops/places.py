@@ -1,4 +1,4 @@
-"""Origin of the elements of values that operations only move: transpose, reshape, repeat."""
+"""Sources of values that operations only move: transpose, reshape, repeat."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SAME_ELEMENTS = (
 MOVES = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "expand_dims", *_SAME_ELEMENTS)
 
 REDUCTIONS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
-# The parameter that has the axes of the operand that are gone, or mixed.
+# The parameter that names the axes of the operand that are removed, or mixed.
 _GONE = {"squeeze": "dimensions", **dict.fromkeys(REDUCTIONS, "axes")}
 _MIXED = {"rev": "dimensions", "cumsum": "axis", "concatenate": "dimension"}
 Axes = tuple[int | None, ...]
 
 
 class Place(NamedTuple):
-    """A value, and for each axis of what is made of it by moving it which of its axes that is, or None."""
+    """A value, and for each axis of a moved copy of it the source axis, or None."""
 
     root: Any
     axes: tuple[int | None, ...]
@@ -36,20 +36,20 @@ def own_place(v: Any) -> Place:
 
 
 def moved_place(eqn: Any, place: Place) -> Place:
-    """The place of the result of an operation in `MOVES`, from the place of its operand."""
+    """The place of the result of an operation in `MOVES`, given the place of its operand."""
     axes = moved_axes(eqn, place.axes)
     return own_place(eqn.outvars[0]) if axes is None else Place(place.root, axes)
 
 
 def without_axes(axes: Sequence[int | None], gone: Sequence[int]) -> Axes | None:
-    """The axes that are left; None where something lies along one that is gone."""
+    """The remaining axes; None if a dropped one has a source."""
     if any(axes[k] is not None for k in gone):
         return None
     return tuple(a for k, a in enumerate(axes) if k not in gone)
 
 
 def moved_axes(eqn: Any, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-    """The axes of what is moved to other places; None where one of them is not there any more."""
+    """The axes of a moved value; None if one of them is lost."""
     sources = axis_sources(eqn)
     if any(a is not None and k not in sources for k, a in enumerate(axes)):
         return None
@@ -57,7 +57,7 @@ def moved_axes(eqn: Any, axes: Sequence[int | None]) -> tuple[int | None, ...] |
 
 
 def axis_sources(eqn: Any) -> Axes:
-    """For each axis of what an operation gives, which axis of its operand it is, None where it is none."""
+    """For each axis of an operation's result, the axis of its operand, or None."""
     name, params = eqn.primitive.name, eqn.params
     old, new = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     if name == "broadcast_in_dim":

@@ -1,11 +1,11 @@
-"""A state that is an index into a row: each step is a map of indices, and maps are composed.
+"""A state that is an index into a row: each step is a map of indices, and maps compose.
 
     k' = row[k]        (f then g)[k] = g[f[k]]
 
-The way back of Viterbi's algorithm over rows of pointers is such a loop. Composition is associative, so
-that blocks of steps are composed side by side; a map of ``S`` places takes ``S`` reads where a step takes
-one. A place counts from the end where it is negative; beyond the row there is no number, and behind that
-none.
+The backward pass of Viterbi's algorithm over rows of pointers is such a loop. Composition is associative,
+so that blocks of steps are composed in parallel; a map of ``S`` indices takes ``S`` reads where a step
+takes one. A negative index counts from the end; an index out of range gives an invalid number, and so do
+all later steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loopax.numerics.no_number import or_no_number
 
 
 def row_of_pointers(op: Scan, k: int) -> Any:
-    """The variable of the body that state ``k`` is read from at its own place; None where it is not."""
+    """The variable of the body that state ``k`` is read from at its own index; None if there is none."""
     node = _uncast(op.outs.states[k]).owner
     if node is None or not isinstance(node.op, Subtensor) or len(node.inputs) != 2:
         return None
@@ -35,7 +35,7 @@ def row_of_pointers(op: Scan, k: int) -> Any:
 
 
 def _uncast(v: Any) -> Any:
-    """The variable behind casts and conversions of scalars."""
+    """The variable beneath casts and conversions of scalars."""
     while v.owner is not None and (
         isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
         or is_elementwise(v.owner, ps.Cast)
@@ -45,7 +45,7 @@ def _uncast(v: Any) -> Any:
 
 
 def places_behind(maps: Any, start: Any, reverse: bool) -> Any:
-    """The places behind each step, from ``maps`` with a row for each, or one for all."""
+    """The indices after each step, from ``maps`` with one row for each step, or one for all."""
     return scan_in_blocks(_composed, _at, maps, start, reverse)
 
 

@@ -2,8 +2,8 @@
 
     ds[t] = a[t] ds[t - 1] + (da[t] s[t - 1] + db[t])
 
-forwards; and backwards, as JAX transposes the blocks, the same with the transposed matrices from the last
-step to the first. No first derivative goes through the products of matrices that stand for blocks.
+in forward mode; in reverse mode, as JAX transposes the blocks, the recurrence with the transposed matrices
+from the last step to the first. No first derivative goes through the matrix products of the blocks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _WRITTEN_OUT = 4
 
 @partial(jax.custom_jvp, nondiff_argnums=(3,))
 def affine_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
-    """The states behind each step.
+    """The states after each step.
 
     Parameters
     ----------
     a
-        The matrices, ``(N, K, K, M)``, or ``(1, K, K, M)`` where all steps share one. ``M`` may be 1 where
-        all vectors share one.
+        The matrices, ``(N, K, K, M)``, or ``(1, K, K, M)`` if all steps share one. ``M`` may be 1 if all
+        vectors share one.
     b
         The offsets, ``(N, K, M)``.
     start
@@ -41,14 +41,14 @@ def affine_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
     Returns
     -------
     Array
-        ``(N, K, M)``: row ``t`` is the state behind the step of row ``t``.
+        ``(N, K, M)``: row ``t`` is the state after the step of row ``t``.
     """
     return linear_recurrence(a, b, start, reverse)
 
 
 def linear_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
     """The recurrence without its own derivative rule: for tangents, in which it is linear."""
-    if a.shape[0] == 1 < b.shape[0]:  # its powers stand for blocks
+    if a.shape[0] == 1 < b.shape[0]:  # constant: blocks use its powers
         one = a[0][..., None]
         return scan_in_blocks(_combined, _moved, b, start, reverse, lambda row: (one, row))
     return scan_in_blocks(_combined, _moved, (a, b), start, reverse)
@@ -65,12 +65,12 @@ def _jvp(reverse: bool, primals: Any, tangents: Any) -> Any:
         offset = (da * before[:, None]).sum(2) + offset
     if isinstance(d_start, SymbolicZero):
         d_start = zeros_like(start)
-    # Without the rule: where JAX transposes what is linear, it takes all of a `custom_jvp` for linear.
+    # Not the function with the rule: JAX transposes a `custom_jvp` as if it were linear in all arguments.
     return states, linear_recurrence(a, offset, d_start, reverse)
 
 
 def states_before(states: Any, start: Any, reverse: bool) -> Any:
-    """The states before each step, from those behind."""
+    """Shift states after each step to states before each step."""
     if reverse:
         return jnp.concatenate([states[1:], start[None]])
     return jnp.concatenate([start[None], states[:-1]])
@@ -87,17 +87,17 @@ def _moved(element: Any, state: Any) -> Any:
 
 
 def _vectors(a: Any, x: Any) -> Any:
-    """``(K, K, ...)`` times ``(K, ...)``."""
+    """Multiply ``(K, K, ...)`` by ``(K, ...)``."""
     n = x.shape[0]
     if n <= _WRITTEN_OUT:
         return jnp.stack([sum(a[i, j] * x[j] for j in range(n)) for i in range(n)])
-    if a.size == n * n:  # one matrix for all: one product
+    if a.size == n * n:  # a single matrix: a single product
         return jnp.tensordot(a.reshape(n, n), x, 1)
     return jnp.einsum("ij...,j...->i...", *_of_one_shape(a, x))
 
 
 def _matrices(a: Any, x: Any) -> Any:
-    """``(K, K, ...)`` times ``(K, K, ...)``."""
+    """Multiply ``(K, K, ...)`` by ``(K, K, ...)``."""
     n = x.shape[0]
     if n <= _WRITTEN_OUT:
         columns = [_vectors(a, x[:, k]) for k in range(n)]
@@ -106,7 +106,7 @@ def _matrices(a: Any, x: Any) -> Any:
 
 
 def _of_one_shape(a: Any, x: Any, own: int = 1) -> tuple[Any, Any]:
-    """Both with the axes that they are both batches along."""
+    """Broadcast the batch axes of both arrays to a common shape."""
     batch = jnp.broadcast_shapes(a.shape[2:], x.shape[own:])
     return (
         jnp.broadcast_to(a, (*a.shape[:2], *batch)),

@@ -1,7 +1,7 @@
-"""Remarks on loops that run in parallel over their steps, and on those that do not.
+"""Remarks on loops that run in parallel over their steps, and on loops that do not.
 
-`loopax.explain` has all of it. A warning comes once for a loop that somebody has asked for by name, with
-`jaxify(..., parallel=True)` or `loopax.scan(..., parallel="newton")`.
+`loopax.explain` shows all of them. There is one warning for a loop for which parallel steps were requested
+explicitly, by `jaxify(..., parallel=True)` or `loopax.scan(..., parallel="newton")`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ TRY_NEWTON = (
 
 
 class Why(NamedTuple):
-    """Why a loop takes its steps one by one, and what to do."""
+    """The reason why a loop runs sequentially, and advice."""
 
     reason: str
     advice: str = "Leave parallel out, or parallel=False for no warning."
 
 
 def remark_parallel(site: Site, steps: str, how: str) -> None:
-    """Keep that a loop runs in parallel."""
+    """Record that a loop runs in parallel."""
     site.context.remarks[f"{site.op}, {steps}, in parallel: {how}"] = None
 
 
 def remark_one_by_one(site: Site, steps: str, why: Why) -> None:
-    """Keep why a loop does not, and warn where that was asked for."""
+    """Record why a loop does not run in parallel, and warn if that was requested."""
     site.context.remarks[f"{site.op}, {steps}, one by one: {why.reason}"] = None
     if asked := _request(site):
         message = f"{site.op} takes its steps one by one, with {asked}: {why.reason}. {why.advice}"
@@ -46,7 +46,7 @@ def _request(site: Site) -> str:
 
 
 def remark_unknown_steps(site: Site, args: Any) -> None:
-    """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
+    """Record why a loop that becomes a ``lax.while_loop`` runs sequentially."""
     op: Scan = site.op
     if not op.n_states or (op.options.parallel is None and obstacle(site.context.parallel)):
         return

@@ -1,8 +1,8 @@
-"""Arrays that stand for the inputs of a step that are unknown while JAX traces, to try the step with.
+"""Sample values for step inputs that are unknown while JAX traces, to evaluate the step.
 
-A step may take logarithms, roots and Cholesky factors of its inputs, so that floats are positive and square
-matrices positive definite. A matrix and its transpose, which may have left the loop, must agree: arrays of
-one shape are equal, and so are square matrices and their transposes.
+A step may take logarithms, roots and Cholesky factors of its inputs, so floats are positive and square
+matrices positive definite. A matrix and its transpose, which may have been hoisted, must agree: arrays of
+one shape are equal, and square matrices symmetric.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 
 def sample_value(like: Any, seed: int = 0, scale: float = 1.0) -> np.ndarray:
-    """An array with the shape and dtype of ``like``, of about the size ``scale``.
+    """An array with the shape and dtype of ``like``, with elements of magnitude ``scale``.
 
-    Integers and bools are 0 or 1, by the ``seed``.
+    Integers and bools are 0 or 1, depending on ``seed``.
     """
     shape, dtype = tuple(like.shape), np.dtype(like.dtype)
     if not jnp.issubdtype(dtype, jnp.inexact):

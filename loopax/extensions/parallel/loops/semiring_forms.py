@@ -1,20 +1,20 @@
-"""Steps that are linear in a semiring, found by the algebra of their operations.
+"""Recognition of steps that are linear in a semiring, by the algebra of their operations.
 
-    ``logs``     logsumexp in the place of sums, and sums in that of products: forward passes
+    ``logs``     logsumexp replaces sums, and sums replace products: forward passes
     ``max``      max, and sums: Viterbi, queues, running maxima
     ``min``      min, and sums: shortest paths
     ``linear``   sums and products: forward passes of normalised probabilities
 
-Each value of a step, a jaxpr, is `Fixed`, which follows from no state; or a `Form`: linear in the states in
-that sense, times factors that all its elements have in common, whatever these are; or `Other`. A factor is
-what makes a logsumexp safe, which cancels in the end, and what normalises a filter, which does not. With
-one that does not the step must be of degree 0: what is carried is then known up to a factor from the linear
-part alone, and exactly from one more step.
+Each value of a step, a jaxpr, is `Fixed`, which depends on no state; or a `Form`: linear in the states in
+that sense, times arbitrary factors that all its elements share; or `Other`. Examples of factors are the
+shift of a safe logsumexp, which cancels in the end, and the normalisation of a filter, which does not. If
+one does not cancel, the step must be of degree 0: the linear part alone then gives the carry up to a
+factor, and one more step gives it exactly.
 
-An operation that is not in the tables makes an `Other`, so that the answer is never too good.
+An operation that is not in the tables makes an `Other`, so that the analysis is sound.
 
-A step that asks whether the largest of its numbers is infinite makes a sum safe, or starts again then. What
-it is at zero tells: `Linear.asks_for_infinity` says that this is to be looked at.
+A step that tests whether the largest of its numbers is infinite either makes a sum safe, or restarts in
+that case. Its value at zero tells which: `Linear.asks_for_infinity` says that this must be checked.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from loopax.extensions.parallel.loops.places import (
 
 
 def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | None:
-    """How the one output of a flat ``jaxpr`` follows from its last input; None where not linearly.
+    """The linear dependence of the output of a flat ``jaxpr`` on its last input; None if there is none.
 
-    ``known`` has the values of its constants and of its other inputs, or None. Both are vectors ``(K, M)``,
-    and different columns have nothing to do with each other.
+    ``known`` has the values of its constants and of its other inputs, or None. The output and the last
+    input are vectors ``(K, M)``, and different columns are independent.
     """
     reading = _Reading(semiring)
     logs = semiring != "linear"
@@ -113,7 +113,7 @@ class _Reading:
     def _output(self, k: int, eqn: Any, operands: list[Value]) -> Value:
         (out,) = eqn.outvars
         if eqn.primitive.name == "select_n" and isinstance(operands[0], Other):
-            # Of what is finite. Elsewhere the form is 0, as the step at unit vectors says too.
+            # The choice for finite numbers. Otherwise the form is 0, as is the step at unit vectors.
             if operands[0].true_where is not None:
                 self.asks_for_infinity = True
                 return operands[1 if operands[0].true_where == INFINITE else 2]
@@ -134,7 +134,7 @@ class _Reading:
         return Other(own_place(out), d, true_where(eqn, operands), kept or name in EXTREMES)
 
     def _constant(self, eqn: Any, operands: list[Value]) -> Form | None:
-        """A fixed value, in logarithms, less the part that may be a factor of forms too."""
+        """A fixed value, in logarithms, minus a value that may also be a factor of forms."""
         if self.signed or eqn.primitive.name not in ("add", "sub") or len(operands) != 2:
             return None
         others = [j for j, x in enumerate(operands) if isinstance(x, Other)]
@@ -148,10 +148,10 @@ class _Reading:
         return Form(True, own_place(eqn.outvars[0]), d, factors, is_constant=True)
 
     def _form(self, k: int, eqn: Any, operands: list[Value]) -> Form | None:
-        """The form that an operation on forms results in, None where it is no form."""
+        """The result of an operation on forms, if it is a form; else None."""
         name = eqn.primitive.name
         x = next(x for x in operands if isinstance(x, Form))
-        # A zero is one of any degree.
+        # A zero has any degree.
         each = [
             x.degree if self._is_zero(y) else e
             for y, e in zip(operands, degrees(operands), strict=True)
@@ -192,17 +192,17 @@ class _Reading:
         if name == "select_n" and isinstance(operands[0], Fixed):
             zeros = (
                 new.is_log != self.signed and not new.is_negative
-            )  # a literal is the zero of what the states are
+            )  # a literal zero is the semiring's zero
             forms = [y for y in operands[1:] if not (zeros and self._is_zero(y))]
             return new if all_alike(forms) else None
         return None
 
     def _is_zero(self, x: Value) -> bool:
-        """Whether it is the zero of what the states are."""
+        """Whether ``x`` is the zero of the semiring."""
         return isinstance(x, Fixed) and x.value == ZEROS[self.semiring]
 
     def _use(self, y: Any, x: Form) -> None:
-        """Note the use of a fixed operand in a form: it has no logarithm where it is negative."""
+        """Record the use of a fixed factor in a form: if it is negative it has no logarithm."""
         self.is_unsure |= not (x.is_log or y.is_nonnegative or self.signed)
 
     def _turned(self, x: Form) -> Form | None:
@@ -211,7 +211,7 @@ class _Reading:
         return new if self.semiring in ("max", "min") else None
 
     def _product(self, eqn: Any, operands: list[Value], new: Form, power: int) -> Form | None:
-        """A form times what is fixed, or what has no place in it: another factor."""
+        """A form times a fixed value, or times another value that becomes a factor."""
         a, b = operands
         second = not isinstance(a, Form)
         if isinstance(a, Form) and isinstance(b, Form) and power > 0:
@@ -224,7 +224,7 @@ class _Reading:
             self._use(y, x)
             return new
         shape = eqn.outvars[0].aval.shape
-        own = y.place.axes or (None,) * len(shape)  # a scalar beside an array
+        own = y.place.axes or (None,) * len(shape)  # a scalar combined with an array
         key = y.place.root, x.is_log
         axes, before = x.factors.get(key, (own, 0))
         if axes != own or v.aval.shape != shape:
@@ -238,7 +238,7 @@ class _Reading:
         return replace(new, factors=factors, linear=linear, moves=moves)
 
     def _sum(self, k: int, eqn: Any, operands: list[Value], new: Form) -> Form | None:
-        """Forms with the same factors, of which one may be constant, or one without and what is fixed."""
+        """A sum of forms with equal factors, one perhaps constant; or of a form and a fixed value."""
         if eqn.primitive.name == "sub" and not self.signed:
             return None
         if all_alike(operands):
@@ -257,7 +257,7 @@ class _Reading:
         return new
 
     def _parts(self, eqn: Any, operands: list[Value], new: Form) -> Form | None:
-        """Parts of forms, or forms beside each other, and zeros, along axes that no factor has."""
+        """Slices, concatenations or paddings of forms, along axes without factors."""
         name, shape = eqn.primitive.name, eqn.outvars[0].aval.shape
         forms = [x for x in operands if isinstance(x, Form)]
         fixed_parts = [x for x in operands if not isinstance(x, Form)]
@@ -279,7 +279,7 @@ class _Reading:
         return new
 
     def _contracted(self, eqn: Any, operands: list[Value], new: Form) -> Form | None:
-        """``dot_general`` by what is fixed."""
+        """A ``dot_general`` of a form and a fixed value."""
         side = 0 if isinstance(operands[0], Form) else 1
         y = operands[1 - side]
         if not isinstance(y, Fixed):

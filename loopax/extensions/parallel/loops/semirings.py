@@ -2,14 +2,14 @@
 
     s[t] = A[t] s[t - 1] + b[t]       with the semiring's sum and product, of vectors of K numbers
 
-`semiring_forms` says what a step is; the matrices are its values at unit vectors. Of a step that normalises
-what it carries the matrices are known up to a factor each, which is all that is needed: the states before
-each step follow up to a factor, and one more step of all at once is exact. Blelloch (1990), "Prefix sums
-and their applications"; Hassan, Särkkä and García-Fernández (2021), "Temporal parallelization of inference
-in hidden Markov models".
+`semiring_forms` recognises such steps; the matrices are their values at unit vectors. If a step normalises
+its carry, each matrix is known up to a factor, which suffices: the states before each step follow up to a
+factor, and one more step, applied to all at once, is exact. Blelloch (1990), "Prefix sums and their
+applications"; Hassan, Särkkä and García-Fernández (2021), "Temporal parallelization of inference in hidden
+Markov models".
 
-Products are sums over the exponentials of K x K x K numbers, each as far from the others as it may be: no
-state is lost because it is improbable now.
+Products are sums over the exponentials of K x K x K numbers, without a common shift: no state is lost
+because it is improbable now.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class InSemiring:
-    """A step that is linear in a semiring, as ``linear`` says of a flat jaxpr; solves a `trajectory`."""
+    """A step that is linear in a semiring; ``linear`` describes it for a flat jaxpr."""
 
     linear: Linear
     flat: Jaxpr
@@ -92,10 +92,11 @@ class InSemiring:
     def _element(
         self, algebra: _Algebra, parameters: Any, start: Any
     ) -> tuple[tuple[Any, Any], Any]:
-        """The matrix ``(K, K, M)``, and the offset ``(K, M)``, of one step; whether there was nan in them.
+        """The matrix ``(K, K, M)`` and the offset ``(K, M)`` of a step, and whether nan occurred in them.
 
-        A logsumexp by hand of nothing but minus infinities subtracts them from each other: there is 0, if
-        a step of positive numbers has no nan. Or there was the logarithm of a negative number.
+        A handwritten logsumexp of minus infinities alone subtracts them from each other: such nan become
+        zeros, if the step has no nan at positive numbers. Any other nan is the logarithm of a negative
+        number.
         """
         size, none = start.shape[0], jnp.full_like(start, algebra.zero)
         is_own = np.eye(size, dtype=bool)[:, :, None]
@@ -147,7 +148,7 @@ class _Algebra:
         return {"logs": jnp.logaddexp, "max": jnp.maximum, "min": jnp.minimum}[self.semiring](x, y)
 
     def combined(self, first: Any, second: Any) -> Any:
-        """Two elements, one after the other, as one element."""
+        """Combine two consecutive elements into one."""
         if self.semiring == "linear":
             return _scaled_product(first, second)
         (a, b), (c, d) = first, second
@@ -169,7 +170,7 @@ class _Algebra:
         return total - self._most(total[:, None])[0] if self.projective else self.plus(total, b)
 
     def scaled(self, matrices: Any) -> Any:
-        """Matrices as elements: columns of which the largest number is 1, and its logarithm."""
+        """Convert matrices to elements: columns scaled to a largest entry of 1, and logs of the scale."""
         most = jnp.max(jnp.abs(matrices), axis=1)
         return matrices / _nonzero(most)[:, None], jnp.log(most)
 
@@ -177,13 +178,13 @@ class _Algebra:
         return self.total(a + x[None], 1)
 
     def _most(self, x: Any) -> Any:
-        """The factor that the largest number of each matrix is."""
+        """The factor of each matrix: its largest number."""
         ends = jnp.min if self.semiring == "min" else jnp.max
         return _finite(ends(x, axis=(0, 1), keepdims=True))
 
 
 def _scaled_product(first: Any, second: Any) -> Any:
-    """The product of matrices with a factor for each column, so that its numbers are of one size."""
+    """The product of matrices with a factor for each column, scaled to numbers of one magnitude."""
     (f, g), (f2, g2) = first, second
     leads = f != 0
     most = _finite(jnp.max(jnp.where(leads, g2[:, None], -jnp.inf), axis=0))
@@ -202,9 +203,9 @@ def _nonzero(x: Any) -> Any:
 
 
 def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
-    """Whether a step that asks for infinity is zero at zero, or nan, as a linear one is.
+    """Whether a step that tests for infinity maps zero to zero, or to nan, as a linear one does.
 
-    What is not known is taken for some positive numbers, of which one that starts again has some there.
+    Unknown inputs are replaced by positive numbers, for which a restarting step returns nonzero values.
     """
     if not linear.asks_for_infinity:
         return True
@@ -214,7 +215,7 @@ def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
     state: Any = jaxpr.invars[-1].aval
 
     def apply(k: int, eqn: Any, operands: list[Any]) -> Any:
-        if eqn.primitive.name in ("pvary", "pcast"):  # on a mesh; here is none
+        if eqn.primitive.name in ("pvary", "pcast"):  # on a mesh, and here there is none
             return operands
         if (j := linear.offsets.get(k)) is not None:
             operands[j] = jnp.full_like(operands[j], zero)

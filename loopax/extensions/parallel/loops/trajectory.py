@@ -1,8 +1,8 @@
 """All states of a loop as the solution of one equation, by any method, with its derivative.
 
-``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` of the whole trajectory. The
-derivative of its solution follows from it, by the implicit function theorem: an affine recurrence with the
-Jacobians of ``f`` along the trajectory. No derivative goes through what found it.
+``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` for the whole trajectory. The
+derivative of its solution follows by the implicit function theorem: an affine recurrence with the Jacobians
+of ``f`` along the trajectory. No derivative goes through the solver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopax.numerics.manual_axes import scan
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states."""
+    """The equation ``s = F(s)``, with the step as a jaxpr of its constants, a row and a state vector."""
 
     jaxpr: Jaxpr  # ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``
     at: Coordinates  # the states as vectors
@@ -33,7 +33,7 @@ class Equation:
     def of(
         cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any, reverse: bool
     ) -> tuple[Equation, list[Any]]:
-        """The trajectory of ``step(row, states) -> next states``, and its constants."""
+        """Build the equation of ``step(row, states) -> next states``; also return its constants."""
         leaves, tree = jax.tree.flatten(row)
 
         def one(*inputs: Any) -> Any:
@@ -43,7 +43,7 @@ class Equation:
         return cls(traced.jaxpr, at, reverse), traced.consts
 
     def step(self, parameters: Any, before: Any) -> Any:
-        """``F``, from the states before each step; ``parameters`` are the constants and the rows."""
+        """Apply ``F`` to the states before each step; ``parameters`` are the constants and the rows."""
         consts, rows = parameters
         return jax.vmap(jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts)))(*rows, before)[0]
 
@@ -65,7 +65,7 @@ class Equation:
 
 
 def one_by_one(equation: Equation, parameters: Any, start: Any) -> Any:
-    """The solution, step by step."""
+    """Solve the equation step by step."""
     consts, rows = parameters
     run = jaxpr_as_fun(ClosedJaxpr(equation.jaxpr, consts))
 
@@ -76,7 +76,7 @@ def one_by_one(equation: Equation, parameters: Any, start: Any) -> Any:
 
 
 def tolerance(dtype: Any) -> float:
-    """The error of a solution relative to its size, below which it counts as one."""
+    """The relative error below which a trajectory counts as a solution."""
     return 1e-10 if dtype.itemsize > 4 else 1e-4
 
 
@@ -85,7 +85,7 @@ Solver = Callable[[Equation, Any, Any], tuple[Any, Any]]
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def trajectory(solver: Solver, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
-    """The solution that ``solver`` finds, ``(N, K, M)``, and whether it is one."""
+    """The solution that ``solver`` finds, ``(N, K, M)``, and whether it has converged."""
     return solver(equation, parameters, start)
 
 

@@ -3,7 +3,7 @@
     y = f(x), f holomorphic, J its Jacobian:      x̄ = conj(J)^T ȳ = conj(J^T conj(ȳ))
 
 PyTensor's pullbacks of linear algebra and convolutions are ``J^T ȳ`` (3.0.7, 3.3.8), a wrong number for
-complex operands. Those of all other ops with complex operands are right, or refused.
+complex operands. The pullbacks of all other ops with complex operands are right, or refused.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def pullback_with_conjugates(
 
 
 def as_cotangent_of(x: Variable, g: Any) -> Any:
-    """``g`` in the dtype of ``x``.
+    """Convert ``g`` to the dtype of ``x``.
 
-    A real ``x`` that an op has made complex moves along the real axis, and reads the real part alone.
+    If an op has made a real ``x`` complex, its cotangent is the real part alone.
     """
     if g.type.dtype == x.type.dtype:
         return g

@@ -1,11 +1,11 @@
 """The pullback of ``eigh``, which can be differentiated again.
 
-    A = V diag(w) V^T:    Ā = V diag(w̄) V^T + V (F ∘ V^T V̄) V^T,    F[i, j] = 1 / (w[j] - w[i]), 0 for i = j
-    A V = B V diag(w):    B̄ = -V (M diag(w) + diag(V^T V̄) / 2) V^T,    M the middle factor of Ā
+    A = V diag(w) V^T:    Ā = V diag(w̄) V^T + V (F ∘ V^T V̄) V^T,    F[i, j] = 1 / (w[j] - w[i]), 0 for i =
+    j A V = B V diag(w):    B̄ = -V (M diag(w) + diag(V^T V̄) / 2) V^T,    M the middle factor of Ā
 
 PyTensor's rule divides by 0 on the diagonal and then chooses 0, so that second derivatives have 0/0
-there, unless a rewrite moves them into the choice. It has the second term of Ā also if no cotangent
-arrives at V: NaN where eigenvalues are equal (3.0.7, 3.3.8).
+there, unless a rewrite moves them into the choice. It computes the second term of Ā even
+if no cotangent reaches V: NaN where eigenvalues are equal (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations

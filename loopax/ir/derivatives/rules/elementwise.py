@@ -48,15 +48,15 @@ from loopax.ir.derivatives.rules.special_functions import (
     owens_t_slopes,
 )
 
-# The derivatives in all inputs, as a function of the inputs and the output.
+# The derivatives with respect to all inputs, as a function of the inputs and the output.
 _Slopes = Callable[[Sequence[Any], Any], Sequence[Any]]
 
 
 def _base_slope(inputs: Sequence[TensorVariable]) -> Any:
-    """The derivative of a power in its base: 0 for the exponent 0, where PyTensor has nan at 0.
+    """The derivative of a power with respect to its base: 0 for exponent 0, where PyTensor's is nan at 0.
 
-    Of an exponent that is differentiated itself only the base 0 is an exception: the derivative of this in
-    the exponent 0 is ``1 / x`` elsewhere.
+    If the exponent is differentiable itself, only the base 0 is an exception: at other bases the derivative
+    of this result with respect to the exponent is ``1 / x`` at the exponent 0.
     """
     x, exponent = inputs
     if exponent.type.dtype == "int8":  # -128 - 1 is 127
@@ -74,20 +74,20 @@ def _base_slope(inputs: Sequence[TensorVariable]) -> Any:
 
 
 def _exponent_slope(inputs: Sequence[Variable], y: Variable) -> Any:
-    """The derivative of a power in its exponent: 0 at 0, the limit for positive exponents."""
+    """The derivative of a power in its exponent: at base 0 it is 0, the limit for positive exponents."""
     x, _ = inputs
     is_zero = pt.eq(x, 0)
     return pt.switch(is_zero, 0, y * pt.log(pt.switch(is_zero, 1, x)))
 
 
 def _log1mexp_slope(inputs: Sequence[Variable], y: TensorVariable) -> Any:
-    """The derivative ``-exp(x) / (1 - exp(x))``: -inf at 0, where its own derivative is, too."""
+    """The derivative ``-exp(x) / (1 - exp(x))``: -inf at 0, as is its own derivative."""
     (x,) = inputs
     return -pt.exp(x) * pt.exp(-y)
 
 
 def _angle_slopes(inputs: Sequence[TensorVariable]) -> tuple[Any, Any]:
-    """The derivatives of ``arctan2``: 0 where the squares overflow, whose own derivatives would be nan."""
+    """The derivatives of ``arctan2``: 0 where the squares overflow and their own derivatives are nan."""
     y, x = inputs
     squares = y**2 + x**2
     is_small = pt.lt(squares, np.inf)
@@ -145,7 +145,7 @@ def _pullback(
 
 
 def _pull_back_clip(inputs: Sequence[Any], g: Variable) -> list[Any]:
-    """The cotangent goes to the one number that ``clip`` returns.
+    """Pass the cotangent to the one operand that ``clip`` returns.
 
     PyTensor's rule gives it to both bounds if the lower one is above the upper one.
     """
@@ -160,7 +160,7 @@ def _pull_back_clip(inputs: Sequence[Any], g: Variable) -> list[Any]:
 
 
 def _pull_back_polar(inputs: Sequence[Any], g: Variable) -> list[Any]:
-    """``x = r cos(a)``, ``y = r sin(a)``. PyTensor's rule lacks the conjugates, and is complex."""
+    """The pullback of ``x = r cos(a)``, ``y = r sin(a)``; PyTensor's lacks conjugates, and is complex."""
     r, angle = inputs
     by_r = pt.real(g) * pt.cos(angle) + pt.imag(g) * pt.sin(angle)
     by_angle = r * (pt.imag(g) * pt.cos(angle) - pt.real(g) * pt.sin(angle))
@@ -192,9 +192,9 @@ def _push_forward_loop(
 def _push_forward_choice(
     op: Elemwise, inputs: Sequence[Any], output: Variable, tangents: Sequence[Any]
 ) -> Any:
-    """The tangent of the number that is chosen.
+    """The tangent of the selected operand.
 
-    PyTensor multiplies the others by 0, which is NaN where one of them is infinite or NaN: behind
+    PyTensor multiplies the other tangents by 0, which is NaN where one of them is infinite or NaN, as in
     ``switch(x > 0, log(x), 0)`` at 0.
     """
     n_tests = 1 if isinstance(op.scalar_op, Switch) else 0
@@ -239,15 +239,15 @@ def _pushforward(
 def _slopes(
     op: Elemwise, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> _Slopes | None:
-    """The derivatives; None where the op's own rule is used, as for complex numbers and integers."""
+    """The derivatives; None where the op's own rule applies, as for complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not is_real(outputs[0]) else _SLOPES.get(type(op.scalar_op))
 
 
 def _in_dtype_of(y: Variable, inputs: Sequence[Any], op: Elemwise) -> list[Any]:
-    """``inputs`` in the dtype of ``y``, in which the op computes: the square of a uint8 may wrap around.
+    """Cast ``inputs`` to the dtype of ``y``, in which the op computes: the square of a uint8 may overflow.
 
-    An integer exponent stays, for which there are powers of their own.
+    An integer exponent stays, since powers have specialized code for it.
     """
     dtype = y.type.dtype
     is_power = isinstance(op.scalar_op, Pow)
@@ -262,7 +262,7 @@ def _is_connected(derivative: Variable) -> bool:
 
 
 def summed(g: TensorVariable, x: Variable) -> Any:
-    """``g``, of the shape that ``x`` was broadcast to, summed over the axes along which it was."""
+    """Sum ``g`` over the axes along which ``x`` was broadcast."""
     extra = g.type.ndim - x.type.ndim
     g = g.sum(axis=tuple(range(extra))) if extra else g
     axes = [k for k, n in enumerate(x.type.shape) if n == 1 and g.type.shape[k] != 1]

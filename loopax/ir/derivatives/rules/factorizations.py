@@ -1,10 +1,10 @@
 """Pullbacks of LU, QR and singular value decompositions.
 
-PyTensor's rule for LU takes the cotangent of ``p @ l`` for the cotangent of ``l``; its rule for QR
-calls a module if the shape is not known, and covers neither pivoting nor ``mode="full"`` of a tall
-matrix (3.0.7, 3.3.8). Its rule for the singular vectors divides by the singular values for the sake of
-matrices that are not square, and chooses after that: 0/0 in the second derivative of a singular matrix. It
-has finite numbers at equal singular values, which are no derivatives.
+PyTensor's rule for LU uses the cotangent of ``p @ l`` as the cotangent of ``l``; its rule for QR calls a
+module as a function if the shape is not known, and covers neither pivoting nor ``mode="full"`` of a tall
+matrix (3.0.7, 3.3.8). Its rule for the singular vectors divides by the singular values, which only
+non-square matrices need, and selects afterwards: 0/0 in the second derivative of a singular matrix. At
+equal singular values it returns finite numbers, which are not derivatives.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _qr(
 ) -> Any:
     """The pullback of ``a = q [u | v]`` with k = min(m, n) columns in q.
 
-    The columns of a after the first k are ``q v``, and give a cotangent to q. Columns outside are
-    zeros, and not cut off: a tall matrix would leave an empty one, and PyTensor's rewrites fail for a
-    batch of empty matrices (3.3.8) in the second derivative.
+    The columns of a after the first k are ``q v``, and contribute a cotangent to q. Columns outside are set
+    to zero, not cut off: a tall matrix would leave an empty one, and PyTensor's rewrites fail for a batch
+    of empty matrices (3.3.8) in the second derivative.
 
     References
     ----------
@@ -102,7 +102,7 @@ def _is_wide(a: Variable) -> bool:
 
 
 def _complement_cotangent(q: TensorVariable, cotangent: Variable) -> Any:
-    """The cotangent of q, the first k columns, from that of the columns after it in ``mode="full"``.
+    """Pull the cotangent of the columns after the first k, in ``mode="full"``, back to q, the first k.
 
     LAPACK's reflectors are a function of q = [q₁; q₂] alone, and the complement, a function of these,
     is ``[(1 - q₁) w; 1 - q₂ w]``, where ``w = (1 - q₁)⁻ᵀ q₂ᵀ``. All are of full size here, with zeros

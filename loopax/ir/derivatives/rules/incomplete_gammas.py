@@ -1,9 +1,9 @@
-"""Derivatives of the incomplete gamma functions, in their shape too.
+"""Derivatives of the incomplete gamma functions, with respect to their shape, too.
 
 PyTensor's derivatives in the shape are wrong in 3.0.7, by 15 % where shape and argument are 30. These are
 the derivatives of a power series (DLMF 8.7.1) where the argument is small, and otherwise of the continued
-fraction of the upper function (DLMF 8.9.2) in Lentz's method. At a whole shape the fraction ends and its
-derivative does not: each loop carries both, and waits for both.
+fraction of the upper function (DLMF 8.9.2) in Lentz's method. At an integer shape the fraction terminates
+and its derivative does not: each loop carries both, and runs until both converge.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _density(k: Any, x: Any) -> Any:
 
 
 def _by_series(where: Any, k: Any, x: Any) -> Any:
-    """The derivative of ``gammainc`` in ``k``, where the terms of its series fall from the first one on."""
+    """The derivative of ``gammainc`` in ``k``, where the terms of its series decrease from the start."""
     k, x = (pt.switch(where, v, 1) for v in (k, x))
     one, zero = pt.ones_like(x), pt.zeros_like(x)
     total, slope, *_, has_ended = _run(_series(x.type.dtype), where, [one, zero, one, zero, k], x)

@@ -66,7 +66,7 @@ def _product(
     order = [*axes, *other_axes]
     # Partial products may overflow the dtype of x.
     transposed = _factors(x).astype(op.acc_dtype).transpose(order)
-    # Not -1, which is any number where another axis is empty.
+    # Not -1, which is undetermined if another axis is empty.
     n_factors = reduce(mul, [x.shape[k] for k in axes])
     lengths = (n_factors, *(x.shape[k] for k in other_axes))
     factors = transposed.reshape(lengths, ndim=1 + len(other_axes))

@@ -1,7 +1,7 @@
 """The registry of derivative rules, which all derivatives of loopax use.
 
 A rule is registered for a class of ops; for every other op its own method is the rule. A rule that
-needs the op's own in a case calls `own_pullback`.
+falls back on the op's own method calls `own_pullback`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loopax.ir.derivatives.sparse_types import with_whole_conversions
 def pullback_of(
     op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
-    """The cotangents of ``inputs`` from those of ``outputs``; a `DisconnectedType` for a missing one.
+    """Map cotangents of ``outputs`` to cotangents of ``inputs``; a missing one is a `DisconnectedType`.
 
     Raises `NotImplementedError` if the op has no pullback, or `own_pullback` fails.
     """
@@ -32,7 +32,7 @@ def pullback_of(
 def own_pullback(
     op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
 ) -> Sequence[Any]:
-    """``op.pullback``, with NotImplementedError for any failure, and no structured conversion.
+    """Call ``op.pullback``, with NotImplementedError for any failure, and no structured conversion.
 
     Raises `NotImplementedError` if the op has no pullback, or it fails, as in second derivatives of
     sparse ops.
@@ -53,7 +53,7 @@ def own_pullback(
 def pushforward_of(
     op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
 ) -> Sequence[Any]:
-    """The tangents of ``outputs`` from those of ``inputs``; a `DisconnectedType` for a missing one.
+    """Map tangents of ``inputs`` to tangents of ``outputs``; a missing one is a `DisconnectedType`.
 
     Raises `NotImplementedError`, `TypeError` or `ValueError` if the op has only a pullback.
     """
@@ -67,7 +67,7 @@ def has_own_pullback(op: Op) -> bool:
 
 
 class Fault(NamedTuple):
-    """A fault of an op's own pullback: a wrong number, neither nan nor an error, at all values."""
+    """A fault of an op's own pullback: at all values a wrong number, rather than nan or an error."""
 
     position: int  # the input's, whose cotangent from the first output is wrong
     clause: str  # the fault, as a clause about "it"

@@ -1,9 +1,9 @@
 """Derivatives of ``ScalarLoop``: the series inside PyTensor's derivatives of special functions.
 
-A loop of one element is differentiated forwards, along all inputs at once or along tangents: a longer loop
-carries the derivatives of the states beside them. It stops where the loop itself stops, as in JAX's
-operations (`loopax.jax_backend.ops.scalar_loop`): the terms of a series and their derivatives vanish
-together.
+An elementwise loop is differentiated in forward mode, along all inputs at once or along tangents: an
+extended loop carries the derivatives of the states beside the states. It stops where the loop itself stops,
+as in JAX's operations (`loopax.jax_backend.ops.scalar_loop`): the terms of a series and their derivatives
+vanish together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loopax.ir.replace import replaced
 
 
 def loop_slopes(op: ScalarLoop, inputs: Sequence[Variable]) -> dict[tuple[int, int], Variable]:
-    """The derivatives of an elementwise loop, by the positions of an output and an input; 0 where none is.
+    """The derivatives of an elementwise loop, keyed by output and input position; 0 where there is none.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def loop_tangents(
 
     An output without one has the tangent 0.
 
-    The loop carries one more number for each state that moves, whatever the number of inputs is.
+    The loop carries one more number for each state that has a tangent, however many inputs there are.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _moving_states(op: ScalarLoop, wrt: Sequence[int]) -> list[int]:
 
 
 def _with_derivatives(op: ScalarLoop, directions: Sequence[_Direction]) -> ScalarLoop:
-    """``op`` with more states: the derivatives of its states in each direction."""
+    """Extend ``op`` by the derivatives of its states in each direction."""
     graph: FunctionGraph = cast(Any, op.fgraph).unfreeze()
     n_states = len(op.outputs) - int(op.is_while)
     inits, constants = graph.inputs[:n_states], graph.inputs[n_states:]
@@ -169,7 +169,7 @@ def _with_derivatives(op: ScalarLoop, directions: Sequence[_Direction]) -> Scala
 
 
 def _slopes(graph: FunctionGraph) -> dict[tuple[Apply, int], Any]:
-    """The derivative of each node, of one output, in each of its inputs that is a float."""
+    """The derivative of each node, which has one output, with respect to each float input."""
     slopes: dict[tuple[Apply, int], Any] = {}
     for node in graph.toposort():
         (y,) = node.outputs
@@ -186,8 +186,8 @@ def _slopes(graph: FunctionGraph) -> dict[tuple[Apply, int], Any]:
 def _pulled_back_one(node: Apply) -> Sequence[Any]:
     """The cotangents of the inputs of a scalar op for a cotangent of 1.
 
-    PyTensor's rule of a product leaves out the factors that *are* the input, of ``x * x`` both. So each
-    input is replaced by a variable of its own first. (PyTensor 3.0.7 and 3.3.8.)
+    PyTensor's rule of a product leaves out the factors that *are* the input, for ``x * x`` both. So each
+    input is first replaced by a separate variable. (PyTensor 3.0.7 and 3.3.8.)
     """
     (y,) = node.outputs
     one = constant(1.0, y.type.dtype)
@@ -203,9 +203,9 @@ def _pulled_back_one(node: Apply) -> Sequence[Any]:
 def _push_forward(
     graph: FunctionGraph, slopes: dict[tuple[Apply, int], Any], tangents: dict[Variable, Any]
 ) -> None:
-    """Add to ``tangents`` those of all that moves with the inputs that have one.
+    """Propagate ``tangents`` to all variables that depend on an input with a tangent.
 
-    A `Switch` selects between tangents, because 0 times the one that it leaves out may be NaN.
+    A `Switch` selects between tangents, because 0 times the unselected one may be NaN.
     """
     for node in graph.toposort():
         if isinstance(node.op, Switch) and is_real(node.outputs[0]):

@@ -1,4 +1,4 @@
-"""Pullbacks of solves and inverses that read only a part of a matrix, and of log-determinants.
+"""Pullbacks of solves and inverses that read only part of a matrix, and of log-determinants.
 
 PyTensor's rules give a cotangent to the other part, or read it themselves (3.0.7, 3.3.8).
 """
@@ -28,7 +28,7 @@ def _cholesky_solve(
     outputs: Sequence[Variable],
     cotangents: Sequence[Variable],
 ) -> Any:
-    """A pullback that reads one triangle of the factor, as the value does; PyTensor's reads both."""
+    """A pullback that reads one triangle of the factor, as the solve does; PyTensor's reads both."""
     factor, b = inputs
     return own_pullback(op, [triangle(factor, op.lower), b], outputs, cotangents)
 
@@ -40,7 +40,7 @@ def _triangular_solve(
     outputs: Sequence[Variable],
     cotangents: Sequence[Variable],
 ) -> Any:
-    """A pullback that is zero, not NaN, outside of what the solve reads of a singular matrix."""
+    """A pullback that is zero, not NaN, outside of the triangle that a singular solve reads."""
     cotangent, *others = own_pullback(op, inputs, outputs, cotangents)
     return [triangle(cotangent, op.lower, 1 if op.unit_diagonal else 0), *others]
 
@@ -65,7 +65,7 @@ def _solve(
 
 
 def triangle(a: Any, lower: bool, n_left_out: int = 0) -> Any:
-    """One triangle of a matrix, without the diagonal and further ``n_left_out - 1`` diagonals.
+    """One triangle of a matrix; elements with a distance below ``n_left_out`` to the diagonal are zero.
 
     `pytensor.tensor.tril` multiplies the other triangle by 0, and NaN stays NaN.
     """
@@ -86,7 +86,7 @@ def _pseudoinverse(
     outputs: Sequence[Variable],
     cotangents: Sequence[Variable],
 ) -> Any:
-    """A pullback that reads the lower triangle of a hermitian matrix; PyTensor's reads both."""
+    """A pullback that reads only the lower triangle of a hermitian matrix; PyTensor's reads both."""
     (a,) = inputs
     if not op.hermitian or not a.type.dtype.startswith("float"):
         return own_pullback(op, inputs, outputs, cotangents)
@@ -102,7 +102,7 @@ def _log_determinant(
     outputs: Sequence[Variable],
     cotangents: Sequence[TensorVariable],
 ) -> Any:
-    """The transposed inverse; PyTensor has no derivative of the op, which one of its rewrites writes."""
+    """The transposed inverse; PyTensor's op, which one of its rewrites introduces, has no derivative."""
     (a,), (_, g) = inputs, cotangents
     inverse: Any = pt.linalg.inv(a)
     return [disconnected_type() if isinstance(g.type, DisconnectedType) else g * inverse.mT]
@@ -110,10 +110,10 @@ def _log_determinant(
 
 @fault_of.register(Solve)
 def _fault(op: Solve, node: Apply) -> Fault | None:
-    """The fault for a matrix that is an input.
+    """The fault of a pullback for a matrix that is an input.
 
-    A computed one may have only the diagonals. A pullback that reads one triangle is right as the
-    gradient of a symmetric matrix, and of a factor whose other triangle is 0.
+    A computed matrix may be nonzero only on the diagonals that are read. A pullback that reads one triangle
+    is right as the gradient of a symmetric matrix, and of a factor whose other triangle is 0.
     """
     if op.assume_a != "tridiagonal" or node.inputs[0].owner is not None:
         return None

@@ -1,6 +1,6 @@
-"""The rule of sorting, for PyTensor before 3.3, whose own reads the axis as a constant.
+"""The pullback of sorting for PyTensor before 3.3, whose own rule requires a constant axis.
 
-There the axis is an input, which is no constant in a `Blockwise` or a loop.
+There the axis is an input, which is not a constant inside a `Blockwise` or a loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _sort(
     outputs: Sequence[Variable],
     cotangents: Sequence[Any],
 ) -> Any:
-    """Each element has the cotangent of the place to which it was moved."""
+    """Return each element's cotangent from the position that it was sorted to."""
     if len(inputs) == 1:  # the axis belongs to the op
         return own_pullback(op, inputs, outputs, cotangents)
     (x, axis), (g,) = inputs, cotangents

@@ -1,15 +1,15 @@
 """Conversions of matrices between dense and sparse.
 
-The tangent of a conversion to a sparse matrix has entries where its own elements are not 0. The transpose
-of PyTensor's pullback has only the entries of the value, and loses tangents of elements that are 0 (3.0.7,
-3.3.8).
+The tangent of a conversion to a sparse matrix has entries wherever the tangent's own elements are nonzero.
+The transpose of PyTensor's pullback has only the entries of the value, and loses tangents of elements that
+are 0 (3.0.7, 3.3.8).
 
 The derivative of a conversion back is *structured* by default: PyTensor drops the cotangents of elements
-that have no entry. A sparse matrix of a program's input has no elements there. A matrix that was dense has,
-and whether one of them is 0 is no reason for its derivative to be 0: it is kept.
+without an entry. A sparse input of a program has no elements there. A matrix that was dense does, and an
+element that happens to be 0 need not have a derivative of 0: its cotangent is kept.
 
-The pullback of a matrix made of its entries reads the cotangent's elements at these entries. That is linear
-in the cotangent, and its transpose reads the other way round.
+The pullback of building a matrix from entries reads the cotangent's elements at these entries. That is
+linear in the cotangent, and its transpose builds a matrix from entries again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _elements_at_entries(
 
 
 def is_of_dense(matrix: Variable) -> bool:
-    """Whether the entries of a sparse matrix are elements, not 0, of a dense one."""
+    """Whether the entries of a sparse matrix are the nonzero elements of a dense matrix."""
 
     def sparse_operands(v: Variable) -> list[Any]:
         return [] if v.owner is None else [x for x in v.owner.inputs if is_sparse(x)]

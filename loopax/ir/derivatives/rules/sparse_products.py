@@ -1,10 +1,10 @@
-"""Products with a sparse matrix: ``pytensor.sparse.dot``, and by a scalar or a row.
+"""Pullbacks of products with a sparse matrix: ``pytensor.sparse.dot``, and by a scalar or a row.
 
 PyTensor's pullback contains structured products, whose own derivatives are 0 where the matrix has no
-entry, or missing. In 3.0.7 it takes vectors for matrices. `structured_dot` has a first derivative alone:
+entry, or missing. In 3.0.7 it treats vectors as matrices. `structured_dot` has only a first derivative:
 the op that computes it, a sum over rows of ``g`` and ``b`` for each entry of the matrix, has none.
 The derivative in a scalar is a matrix in PyTensor before 3.1, which is an error. A structured sum has no
-derivative in the elements that are 0 of a matrix that was dense.
+derivative with respect to zero elements of a matrix that was dense.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _pullback_by_element(
     outputs: Sequence[Variable],
     cotangents: Sequence[Variable],
 ) -> Any:
-    """The pullback of a multiple of a matrix, or of its columns."""
+    """The pullback of a product of a sparse matrix by a scalar, or of its columns by a row."""
     x, y = inputs
     if y.ndim == 2:
         return own_pullback(op, inputs, outputs, cotangents)

@@ -1,4 +1,4 @@
-"""Derivatives of special functions, where PyTensor's are NaN, wrong or missing: series, ends, and far out.
+"""Derivatives of special functions where PyTensor's are NaN, wrong or missing: series, ends and tails.
 
 Each function takes the inputs and the output, and returns a derivative for each input
 (`loopax.ir.derivatives.rules.elementwise`).
@@ -28,7 +28,7 @@ _PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
 
 
 def erf_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivative of ``erf``: 0 far out, as all further ones are; PyTensor's are infinity times 0."""
+    """The derivative of ``erf``: 0 in the tails, to all orders; PyTensor's are infinity times 0."""
     (x,) = inputs
     is_far = abs(x) > _FAR
     density = pt.exp(-(pt.switch(is_far, 0, x) ** 2))
@@ -43,7 +43,7 @@ def erfc_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 def erfcx_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivative ``2 x erfcx(x) - 2 / sqrt(pi)`` of ``erfcx``.
 
-    Far out the two terms cancel, and the difference is the remainder of a series
+    In the tail the two terms cancel, and the difference is the remainder of a series
     (`loopax.numerics.special.normal_tails`).
     """
     (x,) = inputs
@@ -58,14 +58,14 @@ def erfcx_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 def ndtri_exp_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivative of ``ndtri_exp``: the distribution function over the density.
 
-    In PyTensor's ``exp(x + y**2 / 2)`` the terms cancel far out.
+    In PyTensor's ``exp(x + y**2 / 2)`` the terms cancel in the tail.
     """
     root = np.array(np.sqrt(np.pi / 2), y.type.dtype)
     return [root * pt.erfcx(-y / np.array(np.sqrt(2), y.type.dtype))]
 
 
 def owens_t_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivatives of ``owens_t(h, a)``: for an infinite ``a`` those of a normal tail."""
+    """The derivatives of ``owens_t(h, a)``; for an infinite ``a`` they are derivatives of a normal tail."""
     h, a = inputs
     is_endless = pt.isinf(a)
     slope = pt.switch(is_endless, 1, a)
@@ -78,22 +78,22 @@ def owens_t_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 
 
 def arccosh_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
-    """The derivative of ``arccosh``: NaN below -1, as the value is, and without the square of ``x``."""
+    """The derivative of ``arccosh``: NaN below -1, as the value is, and without squaring ``x``."""
     (x,) = inputs
     return [1 / (pt.sqrt(x - 1) * pt.sqrt(x + 1))]
 
 
 def times_log(exponent: Any, log: Any) -> Any:
-    """The logarithm of a power: of 0**0, which moves with neither base nor exponent, it is 0."""
+    """The logarithm of a power; 0 for 0**0, which varies with neither base nor exponent."""
     return pt.switch(pt.eq(exponent, 0) & pt.isinf(log), 0, exponent * log)
 
 
 def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     """The derivatives of ``hyp2f1(a, b, c, z)``.
 
-    In a, b and c they are derivatives of the series of `loopax.numerics.special.hypergeometric`, whose own
-    derivatives are right. PyTensor takes the terms' logarithms: its sums end at the first term that is 0,
-    and its second derivatives are 0 where z is 0.
+    With respect to a, b and c they are derivatives of the series of
+    `loopax.numerics.special.hypergeometric`, whose own derivatives are right. PyTensor takes the logarithms
+    of the terms: its sums end at the first term that is 0, and its second derivatives are 0 where z is 0.
     """
     a, b, c, z = (pt.second(y, x).astype(y.type.dtype) for x in inputs)
     negative = z < 0
@@ -153,7 +153,7 @@ def _series(dtype: str) -> ScalarLoop:
 
 
 def _own_slopes(op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-    """PyTensor's derivatives, with the output's shape."""
+    """PyTensor's derivatives, broadcast to the output's shape."""
     elementwise = Elemwise(op)
     outs = elementwise.make_node(*inputs).outputs
     return own_pullback(elementwise, inputs, outs, [pt.ones_like(cast(TensorVariable, outs[0]))])

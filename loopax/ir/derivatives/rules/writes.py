@@ -1,10 +1,10 @@
 """The pullback of a write at indices that may repeat.
 
-    z = x with z[i] = y:    x̄ = z̄ with x̄[i] = 0,    ȳ = z̄[i] where y is what stands at i in the end
+    z = x with z[i] = y:    x̄ = z̄ with x̄[i] = 0,    ȳ = z̄[i] where y is the final value at i
 
-PyTensor's rule passes ``z̄[i]`` to overwritten elements too (3.0.7, 3.3.8). Which element is the last
-at an index depends on the backend, so the same op determines it: the elements' numbers are written,
-and read back. An addition that ignores duplicates writes ``x[i] + y`` there.
+PyTensor's rule passes ``z̄[i]`` to overwritten elements too (3.0.7, 3.3.8). Which element is written
+last at an index depends on the backend, so the same op determines it: the elements' numbers are written,
+and read back. An addition that ignores duplicates is a write of ``x[i] + y``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def may_repeat(indices: Sequence[Any]) -> bool:
     if len(arrays) != 1 or any(getattr(v.type, "dtype", "") == "bool" for v in indices):
         return bool(arrays)
     numbers = np.asarray(arrays[0].data).ravel()
-    # -1 and n - 1 are one position, and n is not known.
+    # -1 and n - 1 are the same position, and n is unknown.
     return len(np.unique(numbers)) < len(numbers) or bool(
         (numbers < 0).any() and (numbers >= 0).any()
     )

@@ -1,7 +1,7 @@
 """The pushforward of ``zero_grad``: disconnected.
 
-PyTensor's is a vector of one zero (``ZeroGrad.pushforward``, 3.0.7, 3.3.8), whose type differs from the
-value's.
+PyTensor's pushforward is a vector with one zero (``ZeroGrad.pushforward``, 3.0.7, 3.3.8), whose type
+differs from the value's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A distribution without a sampler: its own ``rng_fn``, on the host.
+"""Draws of a distribution without a sampler: its own ``rng_fn``, on the host.
 
 The generator it draws from is NumPy's, seeded with the key, so the draw is still a pure function of it.
 """
@@ -29,9 +29,9 @@ from loopax.numerics.arrays import Array
 def draw_on_host(
     site: Site, key: jax.Array, size: tuple[int, ...] | None, parameters: Sequence[Array]
 ) -> Any:
-    """The draw of ``site``'s node by its op's ``perform``.
+    """Draw on the host, by the ``perform`` of ``site``'s op.
 
-    Raises `UnsupportedOpError` with ``on_missing="raise"``; and where a derivative is taken, since
+    Raises `UnsupportedOpError` with ``on_missing="raise"``; and if a derivative is taken, since
     there is none.
     """
     node, context = site.node, site.context

@@ -17,22 +17,22 @@ from pytensor.tensor.random.op import RandomVariable
 from loopax.numerics.arrays import Array, widest_float
 
 Draw = Callable[..., Any]
-# What parameters must satisfy: a condition in words -> its truth, elementwise. Each condition uses as
-# few parameters as it can, so that it is known while JAX traces whenever those are.
+# The conditions on the parameters: description -> truth, elementwise. Each uses as few parameters as it
+# can, so that it is known while JAX traces whenever these are.
 Conditions = Callable[..., Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Family:
-    """How the draws of a class of `RandomVariable` are made."""
+    """The draws of a class of `RandomVariable`."""
 
     conditions: Conditions  # on the parameters as they are given, NumPy or JAX
     # ``draw(key, shape, dtype, *parameters, **options(op))``, with ``shape`` the batch shape. The
     # parameters' batch dimensions broadcast to it. None: PyTensor's own sampler is right.
     draw: Draw | None
-    # What the parameters are converted to first: ``"like the draw"``, its float dtype or a wider
-    # one of theirs; ``"widest"``, the widest float there is, for draws that are counts; ``"as
-    # given"``.
+    # The dtype to which parameters are converted first: ``"like the draw"``, its float dtype or a wider
+    # float dtype of a parameter; ``"widest"``, the widest float dtype, for draws that are counts; ``"as
+    # given"``, none.
     numbers: str = "like the draw"
     # The positions of an op's parameters that JAX must know while it traces.
     known: Callable[[Any], tuple[int, ...]] = lambda op: ()
@@ -42,7 +42,7 @@ class Family:
     def converted(
         self, op: RandomVariable, parameters: Sequence[Array], dtype: np.dtype
     ) -> list[Any]:
-        """The parameters as JAX arrays, in the dtype that the draw is computed in; known ones as NumPy."""
+        """Convert the parameters to JAX arrays, in the dtype of the computation; known ones stay NumPy."""
         known = self.known(op)
         if self.numbers == "as given":
             return [p if k in known else jnp.asarray(p) for k, p in enumerate(parameters)]
@@ -66,12 +66,12 @@ def family(
     known: Callable[[Any], tuple[int, ...]] = lambda op: (),
     options: Callable[[Any], Mapping[str, Any]] = lambda op: {},
 ) -> None:
-    """Register the draw of an Op class. A second one for a class is an error."""
+    """Register the draw of an Op class; a second registration for a class is an error."""
     _add(cls, Family(conditions, draw, numbers, known, options))
 
 
 def pytensors(cls: type, conditions: Conditions) -> None:
-    """Register that PyTensor's own sampler of an Op class is right."""
+    """Register PyTensor's own sampler of an Op class as right."""
     _add(cls, Family(conditions, None))
 
 
@@ -81,12 +81,12 @@ def _add(cls: type, new: Family) -> None:
 
 
 def families() -> tuple[type, ...]:
-    """The Op classes that have a sampler of loopax, or one of PyTensor's that we take."""
+    """The Op classes with a sampler of loopax, or one of PyTensor's that we accept."""
     return tuple(_FAMILIES)
 
 
 def find_family(op: RandomVariable) -> Family | None:
-    """The family of the nearest class that ``op`` is an instance of, if it draws what that class draws."""
+    """The family of the nearest class of ``op``, if ``op`` draws in the same way."""
     for cls in type(op).__mro__:
         if cls in _FAMILIES:
             return _FAMILIES[cls] if _draws_as(op, cls) else None
@@ -94,7 +94,7 @@ def find_family(op: RandomVariable) -> Family | None:
 
 
 def _draws_as(op: RandomVariable, cls: Any) -> bool:
-    """Whether ``op`` draws by the code of ``cls``: a subclass with its own is another distribution."""
+    """Whether ``op`` uses the code of ``cls``: a subclass with its own is another distribution."""
 
     def code(of: type, name: str) -> Any:
         return inspect.getattr_static(of, name, None)
@@ -126,5 +126,5 @@ def pytensors_draw(
     dtype: str,
     *parameters: jax.Array,
 ) -> Any:
-    """A draw by what PyTensor, or a user, registered with ``jax_sample_fn``."""
+    """Draw by the function that PyTensor, or a user, registered with ``jax_sample_fn``."""
     return jax_sample_fn(op, node=node)(key, shape, dtype, *parameters)

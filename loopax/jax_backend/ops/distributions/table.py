@@ -63,7 +63,7 @@ family(
 
 
 def _of_range(op: RandomVariable) -> tuple[int, ...]:
-    """A number stands for that many rows, and makes a shape."""
+    """The positions of parameters that are a number of rows, and so determine a shape."""
     return (0,) if op.ndims_params[0] == 0 else ()
 
 

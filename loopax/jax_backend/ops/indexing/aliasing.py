@@ -1,10 +1,10 @@
-"""Writes whose value reads the array that is written to, which XLA must not do in place.
+"""Writes of a value that reads the target array, which XLA must not do in place.
 
 XLA on the CPU fuses ``e = x.reshape(3, 3); e.at[1:].set(2 * e[:-1])`` into one loop that reads ``x`` and
-writes to the same memory, so that later rows read what earlier ones have written: it checks that a value
-reads only what is not yet written, but not through the reshape (jaxlib 0.10 and 0.12). It also moves a
-reshape through elementwise functions. A write that selects each element, by its position, is not done in
-place.
+writes to the same memory, so that later rows read values that earlier ones have written: it checks that a
+value reads only elements that are not yet written, but does not look through the reshape (jaxlib 0.10 and
+0.12). It also moves a reshape through elementwise functions. A write expressed as an elementwise selection
+by position is not done in place.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def value_reads_target(
     needs_reshape: bool = False,
     is_harmless: Callable[[Variable], bool] = lambda v: False,
 ) -> bool:
-    """Whether ``value`` may read the memory in which XLA writes it, that of ``target``.
+    """Whether ``value`` may read the memory of ``target``, in which XLA writes it.
 
     Parameters
     ----------
     target, value
-        The array, and what is written to a part of it.
+        The array, and the value written to a part of it.
     needs_reshape
-        Whether it may only where the graph of ``target`` has a reshape. Otherwise the arguments of the
-        program may come from one.
+        Whether only a reshape in the graph of ``target`` makes that possible. Otherwise the arguments of
+        the program may come from one.
     is_harmless
-        Whether a variable reads only what is not written.
+        Whether a variable reads only elements that are not written.
     """
     sources = list(walk([target], _sources_in_the_same_memory))
     if needs_reshape and not any(_is_reshaped(v) for v in sources):
@@ -55,7 +55,7 @@ def value_reads_target(
 def reads_elsewhere(
     v: Variable, target: Variable, written: Sequence[Any], shape: Sequence[int]
 ) -> bool:
-    """Whether ``v`` is a constant slice of ``target`` that has no entry in common with another.
+    """Whether ``v`` is a constant slice of ``target`` that is disjoint from the slice ``written``.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def reads_elsewhere(
 
 
 def _are_disjoint(one: slice | int, other: slice | int, n: int) -> bool:
-    """Whether two ints or slices have no position in common along an axis of length ``n``."""
+    """Whether two ints or slices are disjoint along an axis of length ``n``."""
     one, other = (k if isinstance(k, slice) else slice(k, k + 1 or None) for k in (one, other))
     is_in_one = np.zeros(n, bool)
     is_in_one[one] = True

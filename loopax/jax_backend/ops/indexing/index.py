@@ -29,11 +29,11 @@ from loopax.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Index:
-    """An index as JAX takes it.
+    """An index in JAX's form.
 
-    ``axes`` says which entry indexes an axis of the array, where it takes that axis alone;
-    ``slices`` which of them are slices with traced bounds, as arrays of positions; ``open`` are the traced
-    integers of which nothing is known, by axis.
+    ``axes`` maps an axis of the array to the entry that indexes it, if that entry indexes no other axis;
+    ``slices`` says which of them are slices with traced bounds, as arrays of positions; ``open`` are the
+    traced integers that are not known to be in range, by axis.
     """
 
     entries: tuple[Any, ...]
@@ -47,13 +47,13 @@ class Index:
 
     @property
     def row(self) -> Any:
-        """The traced integer that is the whole index, or None."""
+        """The traced integer, if it is the whole index, else None."""
         if len(self.entries) == 1 and not self.slices and jnp.ndim(self.entries[0]) == 0:
             return self.entries[0]
         return None
 
     def is_whole(self, x: Array) -> bool:
-        """Whether it selects all of ``x``, in order."""
+        """Whether the index selects all of ``x``, in order."""
         return len(self.entries) <= jnp.ndim(x) and all(
             isinstance(s, slice) and span(s, n) == (0, n, 1)
             for s, n in zip(self.entries, jnp.shape(x), strict=False)
@@ -96,10 +96,10 @@ def idx_list(site: Site) -> Any:
 def _entry(
     site: Site, value: Array | np.generic, k: int, axis: int, shape: Sequence[int]
 ) -> tuple[Any, int]:
-    """An integer, index array or mask along ``axis``; how many axes it takes."""
+    """An integer, index array or mask along ``axis``, and the number of axes that it takes."""
     dtype = getattr(value, "dtype", None)
     if getattr(dtype, "kind", "") == "b":
-        # How many elements a mask selects depends on its values.
+        # The number of elements that a mask selects depends on its values.
         mask = np.asarray(site.static(k))
         check_mask_fits(site, mask, axis, shape)
         return (mask if mask.ndim else bool(mask)), mask.ndim
@@ -111,9 +111,9 @@ def _entry(
 
 
 def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
-    """``result``, of a read or write of ``x``, with a check of the indices that nothing is known of.
+    """Add a check of the indices that are not known to be in range to ``result``, a read or write of ``x``.
 
-    Only a direct call can raise, and it checks where a result is no number: see `Variant`.
+    Only a direct call can raise, and it runs the checks only if a result is not a number: see `Variant`.
     """
     context = site.context
     if not index.open or context.checks != "flag":
@@ -140,7 +140,7 @@ def _is_proven(site: Site, k: int, length: int) -> bool:
 
 
 def _narrowed(site: Site, at: jax.Array, k: int, length: int) -> Any:
-    """The traced index ``at``, input ``k`` of a node, as JAX may cut it to 32 bits."""
+    """Clip the traced index ``at``, input ``k`` of a node, so that JAX may cast it to 32 bits."""
     if is_in_bounds(site, k, length):
         return at
     known = known_interval(site.frame, site.node.inputs[k])
@@ -170,7 +170,7 @@ def check_mask_fits(site: Site, mask: Array, axis: int, shape: Sequence[int]) ->
 
 
 def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length: int) -> Any:
-    """A static slice, or for traced bounds a fixed distance apart the array of its positions."""
+    """A static slice; for traced bounds at a fixed distance, the array of its positions."""
 
     def static(k: int | None) -> int | None:
         return None if k is None else as_length(site.static(first + k))
@@ -193,19 +193,19 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
             begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
             at = begin + np.arange(n)
             return jnp.where(at < 0, length, at)
-    # A traced value may be known all the same: where it follows from lengths. Else this refuses it.
+    # A traced value may still be known, if it depends only on lengths; otherwise this raises.
     return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
 
 
 def _short(step: int | None, length: int) -> int | None:
-    """``step``, no longer than the axis: JAX computes with it in 64 bits, where a longer one may wrap."""
+    """Limit ``step`` to the length of the axis: JAX computes with it in 64 bits, where it may overflow."""
     if step is None or not isinstance(length, int):
         return step
     return max(-max(length, 1), min(step, max(length, 1)))
 
 
 def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
-    """``v`` as a variable plus a static number, looking through casts: ``i + 3 -> (i, 3)``."""
+    """Split ``v`` into a variable and a static offset, looking through casts: ``i + 3 -> (i, 3)``."""
     v, shift = _without_casts(v), 0
     while v.owner is not None and isinstance(op := function_of(v.owner.op), ps.Add | ps.Sub):
         known = [u for u in v.owner.inputs if not is_traced(site.frame.read(u))]
@@ -240,12 +240,12 @@ _INT32 = np.iinfo(np.int32).max
 
 
 def keep_outside(at: Array, length: int, below: int = 1) -> Array:
-    """``at``, clipped in its own dtype to just outside of an axis of ``length``.
+    """Clip ``at``, in its own dtype, to just outside of an axis of ``length``.
 
     JAX casts an index to int32 wherever the length of the axis fits there, and checks its bounds only
     afterwards: ``x[2**32]`` would be ``x[0]``, and an unsigned ``2**64 - 1`` the last element.
-    What is out of range stays so; ``below`` is how many negative values before the first index are left.
-    An index of a dtype that int32 holds is returned as it is.
+    Indices out of range stay so; ``below`` is the number of values kept below the least valid index.
+    An index of a dtype that fits int32 is returned unchanged.
     """
     if at.dtype == bool or np.iinfo(at.dtype).max <= _INT32:
         return at

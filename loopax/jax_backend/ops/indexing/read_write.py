@@ -1,8 +1,8 @@
 """Reading and writing parts of arrays: slices, integers, index arrays and masks.
 
 Static indices are checked against the shape, as NumPy and PyTensor do. A traced index cannot be: JAX
-would clamp a read and drop a write, so that what is out of range gives NaN here (for integers, the
-smallest value) instead. A direct call that returns such a value looks why, and raises.
+would clamp a read and drop a write, so an index out of range gives NaN here (for integers, the smallest
+value) instead. A direct call that returns such a value finds the cause, and raises.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read(site: Site, x: Array, *values: ArrayLike) -> Any:
         return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
     fill = no_number(x.dtype)
     entries = list(index.entries)
-    for axis, k in index.slices.items():  # one after the other: together they would be paired up
+    for axis, k in index.slices.items():  # one after the other: together, NumPy would pair them
         whole = (slice(None),) * axis
         x = x.at[(*whole, entries[k])].get(mode="fill", fill_value=fill)
         entries[k] = slice(None)
@@ -91,13 +91,13 @@ def write(site: Site, x: Array, y: Array, *values: ArrayLike) -> Any:
 
 
 def _spread_undeclared(site: Site, y: jax.Array) -> list[int]:
-    """The axes of length 1 of what is written that its type does not declare as broadcastable."""
+    """The axes of length 1 of the written value that its type does not declare as broadcastable."""
     declared = site.node.inputs[1].type.broadcastable
     return [k for k, n in enumerate(jnp.shape(y)) if n == 1 and not declared[k]]
 
 
 def _check_spread(site: Site, y: jax.Array, room: Callable[[], Sequence[int]]) -> None:
-    """PyTensor broadcasts an axis only where its *type* says that it has length 1.
+    """Raise if an axis is broadcast whose *type* does not say that it has length 1, as in PyTensor.
 
     ``room`` gives the shape of the part of the array that is written.
     """
@@ -147,11 +147,11 @@ def _write(site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: 
         entries = _mesh(site, entries, index.slices, x.shape)
     if adds_last_only(site.op):
         y, sets = x[entries] + y, True
-    # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
+    # JAX drops a write that is out of range: the result would be silently wrong.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
     if value_reads_target(target, value, needs_reshape=True):
-        # XLA does a write at one index in place if the index is a constant in the caller's program.
+        # XLA writes at one index in place if the index is a constant in the caller's program.
         entries = tuple(jax.lax.optimization_barrier(e) if is_traced(e) else e for e in entries)
     written = x.at[entries].set(y) if sets else x.at[entries].add(y)
     return check_open(site, index, x, written)
@@ -160,9 +160,9 @@ def _write(site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: 
 def _write_at_mask(
     site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: bool
 ) -> Any:
-    """``x`` written at one traced mask among slices, where ``y`` is the same at all its places.
+    """Write ``y``, equal at all places, to ``x`` at one traced mask among slices.
 
-    None where the index is another, or ``y`` has a value for each place, whose number would make a shape.
+    None for any other index, or if ``y`` has a value for each place, whose number would determine a shape.
     """
     entries = list(indices_from_subtensor(range(len(values)), idx_list(site)))
     at = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
@@ -172,7 +172,7 @@ def _write_at_mask(
     mask = values[entries[axis]]
     if not is_traced(mask) or mask.dtype != bool or not mask.ndim:
         return None
-    behind = x.ndim - axis - mask.ndim  # of the axes of what is selected, those behind the mask's
+    behind = x.ndim - axis - mask.ndim  # axes of the selection that follow the mask's
     place = y.ndim - behind - 1
     if place >= 0 and (y.shape[place] != 1 or place in _spread_undeclared(site, y)):
         return None
@@ -196,9 +196,9 @@ def _write_at_mask(
 
 
 def _in_place(site: Site, written: tuple[int | slice, ...], x: jax.Array) -> Callable[[], bool]:
-    """A function that says whether XLA may write entries of ``x`` in place."""
+    """A function that returns whether XLA may write entries of ``x`` in place."""
     target, value = site.node.inputs[:2]
-    # Of lengths that are symbols nobody knows which entries a slice has.
+    # With symbolic lengths the entries of a slice are unknown.
     is_known = not any(map(is_symbolic_dim, x.shape))
 
     def is_harmless(v: Variable) -> bool:
@@ -208,12 +208,12 @@ def _in_place(site: Site, written: tuple[int | slice, ...], x: jax.Array) -> Cal
 
 
 def _inside(index: Index, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
-    """The index with what is traced moved into range, and whether all of it was there before."""
+    """Clip the traced entries of the index into range; also return whether all were in range."""
     entries, ok = list(index.entries), jnp.asarray(True)
     for axis, k in index.axes.items():
         if is_traced(entries[k]):
             n = x.shape[axis]
-            at = entries[k].astype(int)  # -n of an unsigned integer is a large number
+            at = entries[k].astype(int)  # -n as an unsigned integer is a large number
             ok = ok & jnp.all((at >= -n) & (at < n))
             entries[k] = jnp.clip(at, -n, n - 1)
     return tuple(entries), ok
@@ -222,7 +222,7 @@ def _inside(index: Index, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
 def _mesh(
     site: Site, entries: Sequence[Any], slices: dict[int, int], shape: tuple[int, ...]
 ) -> tuple[Any, ...]:
-    """Slices as arrays of positions, each along an axis of its own, so that they are not paired up."""
+    """Slices as arrays of positions, each along its own axis, so that they are not paired."""
     kinds = [
         "slice" if isinstance(e, slice) or k in slices.values() else jnp.ndim(e)
         for k, e in enumerate(entries)
@@ -249,7 +249,7 @@ def _mesh(
 
 
 def _is_zero(site: Site, v: Variable) -> bool:
-    """Whether ``v`` is an array of zeros, as gradients begin with."""
+    """Whether ``v`` is an array of zeros, as at the start of a gradient."""
     for _ in range(3):
         if isinstance(v, Constant):
             return not np.any(v.data)
@@ -269,5 +269,5 @@ def _is_zero(site: Site, v: Variable) -> bool:
 
 @rule(Nonzero)
 def nonzero(site: Site, x: Array) -> Any:
-    """How many there are depends on the values, so they must be static."""
+    """Positions of nonzero elements; their number sets a shape, so the values must be static."""
     return tuple(np.nonzero(site.static(0)))

@@ -1,8 +1,8 @@
-"""Writing to a static slice without a scatter.
+"""Writes to a static slice without a scatter.
 
-``x.at[1:].add(y)`` is a scatter in JAX, which XLA on CPU expands into a loop: it is slower to compile,
-and to run, than what it stands for. Here it is a pad, ``x + pad(y)``, an update in place, or a choice
-between the pad and ``x``.
+``x.at[1:].add(y)`` is a scatter in JAX, which XLA on CPU expands into a loop: it is slower to compile, and
+to run, than the simple write that it expresses. Here it is a pad, ``x + pad(y)``, an update in place, or a
+selection between the pad and ``x``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def write_slices(
     from_zero: bool,
     in_place: Callable[[], bool],
 ) -> jax.Array:
-    """``x`` with ``y`` set or added at a basic ``index``.
+    """Set or add ``y`` at a basic ``index`` of ``x``.
 
     Parameters
     ----------
     from_zero
         Whether ``x`` is known to be zero, so that adding is padding.
     in_place
-        Whether several elements may be written in place; called for those alone.
+        Whether several elements may be written in place; called only if there are several.
     """
     starts, lengths, steps, kept = _extent(x, index)
     y = jnp.broadcast_to(y, tuple(lengths[k] for k in kept))
@@ -56,7 +56,7 @@ def write_slices(
     if 0 in lengths:
         return x
     dense = all(s == 1 or n == 1 for s, n in zip(strides, lengths, strict=True))
-    # Of lengths that are symbols, and exported, nobody knows what is small.
+    # With symbolic lengths, in an exported program, it is unknown which size is small.
     small = not any(map(is_symbolic_dim, (x.size, y.size))) and y.size * _SMALL < x.size
     in_part = dense and (sets or (not from_zero and small))
     if in_part and (all(n == 1 for n in lengths) or in_place()):
@@ -75,7 +75,7 @@ def write_slices(
 
 
 def neutral_of_addition(dtype: Any) -> np.ndarray:
-    """-0.0 for floats: added to any number, it gives that number. 0.0 would change -0.0 to 0.0."""
+    """The neutral element of addition: -0.0 for floats, since 0.0 would change -0.0 to 0.0."""
     zero = np.zeros((), dtype)
     return -zero if jnp.issubdtype(zero.dtype, jnp.inexact) else zero
 
@@ -83,7 +83,7 @@ def neutral_of_addition(dtype: Any) -> np.ndarray:
 def _positions(
     starts: list[int], lengths: list[int], strides: list[int], shape: tuple[int, ...]
 ) -> Any:
-    """A mask of what is written, with length 1 along axes of which all is written."""
+    """A mask of the written elements, with length 1 along axes that are written completely."""
     mask: Any = np.ones((1,) * len(shape), bool)
     for axis, (a, n, s, size) in enumerate(zip(starts, lengths, strides, shape, strict=True)):
         if s == 1 and not is_symbolic_dim(size) and n == size:
@@ -97,7 +97,7 @@ def _positions(
 def _extent(
     x: jax.Array, index: Sequence[int | slice]
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Per axis of ``x``: first position, number of positions, step; and which axes ``x[index]`` keeps."""
+    """Per axis of ``x``: first position, number of positions, step; and the axes that remain."""
     starts, lengths, steps, kept = [], [], [], []
     for axis, size in enumerate(x.shape):
         k = index[axis] if axis < len(index) else slice(None)

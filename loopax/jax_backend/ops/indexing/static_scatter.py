@@ -1,10 +1,10 @@
 """Reads and writes at positions known at trace time, without a scatter.
 
-``x.at[at].set(y)`` is a scatter, which XLA on the CPU runs as a loop that nothing is fused with, and whose
-derivative in JAX asks at run time which of the updates were the last at their place. Which element of ``y``
-goes where is known here: a read of ``y``, selected where there is one. The pullback of the one is the
-other, so that neither has a scatter in its derivatives of any order. 600 of 600 elements take 10 us where
-the scatter takes 29, 500 of 10,000 take 30 and 42.
+``x.at[at].set(y)`` is a scatter, which XLA on the CPU runs as a loop without fusion, and whose derivative
+in JAX determines at run time which update was the last at its place. Here the target of each element of
+``y`` is known: the write is a read of ``y``, selected where there is one. Read and write are each other's
+pullbacks, so that neither has a scatter in its derivatives of any order. 600 of 600 elements take 10 us
+where the scatter takes 29, 500 of 10,000 take 30 and 42.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 from loopax.jax_backend.ops.indexing.slices import neutral_of_addition
 from loopax.jax_backend.staging.linear import Linear
 
-_DENSE = 20  # up to so many elements for each that is written: more are faster left alone
-_MOST = 2**20  # elements of an array of which the positions are listed
+_DENSE = 20  # most elements for each written one: a sparser update is faster as a plain scatter
+_MOST = 2**20  # most elements of an array whose positions are listed
 
 
 def write_at(
     x: jax.Array, y: jax.Array, entries: tuple[Any, ...], sets: bool, from_zero: bool
 ) -> Any:
-    """``x`` with ``y`` set or added at known positions, or None where a scatter is better.
+    """Set or add ``y`` at known positions of ``x``; None if a scatter is better.
 
-    The last of several values for one place is set. ``from_zero`` says that ``x`` is known to be zero.
+    Of several values for one place, the last is set. ``from_zero`` says that ``x`` is known to be zero.
     """
     at = _positions(x.shape, entries)
     if at is None:
@@ -50,7 +50,7 @@ def write_at(
 
 
 def read_at(x: jax.Array, entries: tuple[Any, ...]) -> Any:
-    """``x`` at known positions, none of them twice; or None where that is not so, or they are few."""
+    """Read ``x`` at known positions; None if a position repeats, or if they are few."""
     at = _positions(x.shape, entries)
     if at is None or len(np.unique(at)) < at.size:
         return None
@@ -61,7 +61,7 @@ def read_at(x: jax.Array, entries: tuple[Any, ...]) -> Any:
 
 
 def _positions(shape: tuple[int, ...], entries: tuple[Any, ...]) -> Any:
-    """Which elements the known ``entries`` select, by their number; None where these are few or none."""
+    """The flat positions that the known ``entries`` select; None if they are few, or ``x`` is large."""
     size = int(np.prod(shape))
     if size > _MOST:
         return None
@@ -75,10 +75,10 @@ def _place_and_take(
     zero: np.ndarray,
     read_all: Callable[..., Any] | None = None,
 ) -> tuple[Linear, Linear]:
-    """Functions that place an array at the elements ``at`` of zeros of ``shape``, and take it from there.
+    """Functions that place an array at elements ``at`` of zeros of ``shape``, and that take it from there.
 
-    The last is placed where there are several. Each is the transpose of the other. ``read_all`` reads the
-    elements, where they are all taken.
+    Of several values for one place, the last is placed. Each function is the transpose of the other.
+    ``read_all`` reads the elements, if all of them are taken.
     """
     size = int(np.prod(shape))
     source, there = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=bool)
@@ -107,18 +107,18 @@ def _elements(x: jax.Array, at: np.ndarray) -> jax.Array:
     return x.reshape(-1).at[known].get(**facts)
 
 
-# JAX computes which indices count from the end, and which are out of range, each time that the program
-# runs, in reads and in their derivatives: the arrays are arguments of the program. Both are known here.
+# By default JAX computes which indices count from the end, and which are out of range, in each run, for
+# reads and for their derivatives: the index arrays are arguments of the program. Here both are known.
 _ASSUMED = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
 
 
 def in_range(
     entries: tuple[Any, ...], shape: tuple[int, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The static ``entries`` of an index of an array of ``shape``, and what ``x.at[...]`` may assume.
+    """Normalize the static ``entries`` of an index; also return what ``x.at[...]`` may assume of them.
 
-    They are slices, integers, arrays of integers and masks, within range. No integer comes back negative,
-    arrays have 32 bits where these suffice, a mask is the positions where it is true.
+    They are slices, integers, arrays of integers and masks, within range. Negative integers become
+    positive, arrays get 32 bits where these suffice, and masks become positions.
     """
     known: list[Any] = []
     axis = 0
@@ -136,7 +136,7 @@ def in_range(
 
 
 def _from_start(k: np.ndarray, length: int) -> np.ndarray:
-    """Indices along an axis, counted from its beginning."""
+    """Convert indices along an axis to count from its start."""
     at = np.asarray(k).astype(np.int64)
     at = np.where(at < 0, at + length, at)
     return at.astype(np.int32) if length <= np.iinfo(np.int32).max else at

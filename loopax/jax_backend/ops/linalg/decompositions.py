@@ -23,22 +23,22 @@ from loopax.numerics.arrays import Array
 
 @rule(Eigh, Eigvalsh)
 def symmetric_eigen(site: Site, a: Array, *b: Array) -> Any:
-    """From one triangle, as LAPACK reads it; JAX takes the mean of both."""
+    """Eigenvalues from one triangle, as LAPACK reads it; JAX would take the mean of both."""
     a = mirrored(jnp.asarray(a), site.op.lower, hermitian=True)
     return convert_leaf(site, _nan_unless(jnp.isfinite(a), a), *b)
 
 
 def _nan_unless(is_number: jax.Array, a: jax.Array) -> jax.Array:
-    """``a`` where ``is_number`` holds for all its elements; nan otherwise.
+    """Return ``a`` if ``is_number`` holds for all its elements; else nan.
 
-    LAPACK takes no nan for a pivot if it can help it, and leaves finite factors or eigenvalues beside it.
+    LAPACK avoids nan as a pivot if possible, and leaves finite factors or eigenvalues beside it.
     """
     return a + jnp.where(is_number.all(), 0, jnp.nan).astype(a.dtype)
 
 
 @rule(MatrixPinv)
 def pseudo_inverse(site: Site, a: Array) -> Any:
-    """The pseudo-inverse; a Hermitian matrix is read from its lower triangle, as NumPy does."""
+    """The pseudo-inverse, which reads the lower triangle of a Hermitian matrix, as in NumPy."""
     a = jnp.asarray(a)
     return convert_leaf(site, mirrored(a, True, hermitian=True) if site.op.hermitian else a)
 
@@ -50,7 +50,7 @@ def eig(site: Site, a: Array) -> Any:
 
 @jax.custom_jvp
 def _eig(a: Array) -> Any:
-    """JAX's, which has no derivative of the vectors."""
+    """JAX's eigendecomposition, which has no derivative of the vectors."""
     return tuple(jnp.linalg.eig(a))
 
 
@@ -61,7 +61,7 @@ def _eig_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) ->
     gaps = values[None, :] - values[:, None]
     same = jnp.eye(len(values), dtype=bool)
     change = vectors @ jnp.where(same, 0, moved / jnp.where(same, 1, gaps))
-    # As LAPACK leaves them: of length 1, the largest element real.
+    # Normalized as in LAPACK: of length 1, with a real largest element.
     change = change - vectors * (vectors.conj() * change).sum(0).real
     largest = jnp.abs(vectors).argmax(0), jnp.arange(len(values))
     change = change - 1j * vectors * (change[largest] / vectors[largest]).imag
@@ -70,7 +70,7 @@ def _eig_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) ->
 
 @rule(Schur)
 def schur(site: Site, a: Array) -> Any:
-    """JAX does not order eigenvalues, and PyTensor's conversion leaves ``sort`` out: on the host then."""
+    """The Schur form; with ``sort`` on the host, as JAX does not order eigenvalues."""
     a = jnp.asarray(a)
     return convert_leaf(site, a) if site.op.sort is None else call_back(site, (a,))
 
@@ -91,7 +91,7 @@ def triangular_sylvester(site: Site, a: Array, b: Array, c: Array) -> Any:
 
 @rule(LU)
 def lu(site: Site, a: Array) -> Any:
-    """With the order of the rows as integers, which PyTensor's conversion refuses."""
+    """The LU factors, with the row order as integers, which PyTensor's conversion refuses."""
     op, a = site.op, jnp.asarray(a)
     a = _nan_unless(~jnp.isnan(a), a)
     if op.permute_l or not op.p_indices:
@@ -104,11 +104,12 @@ def lu(site: Site, a: Array) -> Any:
 
 @rule(QR)
 def qr(site: Site, a: Array) -> Any:
-    """With pivoting, which PyTensor's conversion does not read, and in LAPACK's raw form."""
+    """The QR factors, also with pivoting and in LAPACK's raw form, which PyTensor's conversion lacks."""
     op, a = site.op, jnp.asarray(a)
     pivots = []
-    # Once for the order of the columns, and once in that order: the derivative that JAX 0.12 has of both at
-    # once takes the columns of a wide matrix in their old order, and there is none of the raw form.
+    # Factor twice: once to find the order of the columns, then with that order fixed. JAX 0.12's own
+    # derivative with pivoting uses the old order of the columns for a wide matrix, and the raw form has no
+    # derivative.
     if op.pivoting:
         pivots = [jax.scipy.linalg.qr(jax.lax.stop_gradient(a), mode="r", pivoting=True)[1]]
         a = a[:, pivots[0]]

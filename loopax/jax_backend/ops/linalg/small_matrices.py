@@ -1,12 +1,12 @@
-"""Linear algebra on matrices of up to three rows, written out element by element, without calls.
+"""Linear algebra on matrices of up to three rows, unrolled element by element, without calls.
 
-A call of LAPACK takes longer than what it computes there, and XLA does not compile a loop that has one in
-its step as one function. Of a loop of 200 steps with an inverse of 3 x 3 in it the value took 177 us and
-takes 18, the gradient 330 and 58; of a batch of 1000 inverses, 237 and 26. At four rows loops gain nothing
-and lose in their gradients.
+For such matrices the call of LAPACK takes longer than its computation, and XLA does not compile a loop with
+a call in its step as one function. A loop of 200 steps with a 3 x 3 inverse took 177 us and takes 18, its
+gradient 330 and 58; a batch of 1000 inverses, 237 and 26. At four rows loops gain nothing and their
+gradients lose.
 
-The steps are LAPACK's: Gauss' method with row exchanges, so that values are as accurate, and a singular
-matrix gives what is not finite. A matrix that is not positive definite has a factor of nan.
+The algorithm is LAPACK's, Gaussian elimination with row exchanges, so that values are as accurate, and a
+singular matrix gives nonfinite values. A matrix that is not positive definite has a factor of nan.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from loopax.jax_backend.staging.registry import rule
 from loopax.numerics.arrays import Array
 
 _LARGEST = 3  # rows
-_COLUMNS = 4  # right sides that are written out one by one; of more, a row is one operation
+_COLUMNS = 4  # right sides that are written out one by one; with more, each row is one operation
 
-Rows = list[list[Any]]  # of a matrix: its elements, arrays of the shape of the batch
+Rows = list[list[Any]]  # elements of a matrix: arrays with the shape of the batch
 
 
 def _small(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for small matrices of floats; others are left to PyTensor's conversion.
+    """Make a rule for small matrices of floats; others are left to PyTensor's conversion.
 
-    Integers are floats of the result's precision first: of 32 bits JAX would make float32.
+    Integers are first cast to floats of the result's precision: JAX would cast 32-bit ones to float32.
     """
 
     def chosen(site: Site, *values: Array) -> Any:
@@ -65,7 +65,7 @@ def cholesky(site: Site, a: jax.Array) -> jax.Array:
 
 @rule(Solve)
 def solve(site: Site, a: Array, b: Array) -> jax.Array:
-    """The solution; JAX would read both triangles of a symmetric or Hermitian matrix."""
+    """Solve the system; JAX would read both triangles of a symmetric or Hermitian matrix."""
     a, kind = jnp.asarray(a), site.op.assume_a
     if kind in ("sym", "her"):
         a = mirrored(a, site.op.lower, hermitian=kind == "her")
@@ -83,9 +83,9 @@ def _solve(site: Site, a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def mirrored(a: jax.Array, lower: bool, hermitian: bool) -> jax.Array:
-    """The symmetric or Hermitian matrix of which one triangle is that of ``a``.
+    """Complete one triangle of ``a`` to a symmetric or Hermitian matrix.
 
-    The diagonal of a Hermitian matrix is real: LAPACK does not read the imaginary part of that of ``a``.
+    The diagonal of a Hermitian matrix is real: LAPACK ignores the imaginary part of the diagonal of ``a``.
     """
     part, k = (jnp.tril, -1) if lower else (jnp.triu, 1)
     strict = part(a, k)
@@ -113,7 +113,7 @@ def cholesky_solve(site: Site, c: jax.Array, b: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def solution(a: jax.Array, b: jax.Array) -> jax.Array:
-    """``x`` of ``a x = b``, by Gauss' method."""
+    """Solve ``a x = b`` by Gaussian elimination."""
     rows, rights, _ = _eliminated(_elements(a), _columns(b))
     return _from_columns([_back_substituted(rows, right) for right in rights], b)
 
@@ -159,7 +159,7 @@ rule(SLogDet)(_small(lambda site, a: log_determinant(a)))
 
 
 def determinant(rows: Rows) -> Any:
-    """By minors: a polynomial, with derivatives at singular matrices too."""
+    """The determinant by minors: a polynomial, with derivatives at singular matrices too."""
     if len(rows) == 1:
         return rows[0][0]
     total = 0
@@ -170,10 +170,10 @@ def determinant(rows: Rows) -> Any:
 
 
 def _eliminated(rows: Rows, rights: Rows, skips: bool = False) -> tuple[Rows, Rows, Any]:
-    """The matrix in upper triangular form, the right sides with it, and the sign of the exchanges.
+    """The matrix in upper triangular form, the transformed right-hand sides, and the permutation's sign.
 
-    What is below the diagonal is left as it is. ``skips`` leaves a column alone whose pivot is zero, so
-    that the later pivots are numbers.
+    Entries below the diagonal are left as they are. ``skips`` skips a column whose pivot is zero, so that
+    later pivots are numbers.
     """
     n, sign = len(rows), jnp.ones((), rows[0][0].dtype)
     rows, rights = [list(row) for row in rows], [list(right) for right in rights]
@@ -201,7 +201,7 @@ def _eliminated(rows: Rows, rights: Rows, skips: bool = False) -> tuple[Rows, Ro
 
 
 def _back_substituted(rows: Rows, right: list[Any], unit: bool = False) -> list[Any]:
-    """The solution of an upper triangular system."""
+    """Solve an upper triangular system by back substitution."""
     n = len(rows)
     x = list(right)
     for i in reversed(range(n)):
@@ -216,7 +216,7 @@ def _back_substituted(rows: Rows, right: list[Any], unit: bool = False) -> list[
 
 
 def factor(a: jax.Array) -> jax.Array:
-    """The lower Cholesky factor, from the lower triangle; of nan where there is none."""
+    """The lower Cholesky factor of the lower triangle; nan if there is none."""
     rows, n = _elements(a), a.shape[0]
     factors: Rows = [[jnp.zeros((), a.dtype)] * n for _ in range(n)]
     bad = jnp.zeros((), a.dtype)
@@ -224,7 +224,7 @@ def factor(a: jax.Array) -> jax.Array:
         square = rows[j][j]
         for k in range(j):
             square = square - factors[j][k] * factors[j][k]
-        # Added, not chosen: the derivative is to be nan too.
+        # Added, not selected by `where`, so that the derivative is nan too.
         bad = bad + jnp.where(square > 0, jnp.zeros((), a.dtype), jnp.full((), np.nan, a.dtype))
         factors[j][j] = jnp.sqrt(square + bad)
         for i in range(j + 1, n):
@@ -241,9 +241,9 @@ def factor(a: jax.Array) -> jax.Array:
 
 
 def _substituted(a: jax.Array, b: jax.Array, lower: bool, unit: bool = False) -> jax.Array:
-    """``x`` of ``a x = b`` with a triangular ``a``."""
+    """Solve ``a x = b`` with a triangular ``a``."""
     rows, rights = _elements(a), _columns(b)
-    if lower:  # from the last row and column to the first it is an upper one
+    if lower:  # reversing rows and columns makes it upper triangular
         rows = [row[::-1] for row in rows[::-1]]
         rights = [right[::-1] for right in rights]
     solutions = [_back_substituted(rows, right, unit) for right in rights]
@@ -251,7 +251,7 @@ def _substituted(a: jax.Array, b: jax.Array, lower: bool, unit: bool = False) ->
 
 
 def _by_factor(c: jax.Array, b: jax.Array) -> jax.Array:
-    """``x`` of ``c c^T x = b`` with a lower triangular ``c``."""
+    """Solve ``c c^T x = b`` with a lower triangular ``c``."""
     return _substituted(c.T, _substituted(c, b, lower=True), lower=False)
 
 
@@ -264,12 +264,12 @@ def _elements(a: jax.Array) -> Rows:
 
 
 def _with_columns(function: Callable[[Any, Any], Any], a: jax.Array, b: jax.Array) -> jax.Array:
-    """``function`` of a matrix and right sides that are columns, of a vector too."""
+    """Apply ``function`` to a matrix and columns of right-hand sides; a vector is one column."""
     return function(a, b) if b.ndim == 2 else function(a, b[:, None])[:, 0]
 
 
 def _columns(b: jax.Array) -> Rows:
-    """The right sides, each with an element for every row; where they are many, one with rows."""
+    """The right-hand sides, column by column; if there are many, one with rows as elements."""
     n, m = b.shape
     if m > _COLUMNS:
         return [[b[i] for i in range(n)]]

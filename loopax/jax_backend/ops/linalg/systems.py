@@ -43,7 +43,7 @@ def tridiagonal_factors(
     n = diagonal.shape[0]
 
     def eliminate(row: tuple[jax.Array, ...], xs: tuple[jax.Array, ...]) -> Any:
-        """One row from the next, the larger of whose two first elements is the pivot."""
+        """Eliminate one row with the next; the larger of their first elements is the pivot."""
         (d, u), (i, low, d_next, u_next) = row, xs
         swaps = jnp.abs(low) > jnp.abs(d)
         pivot, other = jnp.where(swaps, low, d), jnp.where(swaps, d, low)
@@ -104,7 +104,7 @@ def _lower_transposed(factors: jax.Array, swaps: jax.Array, b: jax.Array) -> jax
 def _upper(
     diagonal: jax.Array, above: jax.Array, fill: jax.Array, b: jax.Array, transposed: bool
 ) -> jax.Array:
-    """From the last row up; or its transpose, from the first row down."""
+    """Solve from the last row up; ``transposed``, from the first row down."""
     if transposed:
         above, fill = jnp.roll(above, 1), jnp.roll(fill, 2)
 

@@ -1,8 +1,9 @@
 """Arrays of indices and masks that read or write a `PaddedArray`, or are themselves padded.
 
-NumPy's rules: index arrays, and numbers beside them, go together: ``x[i, j]`` is one entry for each pair.
-The axes that they make stand where the first of them was, or in front where a slice lies between two of
-them. A mask is the places where it is true. Slices are taken first; what is left indexes whole axes.
+NumPy's rules: index arrays, and numbers beside them, are paired: ``x[i, j]`` is one entry for each pair.
+Their axes are inserted at the first of them, or in front if a slice lies between two of them. A mask is
+converted to the positions where it is true. Slices are applied first; the other entries then index whole
+axes.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def write(site: Site, x: AnyArray, y: AnyArray, *values: AnyArray) -> AnyArray:
     at = _places(site, part, arrays)
     y, same = _written(site, y, at)
     fits = jnp.all(at.legal | at.behind) & same & fits
-    # What does not count is written outside, where it is dropped.
+    # Padding is written out of range, where it is dropped.
     first = jnp.where(at.behind, at.shape[0], jnp.broadcast_to(at.entries[0], at.index_shape))
     place = at.leading(part).at[(first, *at.entries[1:])]
     y = jnp.asarray(y, x.dtype)
@@ -96,9 +97,9 @@ def nonzero(site: Site, x: AnyArray) -> Any:
 def _entries(
     site: Site, x: AnyArray, values: Sequence[AnyArray]
 ) -> tuple[list[Any] | None, dict[int, Any], Any]:
-    """The slices of the index, None where all are whole; its arrays, by axis; whether its masks fit.
+    """The slices of the index, None if all are whole; its arrays, by axis; whether its masks fit.
 
-    A mask is the places where it is true, along each of its axes.
+    A mask becomes the positions where it is true, along each of its axes.
     """
     entries: list[Any] = []
     fits: Any = True
@@ -120,9 +121,9 @@ def _entries(
 
 
 def _mask_fits(site: Site, mask: AnyArray, axis: int, x: AnyArray) -> Any:
-    """Whether ``mask``, which begins at ``axis``, is as long as ``x``, where only the run tells.
+    """Whether ``mask``, which begins at ``axis``, has the lengths of ``x``, some known only at run time.
 
-    Raises IndexError where it is known not to be.
+    Raises IndexError if it is known not to.
     """
     if not isinstance(mask, PaddedArray) and not isinstance(x, PaddedArray):
         check_mask_fits(site, mask, axis, np.shape(x))
@@ -133,12 +134,12 @@ def _mask_fits(site: Site, mask: AnyArray, axis: int, x: AnyArray) -> Any:
 
 @dataclass(frozen=True)
 class _Places:
-    """Entries of an array at index arrays along its ``axes``, in an array with these axes in front.
+    """Entries of an array at index arrays along its ``axes``, which are moved to the front.
 
-    ``shape`` is that of this array, room included; ``entries`` lie within it, ``legal`` says which of them
-    were within the array. What is read has axes of ``index_shape`` in the place of ``axes``, from ``begin``
-    on. Along its axis ``padded`` it has ``length`` rows; ``index_axis`` is that axis among those of the
-    index, where it is one of them.
+    ``shape`` is the shape with these axes in front, padding included; ``entries`` lie within it, and
+    ``legal`` says which of them were in range. The result has axes of ``index_shape`` in place of ``axes``,
+    from ``begin`` on. Along its axis ``padded`` it has ``length`` rows; ``index_axis`` is the same axis
+    within the index, if it belongs to the index.
     """
 
     axes: tuple[int, ...]
@@ -157,7 +158,7 @@ class _Places:
 
     @property
     def behind(self) -> Any:
-        """Which entries lie behind the end of the index."""
+        """A mask of the entries past the end of the index."""
         if self.index_axis is None:
             return jnp.asarray(False)
         behind = jnp.arange(self.index_shape[self.index_axis]) >= self.length
@@ -169,7 +170,7 @@ class _Places:
         return range(n), range(self.begin, self.begin + n)
 
     def in_place(self, data: Array) -> jax.Array:
-        """``data``, the axes of the index in front, with these where they belong."""
+        """Move the axes of the index from the front of ``data`` to their place in the result."""
         return jnp.moveaxis(data, *self._of_index)
 
     def in_front(self, data: Array) -> jax.Array:
@@ -208,9 +209,9 @@ def _places(site: Site, x: AnyArray, arrays: dict[int, Any]) -> _Places:
 
 
 def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None, Any]:
-    """Index arrays with room for as many; how many count along which axis from the end; whether all do.
+    """Fit index arrays to one length; return them, that length, its axis from the end, and if all agree.
 
-    These are None where no array is a `PaddedArray`.
+    The length and the axis are None if no array is a `PaddedArray`.
     """
     traces = [k for k in index if isinstance(k, PaddedArray)]
     if not traces:
@@ -221,7 +222,7 @@ def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None,
     length, bound = traces[0].length, min(k.bound for k in traces)
     same, arrays = [], []
     for k in index:
-        # A number, or one row, goes with all.
+        # A number, or a single row, is broadcast to all rows.
         axis = np.ndim(k) - from_end if not isinstance(k, PaddedArray) else k.axis
         if isinstance(k, PaddedArray) or (axis >= 0 and np.shape(k)[axis] != 1):
             k = as_padded(k, axis)
@@ -232,7 +233,7 @@ def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None,
 
 
 def _written(site: Site, y: AnyArray, at: _Places) -> tuple[Any, Any]:
-    """The values to write, with the axes of the index in front; whether there are as many as places."""
+    """The values to write, with the axes of the index in front, and whether their number fits."""
     shape = at.in_place(np.empty(at.index_shape + at.shape[len(at.axes) :], bool)).shape
     missing = len(shape) - np.ndim(y)
     if missing < 0:

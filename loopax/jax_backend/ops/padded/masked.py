@@ -1,9 +1,9 @@
-"""Masked arithmetic on a `PaddedArray`, whose length is only known when the program runs.
+"""Masked arithmetic on a `PaddedArray`, whose length is known only at run time.
 
-What maps rows to rows is computed of all of them, those behind the end too, which repeat the last one: that
-is all ops whose record gives the result the axis of the rows, and which have no rule of their own.
-What puts rows together, sums and products along the trace, leaves them out. What picks and joins rows
-is in `rows`.
+Ops that map rows to rows are applied to all rows, including the padding, which repeats the last row: this
+holds for every op whose record gives the result the axis of the rows, and which has no rule of its own. Ops
+that combine rows, sums and products along the trace, mask the padding. Ops that select and join rows are in
+`rows`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from loopax.numerics.arrays import Array
 
 @trace_rule(Scan, Call, Cond)
 def passed_on(site: Site, *values: AnyArray) -> Any:
-    """To bodies, whose ops have rules of their own."""
+    """Pass padded arrays on to bodies, whose ops have rules of their own."""
     return convert_arrays(site, values)
 
 
 @trace_rule(Op)
 def by_record(site: Site, *values: AnyArray) -> Any:
-    """A function of each row, where the record of the op says that the result has the axis of the rows."""
+    """Apply an op row by row, if its record says that the result has the axis of the rows."""
     axes = facts_of(site.op).axes(site.node)
     if axes is None or len(site.node.outputs) > 1:
         refuse_trace(site)
@@ -72,7 +72,7 @@ def index_of_several(site: Site, *values: AnyArray) -> Any:
 def _of_broadcast_rows(
     site: Site, values: Sequence[AnyArray], others: Sequence[Any] = ()
 ) -> list[PaddedArray]:
-    """A function of each row of ``values``, which are broadcast, and of the whole of ``others``."""
+    """Apply an op to each row of ``values``, which are broadcast, and to all of ``others``."""
     axes = {x.axis for x in values if isinstance(x, PaddedArray)}
     if len(axes) > 1:
         refuse_trace(site)
@@ -84,11 +84,11 @@ def _of_broadcast_rows(
 def _of_rows(
     site: Site, values: Sequence[AnyArray], axes: Sequence[int | None], axis: int
 ) -> list[PaddedArray]:
-    """A function of each row, with rows along ``axis`` of the results and along ``axes`` of ``values``.
+    """Apply an op to each row, with rows along ``axis`` of the results and along ``axes`` of ``values``.
 
-    None stands for a value of which the whole is used.
+    None in ``axes`` marks a value that is used whole.
     """
-    # An array that is not broadcast along the trace has rows of its own, be it one.
+    # An input that the op does not broadcast along this axis has rows of its own, even a single one.
     along = [
         None if k is None or (not isinstance(x, PaddedArray) and v.type.broadcastable[k]) else k
         for x, v, k in zip(values, site.node.inputs, axes, strict=True)
@@ -105,7 +105,7 @@ def _of_rows(
 def _where_equal(
     site: Site, x: jax.Array, length: Array | int, traces: Sequence[PaddedArray]
 ) -> jax.Array:
-    """``x``; no numbers where the lengths differ, which cannot raise while a program runs."""
+    """Return ``x``, or `no_number` if lengths differ, which cannot raise while a program runs."""
     others = [t.length for t in traces if t.length is not length]
     if not others:
         return x
@@ -115,7 +115,7 @@ def _where_equal(
 
 @trace_rule(CheckAndRaise)
 def check(site: Site, x: PaddedArray, *conditions: ArrayLike) -> Any:
-    """Check the rows that count."""
+    """Check only the actual rows."""
     conditions = tuple(c.masked(True) if isinstance(c, PaddedArray) else c for c in conditions)
     if not isinstance(x, PaddedArray):
         return convert_arrays(site, [x, *conditions])
@@ -157,7 +157,7 @@ def greatest(dtype: np.dtype) -> Any:
     return np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
 
 
-# What leaves the result of a reduction as it is.
+# The neutral element of each reduction.
 _NEUTRAL: dict[type, Callable[[Any], Any]] = {
     ps.Add: lambda dtype: 0,
     ps.Mul: lambda dtype: 1,
@@ -186,7 +186,7 @@ def argmax(site: Site, x: PaddedArray) -> AnyArray:
 
 
 def _reduced(site: Site, x: PaddedArray, neutral: int | float | None, of_some: bool) -> Any:
-    """``of_some`` says that there is no result without a row."""
+    """Reduce ``x``; ``of_some`` says that an array without rows has no result."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     if x.axis not in axes:
         return by_record(site, x)
@@ -198,7 +198,7 @@ def _reduced(site: Site, x: PaddedArray, neutral: int | float | None, of_some: b
 
 @trace_rule(Softmax, LogSoftmax)
 def softmax(site: Site, x: PaddedArray) -> Any:
-    """Along the trace the rows behind the end have the weight 0."""
+    """Softmax; along the trace the padding has weight 0."""
     if x.axis not in normalized(site.op.axis, x.ndim):
         return by_record(site, x)
     (data,) = convert_arrays(site, [x.masked(_least(x.dtype))])
@@ -207,7 +207,7 @@ def softmax(site: Site, x: PaddedArray) -> Any:
 
 @trace_rule(CumOp)
 def cumulated(site: Site, x: PaddedArray) -> Any:
-    """The rows behind the end come last: those before it do not see them."""
+    """Cumulate ``x``: the padding comes last and does not affect earlier rows."""
     if site.op.axis != x.axis:
         return by_record(site, x)
     (data,) = convert_arrays(site, [x.data])
@@ -226,7 +226,7 @@ def batched_dot(site: Site, a: AnyArray, b: AnyArray) -> Any:
 
 
 def _contracted(site: Site, a: AnyArray, b: AnyArray, of_a: str, of_b: str) -> AnyArray:
-    """The product of ``a`` and ``b``, whose axes have letters: along ``k`` it is a sum."""
+    """The product of ``a`` and ``b``, whose axes have letters; ``k`` is contracted."""
     pairs = ((a, of_a), (b, of_b))
     names = {of[x.axis] for x, of in pairs if isinstance(x, PaddedArray)}
     if len(names) > 1:
@@ -248,7 +248,7 @@ def _contracted(site: Site, a: AnyArray, b: AnyArray, of_a: str, of_b: str) -> A
 
 @trace_rule(Blockwise)
 def blockwise(site: Site, *values: AnyArray) -> Any:
-    """Rows of the batch are rows; along an axis within a row the core op has a rule of its own."""
+    """Apply a Blockwise to rows of the batch; along an axis within a row the core op has its own rule."""
     batch_ndim = site.op.batch_ndim(site.node)
     are_batches = {x.axis < batch_ndim for x in values if isinstance(x, PaddedArray)}
     if are_batches == {True}:

@@ -1,6 +1,6 @@
 """Sorting, searching and distinct values of a `PaddedArray`; distinct values of traced arrays.
 
-What is behind the end comes last: no number, or the largest one, in a sort that keeps the order of equals.
+The padding sorts last, as NaN or as the largest number, in a stable sort.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def sort(site: Site, x: PaddedArray, *axis: AnyArray) -> Any:
 
 @trace_rule(SearchsortedOp)
 def searchsorted(site: Site, a: AnyArray, v: AnyArray, *sorter: AnyArray) -> Any:
-    """The places of each row of ``v``; nothing is behind the end of ``a``."""
+    """The position of each row of ``v`` in ``a``, whose padding is ignored."""
     if any(isinstance(s, PaddedArray) for s in sorter) or (sorter and isinstance(a, PaddedArray)):
         refuse_trace(site)
     among = a.masked(_last(a.dtype)) if isinstance(a, PaddedArray) else a
@@ -51,7 +51,7 @@ def searchsorted(site: Site, a: AnyArray, v: AnyArray, *sorter: AnyArray) -> Any
 
 @trace_rule(Unique)
 def unique(site: Site, x: AnyArray, *axis: AnyArray) -> Any:
-    """At most as many as there are elements. Those behind the end repeat the last one, and add none."""
+    """The distinct elements: at most as many as there are; the padding repeats the last and adds none."""
     op = site.op
     if op.axis is not None and np.ndim(x) != 1:
         refuse_trace(site)

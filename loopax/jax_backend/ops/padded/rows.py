@@ -1,6 +1,6 @@
 """Ops that select, write, join and split rows of a `PaddedArray`.
 
-Each computes which row goes where, in numbers that JAX traces, within an array of known length.
+Each computes the source of every row, in traced numbers, within an array of known length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def inc_subtensor(site: Site, x: AnyArray, y: AnyArray, *indices: ArrayLike) -> 
 
 
 def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> AnyArray:
-    """``x[entries]``, each of the entries a slice or a number."""
+    """Read ``x[entries]``, where each entry is a slice or a number."""
     if _is_known(x, entries):
         return jnp.asarray(x)[tuple(entries)]
     at = _place(site, x, entries)
@@ -59,7 +59,7 @@ def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> AnyArray:
 
 
 def write_part(site: Site, x: AnyArray, y: AnyArray, entries: Sequence[Any], sets: bool) -> Any:
-    """``x`` with ``y`` at ``x[entries]``, or added to what is there."""
+    """Set ``x[entries]`` to ``y``, or add ``y`` there."""
     if _is_known(x, entries):
         place = jnp.asarray(x).at[tuple(entries)]
         y = _fitted(site, y, jax.eval_shape(place.get).shape) if isinstance(y, PaddedArray) else y
@@ -88,7 +88,7 @@ def write_part(site: Site, x: AnyArray, y: AnyArray, entries: Sequence[Any], set
 
 
 def _fitted(site: Site, y: PaddedArray, shape: tuple[int, ...]) -> jax.Array:
-    """``y`` as an array for a part of ``shape``; no numbers where it has another length."""
+    """Fit ``y`` to a part of ``shape``; `no_number` if it has another length."""
     n = shape[y.axis + len(shape) - y.ndim]
     return or_refused(site.context, y.length == n, y.fitted(n).data)
 
@@ -102,10 +102,10 @@ def _is_known(x: AnyArray, entries: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Place:
-    """An index: ``axis`` of the array, along which the rows lie, is indexed by ``first``.
+    """An index: ``first`` indexes ``axis``, along which the rows lie.
 
-    The other axes, in their order, are indexed by ``others``, whose numbers are known. The rows that a
-    slice takes lie along the axis ``result_axis`` of the result.
+    ``others``, whose numbers are known, index the other axes in order. The rows of a slice lie along
+    ``result_axis`` of the result.
     """
 
     axis: int
@@ -128,7 +128,7 @@ def _place(site: Site, x: AnyArray, index: Sequence[Any]) -> _Place:
 
 
 def _leading(x: AnyArray, axis: int) -> PaddedArray:
-    """The padded array with its rows along the first axis."""
+    """Move the rows of the padded array to the first axis."""
     x = as_padded(x, axis)
     return PaddedArray(jnp.moveaxis(x.data, axis, 0), x.length) if axis else x
 
@@ -136,9 +136,9 @@ def _leading(x: AnyArray, axis: int) -> PaddedArray:
 def _written(
     site: Site, y: AnyArray, ndim: int, axis: int, length: jax.Array, bound: int
 ) -> tuple[Any, Any]:
-    """The rows to write to ``length`` rows along ``axis``, with room for ``bound``; whether they fit.
+    """The rows to write to ``length`` rows along ``axis``, padded to ``bound``, and whether they fit.
 
-    Its rows are along the first axis of what is returned.
+    The rows lie along the first axis of the result.
     """
     legal: Any = True
     missing = ndim - np.ndim(y)
@@ -158,7 +158,7 @@ def _parts(k: object) -> Any:
 
 
 def _slice(k: slice, n: Array | int) -> tuple[Any, int, Any]:
-    """Start, step and length of ``k`` in ``n`` rows, as Python's ``slice.indices`` has them."""
+    """The start, step and length of ``k`` in ``n`` rows, as in Python's ``slice.indices``."""
     step = 1 if k.step is None else int(k.step)
     low, high = (0, n) if step > 0 else (-1, n - 1)
 
@@ -170,7 +170,7 @@ def _slice(k: slice, n: Array | int) -> tuple[Any, int, Any]:
 
 
 def _most_rows(k: slice, bound: int) -> int:
-    """How many rows a slice takes of at most ``bound``, where that depends on no number from the end."""
+    """The greatest number of rows that a slice takes of at most ``bound`` rows."""
     known = [p for p in (k.start, k.stop, k.step) if p is not None]
     if any(is_traced(p) or p < 0 for p in known):
         return bound
@@ -179,7 +179,7 @@ def _most_rows(k: slice, bound: int) -> int:
 
 @trace_rule(Join)
 def join(site: Site, *values: AnyArray) -> PaddedArray:
-    """Row ``j`` comes from the part it falls in, whose rows lie behind the room of those before."""
+    """Join the parts: row ``j`` comes from the part that it falls in, past the padding of earlier parts."""
     axis, parts = axis_of(site), joined_by(site.op, values)
     traces = [p for p in parts if isinstance(p, PaddedArray)]
     if any(p.axis != axis for p in traces):
@@ -205,7 +205,7 @@ def join(site: Site, *values: AnyArray) -> PaddedArray:
 
 @trace_rule(Split)
 def split(site: Site, x: AnyArray, *entries: AnyArray) -> Any:
-    """The pieces of a join, whose gradient this is: a piece of known length is an array."""
+    """Split ``x`` into pieces, the gradient of a join; a piece of known length is a plain array."""
     axis = axis_of(site)
     parts = lengths_of(site, site.node.inputs[-1])
     if isinstance(x, PaddedArray) and x.axis != axis:

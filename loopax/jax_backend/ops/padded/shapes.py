@@ -1,6 +1,6 @@
-"""Ops that create or reshape a `PaddedArray`, with lengths known only when the program runs.
+"""Ops that create or reshape a `PaddedArray`, with lengths known only at run time.
 
-A length has a range, and the array room for its upper end.
+A length has an interval, and the array is padded to its upper end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def split_dims(site: Site, x: PaddedArray, dims: Array) -> Any:
 
 
 def _reshaped(site: Site, x: PaddedArray, asked: list[_Length]) -> Any:
-    """``x`` of the lengths ``asked``, of which one may be open: each element keeps its flat position."""
+    """Reshape ``x`` to the lengths ``asked``, one of which may be open; flat positions are kept."""
     if not isinstance(x, PaddedArray):
         refuse_trace(site)
     asked = _inferred(x, asked)
@@ -99,7 +99,7 @@ def _reshaped(site: Site, x: PaddedArray, asked: list[_Length]) -> Any:
 
 
 def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:
-    """``asked`` with its -1 as the number it stands for, where one length is that of ``x`` itself."""
+    """Replace the -1 in ``asked`` by its number, if one of the lengths is the length of ``x`` itself."""
     open_lengths = [p for p in asked if p.known is None]
     if [p.known for p in asked].count(-1) != 1 or len(open_lengths) != 1:
         return asked
@@ -113,7 +113,7 @@ def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:
 
 
 def _same_axis(x: PaddedArray, known: list[Any]) -> int | None:
-    """The axis of the result along which the rows lie as they did; None where there is none."""
+    """The axis of the result along which the rows stay as they are; None if there is none."""
     open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
     if len(open_axes) != 1:
         return None
@@ -125,9 +125,9 @@ def _same_axis(x: PaddedArray, known: list[Any]) -> int | None:
 
 @dataclass(frozen=True)
 class _Length:
-    """A length that a node asks for: ``known`` while JAX traces, or at ``most`` something.
+    """A requested length: ``known`` while JAX traces, or else at ``most`` a number.
 
-    ``is_count`` says that it is how many places of a mask are true, or how long an array is.
+    ``is_count`` says that it is the number of true elements of a mask, or the length of an array.
     """
 
     known: int | None
@@ -137,7 +137,7 @@ class _Length:
 
 
 def lengths_of(site: Site, v: Variable) -> list[_Length]:
-    """The lengths that the vector ``v`` is made of, or the elements of an array on the way to it."""
+    """The lengths in the vector ``v``, or the elements of an array from which it is computed."""
     op, inputs = (None, []) if v.owner is None else (v.owner.op, v.owner.inputs)
     if isinstance(op, MakeVector):
         return [_length(site, u) for u in inputs]
@@ -147,7 +147,7 @@ def lengths_of(site: Site, v: Variable) -> list[_Length]:
         return [_length(site, v)]
     if isinstance(op, DimShuffle | Reshape):
         return lengths_of(site, inputs[0])
-    if isinstance(op, Alloc) and all(inputs[0].type.broadcastable):  # one number, some times
+    if isinstance(op, Alloc) and all(inputs[0].type.broadcastable):  # a number repeated
         times = np.prod([site.frame.static_value(u, v.owner) for u in inputs[1:]], dtype=int)
         return lengths_of(site, inputs[0]) * int(times)
     if isinstance(op, Join):
@@ -184,7 +184,7 @@ def alloc(site: Site, value: AnyArray, *lengths: Array) -> Any:
 
 
 def _spread(site: Site, trace: PaddedArray) -> PaddedArray:
-    """``trace`` spread along other axes; along its own it is as long as it is asked to be."""
+    """Broadcast ``trace`` along other axes; its own axis keeps its length."""
     asked = site.node.inputs[1:]
     axis = trace.axis + len(asked) - jnp.ndim(trace.data)
     shape = [None if k == axis else _known(site, n) for k, n in enumerate(asked)]
@@ -201,10 +201,10 @@ def alloc_empty(site: Site, *lengths: Array) -> Any:
 
 
 def _filled(site: Site, value: Array, lengths: Sequence[Any], skipped: int) -> Any:
-    """An array with one length that is only known when the program runs."""
+    """An array with one length that is known only at run time."""
     known = [_known(site, v) for v in site.node.inputs[skipped:]]
     open_axes = [k for k, n in enumerate(known) if n is None]
-    if not open_axes:  # lengths across the rows of a trace
+    if not open_axes:  # the open length lies across the rows of a trace
         return jnp.broadcast_to(jnp.asarray(value), tuple(known))
     if len(open_axes) > 1:
         refuse_trace(site)
@@ -219,7 +219,7 @@ def _filled(site: Site, value: Array, lengths: Sequence[Any], skipped: int) -> A
 
 
 def _known(site: Site, v: Variable) -> int | None:
-    """The value of the integer ``v`` where it is known: also of a length, of a trace, across its rows."""
+    """The value of the integer ``v`` if it is known, including the known lengths of a padded array."""
     x = site.frame.read(v)
     if not is_traced(x):
         return int(x)
@@ -246,7 +246,7 @@ def arange(site: Site, start: Array, stop: Array, step: Array) -> PaddedArray:
 
 @trace_rule(FitRows)
 def fit_rows(site: Site, x: PaddedArray, length: Array) -> Any:
-    """The last ``length`` rows, zeros behind them where there are fewer."""
+    """The last ``length`` rows, followed by zeros if there are fewer."""
     x = as_padded(x)
     if x.axis:
         refuse_trace(site)
@@ -260,7 +260,7 @@ def fit_rows(site: Site, x: PaddedArray, length: Array) -> Any:
 
 @trace_rule(KeepRows)
 def keep_rows(site: Site, x: AnyArray, count: Array, length: Array) -> AnyArray:
-    """The first ``count`` rows, zeros behind them; with ``last`` the last ones, zeros before them."""
+    """The first ``count`` rows, followed by zeros; with ``last`` the last rows, preceded by zeros."""
     x = as_padded(x)
     if x.axis:
         refuse_trace(site)

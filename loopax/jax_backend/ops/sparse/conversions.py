@@ -42,13 +42,13 @@ from loopax.numerics.arrays import Array
 
 @rule(DenseFromSparse)
 def dense_from_sparse(site: Site, x: OrderedBCOO) -> Array:
-    """The elements that happen to be 0 have derivatives if the matrix was dense, as in native code."""
+    """The dense matrix; if it was dense before, elements that happen to be 0 have derivatives."""
     return todense(x, regular=not site.op.sparse_grad or is_of_dense(site.node.inputs[0]))
 
 
 @rule(SparseFromDense)
 def sparse_from_dense(site: Site, x: Array) -> OrderedBCOO:
-    """A sparse matrix with as many entries as ``x`` has elements: where it is 0 there is padding."""
+    """A sparse matrix with an entry for each element of ``x``; zeros become padding."""
     return from_dense(x, site.op.format)
 
 
@@ -142,7 +142,7 @@ def _placed(
     offsets: Sequence[tuple[int | np.integer, int | np.integer]],
     shape: Sequence[int] | np.ndarray,
 ) -> OrderedBCOO:
-    """One matrix of blocks, each moved by its offset. SciPy merges duplicates where it converts."""
+    """One matrix of blocks, each moved by its offset. SciPy merges duplicates in the conversion."""
     form, dtype = site.out.type.format, site.out.type.dtype
     if any(b.format != form for b in blocks):
         blocks = [merged(b) for b in blocks]
@@ -161,7 +161,7 @@ def _placed(
 
 @rule(ConstructSparseFromList)
 def construct_from_list(site: Site, shape: Array, values: Array, where: Array) -> OrderedBCOO:
-    """Row ``k`` of ``values`` in row ``where[k]``, in CSC format."""
+    """Put row ``k`` of ``values`` into row ``where[k]``, in CSC format."""
     rows, cols = values.shape
     minor = (np if known(where) else jnp).tile(where, cols)
     return from_parts(

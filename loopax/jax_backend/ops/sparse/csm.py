@@ -19,14 +19,14 @@ from loopax.jax_backend.values.sparse import OrderedBCOO, known, ordered
 from loopax.jax_backend.values.sparse_entries import lookup
 from loopax.numerics.arrays import Array
 
-# What stands in for the value of an entry that is padding: in the domain of every function that
-# PyTensor applies to entries, with a finite derivative there. It is left out again afterwards.
+# The value of padding entries while a function is applied: in the domain of every function that PyTensor
+# applies to entries, with a finite derivative. Afterwards padding is removed again.
 _HARMLESS = 0.5
 
 
 @rule(CSMProperties)
 def csm_properties(site: Site, x: OrderedBCOO) -> tuple[Any, ...]:
-    """SciPy's arrays; of a matrix with padding, arrays that have it at the end too.
+    """SciPy's arrays of the matrix; if it has padding, the arrays have it at the end too.
 
     Raises `DynamicShapeError` if there is padding, and the program reads the entries other than one
     by one.
@@ -57,7 +57,7 @@ def _check_readers(site: Site) -> None:
 
 
 def major_of(pointers: Array, n_entries: int) -> Array:
-    """The row of each entry of a CSR matrix, from its ``indptr``; its length for what is beyond."""
+    """The row of each entry of a CSR matrix, from its ``indptr``; for padding, the number of rows."""
     if known(pointers):
         return np.searchsorted(np.asarray(pointers), np.arange(n_entries), "right") - 1
     return jnp.searchsorted(pointers, jnp.arange(n_entries), "right") - 1
@@ -73,7 +73,7 @@ def from_parts(
     exact: bool,
     unique: bool,
 ) -> OrderedBCOO:
-    """The matrix of SciPy's arrays, of which what lies beyond ``indptr[-1]`` is padding."""
+    """Build a matrix from SciPy's arrays; entries beyond ``indptr[-1]`` are padding."""
     m, n = (int(k) for k in shape)
     length, width = (n, m) if format == "csc" else (m, n)
     if data.shape != minor.shape or pointers.shape != (length + 1,):
@@ -111,9 +111,9 @@ def _check_range(minor: np.ndarray, width: int) -> None:
 
 @rule(CSM)
 def csm(site: Site, data: Array, indices: Array, pointers: Array, shape: Array) -> OrderedBCOO:
-    """From SciPy's arrays. The shape must be known while JAX traces.
+    """Build a matrix from SciPy's arrays; the shape must be known while JAX traces.
 
-    Whether traced ``indptr`` use all of ``data`` is known where they are those of another matrix.
+    If a traced ``indptr`` comes from another matrix, it is known whether it uses all of ``data``.
     """
     exact = unique = False
     source = _source(site.node)
@@ -146,12 +146,12 @@ def _source(node: Apply) -> Variable | None:
 def csm_grad(
     site: Site, data: Array, minor: Array, pointers: Array, shape: Array, *gradient: Array
 ) -> Array:
-    """The gradient's value at each entry, duplicates in it added up; 0 where it has no entry."""
+    """The gradient's value at each entry, with its duplicates added; 0 if it has no entry there."""
     m, n = (int(k) for k in np.asarray(site.static(3)))
     length = len(pointers) - 1
     width = n if length == m else m
     g_data, g_minor, g_pointers = gradient[:3]
     g_major = major_of(g_pointers, len(g_data))
-    # Rows and columns stand for the major and minor axis here, whichever those are.
+    # Here rows and columns stand for the major and minor axis, whichever these are.
     g = ordered(g_data, g_major, g_minor, (length, width), "csr", exact=False)
     return lookup(g, major_of(pointers, len(data)), minor)

@@ -1,7 +1,7 @@
 """Sums, products and comparisons of sparse matrices, element by element.
 
-Like SciPy, a sum, product or comparison of two sparse matrices has no entry where the result is 0. How
-many there are is not known while JAX traces, so these have padding.
+As in SciPy, a sum, product or comparison of two sparse matrices has no entry where the result is 0. The
+number of entries is not known while JAX traces, so the results have padding.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def add_sparse(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
 
 @rule(type(psm.add_s_s_data))
 def add_entries(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
-    """Entry by entry: both must have the same indices, in the same order."""
+    """Add entry by entry; both must have equal indices, in equal order."""
     _same_shape(site, x, y)
     if x.nse != y.nse:
         raise ValueError(
@@ -77,7 +77,7 @@ def add_dense(site: Site, x: OrderedBCOO, y: Array) -> Array:
 
 @rule(type(psm.structured_add_s_v))
 def add_vector(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
-    """``y[j]`` added to each element of column ``j`` that is not 0."""
+    """Add ``y[j]`` to each nonzero element of column ``j``."""
     _check_vector(site, x, y)
     x = merged(x)
     return nonzeros(with_data(x, jnp.where(x.data != 0, x.data + gather(y, x.col), x.data)))
@@ -93,7 +93,7 @@ def multiply_sparse(site: Site, x: OrderedBCOO, y: OrderedBCOO) -> OrderedBCOO:
 
 @rule(type(psm.mul_s_d))
 def multiply_dense(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
-    """By a scalar, or by the elements of ``y`` at the entries of ``x``, which all stay."""
+    """Multiply by a scalar, or by the elements of ``y`` at the entries of ``x``, all of which stay."""
     data = _as_out(site, x.data)
     if y.ndim == 0:
         return with_data(x, data * _as_out(site, y))
@@ -103,7 +103,7 @@ def multiply_dense(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
 
 @rule(type(psm.mul_s_v))
 def multiply_vector(site: Site, x: OrderedBCOO, y: Array) -> OrderedBCOO:
-    """Column ``j`` times ``y[j]``. What is not stored stays 0, where ``y`` is infinite too."""
+    """Multiply column ``j`` by ``y[j]``. Elements that are not stored stay 0, even if ``y`` is infinite."""
     _check_vector(site, x, y)
     x = merged(x)
     return nonzeros(with_data(x, _as_out(site, x.data) * factor(y, x, x.places[1])))

@@ -26,7 +26,7 @@ from loopax.numerics.no_number import no_number
 
 @rule(GetItem2d)
 def slices(site: Site, x: OrderedBCOO, *bounds: Array | None) -> OrderedBCOO:
-    """``x[a:b:c, d:e:f]``, whose bounds must be known while JAX traces."""
+    """Read ``x[a:b:c, d:e:f]``, with bounds that must be known while JAX traces."""
     ends = [site.static(k) for k in range(1, 7)]
     ends = [None if b is None else int(b) for b in ends]
     parts = [slice(*ends[:3]).indices(x.shape[0]), slice(*ends[3:]).indices(x.shape[1])]
@@ -50,21 +50,21 @@ def _moved(
     hidden: Array,
     shape: Sequence[int],
 ) -> OrderedBCOO:
-    """A matrix in the format of ``x`` of entries in new places, where ``keep``."""
+    """A matrix in the format of ``x`` with entries at new places, where ``keep``."""
     if not x.exact:
         row = jnp.where(hidden, row + shape[0] + 1, row)
         col = jnp.where(hidden, col + shape[1] + 1, col)
-    # Entries that are not kept may have any indices: they go before anything looks at these.
+    # Entries that are not kept may have arbitrary indices: remove them before any use.
     entries = select(ordered(data, row, col, shape, x.format, exact=x.exact), keep)
     return arrange(entries.data, entries.row, entries.col, shape, x.format, exact=entries.exact)
 
 
 @rule(GetItemList)
 def rows(site: Site, x: OrderedBCOO, index: Array) -> OrderedBCOO:
-    """Row ``index[k]`` as row ``k``.
+    """Read row ``index[k]`` as row ``k``.
 
-    Where ``index`` is traced, any row may be taken any number of times: there is room for all entries
-    in each row of the result. A row that does not exist is NaN where the matrix has entries.
+    If ``index`` is traced, any row may be taken any number of times: each row of the result has room for
+    all entries. A row that does not exist is NaN wherever the matrix has entries.
     """
     m, n = x.shape
     index, bad = _legal(index, m)
@@ -72,7 +72,7 @@ def rows(site: Site, x: OrderedBCOO, index: Array) -> OrderedBCOO:
     x_row, x_col = x.places
     if known(index):
         times = int(np.bincount(index, minlength=1).max()) if count else 0
-        place = np.full((times, m + 1), count)  # where the t-th copy of each row goes
+        place = np.full((times, m + 1), count)  # the position of the t-th copy of each row
         seen = np.zeros(m + 1, int)
         for k, r in enumerate(index):
             place[seen[r], r] = k
@@ -94,7 +94,7 @@ def rows(site: Site, x: OrderedBCOO, index: Array) -> OrderedBCOO:
 
 @rule(GetItemListGrad)
 def rows_grad(site: Site, x: OrderedBCOO, index: Array, g: OrderedBCOO) -> OrderedBCOO:
-    """Row ``k`` of ``g`` as row ``index[k]``; the last of several for one row, as PyTensor has it."""
+    """Put row ``k`` of ``g`` into row ``index[k]``; the last one wins, as in PyTensor."""
     m, n = x.shape
     index, _ = _legal(index, m)
     xp: Any = np if known(index, g.indices) else jnp
@@ -114,7 +114,7 @@ def elements(site: Site, x: OrderedBCOO, row: Array, col: Array) -> Array:
 
 @rule(GetItem2ListsGrad)
 def elements_grad(site: Site, x: OrderedBCOO, row: Array, col: Array, g: Array) -> OrderedBCOO:
-    """``g[k]`` at ``row[k], col[k]``; the last of several for one element, as PyTensor has it."""
+    """Put ``g[k]`` at ``row[k], col[k]``; the last one wins, as in PyTensor."""
     row, no_row = _legal(row, x.shape[0])
     col, no_col = _legal(col, x.shape[1])
     keep = _last(row, col) & ~(no_row | no_col)
@@ -128,9 +128,9 @@ def element(site: Site, x: OrderedBCOO, row: Array, col: Array) -> Array:
 
 
 def _legal(index: Array, length: int) -> tuple[Any, Any]:
-    """``index`` counted from the start, and where there is no such row.
+    """Count ``index`` from the start; also return a mask of indices out of range.
 
-    Raises `IndexError` if there is none, and that is known while JAX traces.
+    Raises `IndexError` if one is out of range, and that is known while JAX traces.
     """
     if known(index):
         index = np.asarray(index).astype(np.int64)
@@ -145,7 +145,7 @@ def _legal(index: Array, length: int) -> tuple[Any, Any]:
 
 
 def _last(row: Array, col: Array) -> Array:
-    """Where no later element has the same indices."""
+    """A mask of the elements that no later element with the same indices overwrites."""
     (group,), n = groups([(row, col)])
     order = np.arange(len(row))
     if known(group):

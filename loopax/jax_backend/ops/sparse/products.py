@@ -26,7 +26,7 @@ from loopax.numerics.arrays import Array
 def dot(
     site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO, dtype: str, *, regular: bool = True
 ) -> Array:
-    """``x @ y``, dense, where one of them is sparse and the other has one or two dimensions."""
+    """The dense product ``x @ y``, where one is sparse and the other has one or two dimensions."""
     if x.shape[-1] != y.shape[0]:
         raise ValueError(f"{site.op} of matrices of the shapes {x.shape} and {y.shape}.")
     if not isinstance(x, OrderedBCOO):
@@ -43,7 +43,7 @@ def dense_dot(site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO) -> Arr
 
 @rule(StructuredDot, TrueDot)
 def sparse_dot(site: Site, x: Array | OrderedBCOO, y: Array | OrderedBCOO) -> Array | OrderedBCOO:
-    """Where the result is sparse it has as many entries as elements: SciPy leaves out what is 0."""
+    """The product; if it is sparse, it has an entry for every element, where SciPy leaves out zeros."""
     structured = isinstance(site.op, StructuredDot)
     out = dot(site, x, y, site.out.type.dtype, regular=not structured)
     t = site.out.type
@@ -73,7 +73,7 @@ def structured_dot_grad_csr(
 def _rows_product(
     site: Site, row: Array, col: Array, b: Array | OrderedBCOO, g: Array | OrderedBCOO
 ) -> Array:
-    """``(g @ b.T)[row, col]``, element by element."""
+    """Compute ``(g @ b.T)[row, col]`` element by element."""
     b, g = (todense(x) if isinstance(x, OrderedBCOO) else x for x in (b, g))
     dtype = site.out.type.dtype
     return jnp.sum(convert(gather(g, row), dtype) * convert(gather(b, col), dtype), axis=1)
@@ -81,7 +81,7 @@ def _rows_product(
 
 @rule(SamplingDot)
 def sampling_dot(site: Site, x: Array, y: Array, p: OrderedBCOO) -> OrderedBCOO:
-    """``p * (x @ y.T)``, only at the entries of ``p``."""
+    """Compute ``p * (x @ y.T)`` only at the entries of ``p``."""
     if p.shape != (x.shape[0], y.shape[0]) or x.shape[1] != y.shape[1]:
         raise ValueError(
             f"{site.op} of matrices of the shapes {x.shape} and {y.shape}, at the entries of one of "

@@ -1,8 +1,8 @@
-"""Readers of the entries of a matrix that has padding.
+"""Ops that read the entries of a padded matrix.
 
-``csm_properties`` of such a matrix gives arrays that are too long: with padding at the end. That is
-harmless where each entry is mapped on its own and goes back into a matrix, which leaves the padding
-out: ``structured_exp``, and nearly all gradients. It would be wrong in ``csm_data(x).mean()``.
+``csm_properties`` of such a matrix returns arrays that are too long: with padding at the end. That is
+harmless if each entry is mapped on its own and goes back into a matrix, which drops the padding:
+``structured_exp``, and nearly all gradients. It would be wrong in ``csm_data(x).mean()``.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _ONE_BY_ONE = (
     SamplingDotCSR,
     StructuredAddSparseDenseVectorCSR,
 )
-# Ops that build a matrix, or multiply with it, and so leave the padding out.
+# Ops that build a matrix or multiply by one, and so drop the padding.
 _WHOLE = (CSM, StructuredDotCSC, StructuredDotCSR, UsmmCscDense, AddSparseDenseC)
 _LENGTHS = (Shape, Shape_i, Subtensor, MakeVector, ScalarFromTensor, TensorFromScalar)
 
 
 def reads_entries(site: Site) -> Any:
-    """The reader of a ``CSMProperties``' entries other than one by one, or None."""
+    """A reader that does not take the entries of a ``CSMProperties`` one by one, or None."""
     plan, matrix = site.frame.plan, site.node.inputs[0]
     entries: set[Variable] = set()
     lengths: set[Variable] = set()
-    for node, _ in plan.steps:  # in order: what makes a variable comes before what reads it
+    for node, _ in plan.steps:  # in topological order: variables come before their readers
         if isinstance(node.op, CSMProperties) and node.inputs[0] is matrix:
             entries.update(node.outputs[:2])
         elif not entries.isdisjoint(node.inputs):
@@ -74,7 +74,7 @@ def reads_entries(site: Site) -> Any:
 
 
 def _follow(node: Apply, entries: set[Variable], lengths: set[Variable]) -> bool:
-    """Whether ``node`` takes entries one by one; what it makes of them is added."""
+    """Whether ``node`` takes entries one by one; adds its results to ``entries`` or ``lengths``."""
     if isinstance(node.op, _WHOLE):
         return True
     if isinstance(node.op, CSMGrad | CSMGradC):

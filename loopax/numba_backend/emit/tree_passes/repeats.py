@@ -132,7 +132,7 @@ def _is_read_elsewhere(run: Run, k: int, program: Program) -> bool:
 
 
 def _with_floats(run: Run, float_args: dict[int, Expr]) -> Iterator[Statement]:
-    """Yield the statements of ``run`` with arguments in the place of some of its floats."""
+    """Yield the statements of ``run`` with arguments in place of some of its floats."""
     count = iter(range(len(run.floats)))
 
     def change(x: Expr) -> Expr:

@@ -8,9 +8,9 @@ An array qualifies if its name is assigned once and each use of the name, or of 
 writes elements, or is an argument that the called function does not capture. A returned array, or one
 that a state exchanges with another, does not qualify.
 
-Every run of such a statement has the same memory. Of two arrays that one statement allocates, in two
-steps of a loop, a program with a single name for both reads the last one only; and a view is used only
-behind the statement that creates it, in the same block, so that it is a view of that last one, too.
+Every run of such a statement uses the same memory. If one statement allocates two arrays, in two steps of a
+loop, the program has a single name for both and can read only the last one; and a view is used only after
+the statement that creates it, in the same block, so that it is a view of that last one, too.
 
 In the literature: escape analysis and stack promotion.
 """
@@ -38,7 +38,7 @@ _BORROWING = frozenset(FUNCTIONS) - _VIEWS - {"finite_or_identity"}
 
 
 def promote_to_stack(function: Function, callees: Mapping[str, ArrayUses]) -> ArrayUses:
-    """Allocate what qualifies in ``function``, which calls ``callees``, on the stack.
+    """Allocate the arrays that qualify in ``function``, which calls ``callees``, on the stack.
 
     Returns its uses of arrays, for the functions that call it.
     """
@@ -69,7 +69,7 @@ def _replace(block: Block, names: set[str]) -> None:
 
 
 class _Tree:
-    """The syntax tree of a function: its parameters, reads and assignments of each name, all parents."""
+    """The syntax tree of a function: parameters, reads and assignments of each name, and parent nodes."""
 
     def __init__(self, text: str) -> None:
         self.parents: dict[ast.AST, tuple[ast.AST, str]] = {}

@@ -113,7 +113,7 @@ def of_any_size(function: Callable[..., Any]) -> Any:
 
 
 def by_size_of(n: Dim, function: str) -> str:
-    """The name of a runtime function for matrices of order ``n``: of loops, or of blocks of rows."""
+    """The name of a runtime function for matrices of order ``n``: with loops, or with blocks of rows."""
     return function if isinstance(n, int) and n <= LARGEST_IN_LOOPS else f"large_{function}"
 
 

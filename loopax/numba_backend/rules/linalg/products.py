@@ -1,4 +1,4 @@
-"""Products of matrices and vectors, unrolled where they are small."""
+"""Products of matrices and vectors, unrolled if they are small."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
 
 
 def _elements_in(dtype: str, a: Small) -> np.ndarray:
-    """The elements of a factor, in the dtype of the product where that has floats."""
+    """The elements of a factor, in the dtype of the product if that is a float dtype."""
     if a.dtype == dtype or dtype not in ("float32", "float64"):
         return a.elements
     elements = np.empty_like(a.elements)
@@ -150,7 +150,7 @@ def _by_size(
     write_loops: Callable[[], None],
     call_blas: Callable[[], None],
 ) -> None:
-    """Write loops for at most so many multiplications, a call of BLAS for more."""
+    """Write loops for at most ``most`` multiplications, a call of BLAS for more."""
     if isinstance(size, int):
         (write_loops if size <= most else call_blas)()
         return

@@ -75,7 +75,7 @@ def _eliminated(
 
 
 def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> Expr:
-    """Allocate a matrix of ``a`` and ``m`` further columns."""
+    """Allocate a matrix for ``a`` and ``m`` additional columns."""
     w = emit.empty([n, emit.number(n + m)], dtype)
     a = a if emit.is_small([n, n]) else emit.indexable(a)
     with emit.loops([n, n]) as indices:
@@ -85,7 +85,7 @@ def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> Expr:
 
 
 def _behind(emit: Emitter, w: Expr, n: Dim, m: Dim, dtype: str) -> Virtual:
-    """The last ``m`` columns of ``w``, behind the first ``n``."""
+    """The last ``m`` columns of ``w``, after the first ``n``."""
     return Virtual((n, m), dtype, lambda at: emit.temp(w[at[0], emit.number(n + at[1])]))
 
 
@@ -109,7 +109,7 @@ def _prepared(site: Site, a: Value, b: Value) -> tuple[Dim, Value, Value]:
 
 
 def _fitted(b: Value, n: int) -> Value:
-    """``b`` with the static number of rows ``n``."""
+    """Give ``b`` the static number of rows ``n``."""
     if isinstance(b.shape[0], int) and b.shape[0] != n:  # a check has raised before the read
         return Virtual((n, b.shape[1]), b.dtype, lambda at: literal(0, b.dtype))
     if isinstance(b, Virtual) and b.shape[0] != n:

@@ -1,6 +1,6 @@
 """Unrolled linear algebra of very small matrices: each element is a local, without calls.
 
-The matrices are arrays of expressions (see `Small`). The steps are those of `runtime.linalg`.
+The matrices are arrays of expressions (see `Small`). The algorithms are the ones of `runtime.linalg`.
 """
 
 from __future__ import annotations
