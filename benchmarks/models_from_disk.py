@@ -72,11 +72,16 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
     heads = [*YARDSTICKS, *(f"{route.name} / {yardstick}" for route, yardstick in BESIDE)]
     say(f"{'model':26}" + "".join(f"{head:>19}" for head in heads))
     ratios = []
-    for name, taken in results(arguments or list(MODELS)):
-        ratios.append([taken[route.name] / taken[yardstick] for route, yardstick in BESIDE])
-        columns = [f"{taken[yardstick]:.2f}s" for yardstick in YARDSTICKS]
+    for name, seconds_by_route in results(arguments or list(MODELS)):
+        ratios.append(
+            [
+                seconds_by_route[route.name] / seconds_by_route[yardstick]
+                for route, yardstick in BESIDE
+            ]
+        )
+        columns = [f"{seconds_by_route[yardstick]:.2f}s" for yardstick in YARDSTICKS]
         columns += [
-            f"{taken[route.name]:.2f}s ({ratio:.2f})"
+            f"{seconds_by_route[route.name]:.2f}s ({ratio:.2f})"
             for (route, _), ratio in zip(BESIDE, ratios[-1], strict=True)
         ]
         say(f"{name:26}" + "".join(f"{column:>19}" for column in columns))

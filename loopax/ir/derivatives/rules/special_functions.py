@@ -134,22 +134,24 @@ def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
     lengths = (40 + 7 * growth) / -pt.log(pt.clip(at, 1e-30, _RADIUS))
     lengths = pt.switch(pt.eq(at, 0), 0, lengths)
     op = _series(dtype)
-    starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 1, 0)]
+    starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 0)]
     inputs = [lengths.astype("int32") + 40, *starts, a, b, c, at]
     places = range(len(starts) + 1, len(inputs) - 1)
     outs, tangents = values_and_tangents(op, inputs, [{k: pt.ones_like(at)} for k in places])
-    return [outs[1], outs[2], *(t[1] for t in tangents)]
+    absolute: Any = Elemwise(_series(dtype, is_absolute=True))(*inputs, return_list=True)
+    return [outs[1], absolute[1], *(t[1] for t in tangents)]
 
 
 @cache
-def _series(dtype: str) -> ScalarLoop:
+def _series(dtype: str, is_absolute: bool = False) -> ScalarLoop:
     """The loop over the terms: no condition ends it, since a term may be 0 and its derivative not."""
-    variables: list[Any] = [ps.get_scalar_type(dtype)() for _ in range(8)]
-    term, total, size, n, a, b, c, at = variables
+    variables: list[Any] = [ps.get_scalar_type(dtype)() for _ in range(7)]
+    term, total, n, a, b, c, at = variables
     one = ps.constant(np.array(1, dtype))
     following = term * ((a + n) * (b + n) / ((c + n) * (n + one)) * at)
-    update = [following, total + following, size + ps.abs(following), n + one]
-    return ScalarLoop([term, total, size, n], update, constant=[a, b, c, at], name="hyp2f1")
+    summand = ps.abs(following) if is_absolute else following
+    update = [following, total + summand, n + one]
+    return ScalarLoop([term, total, n], update, constant=[a, b, c, at], name="hyp2f1")
 
 
 def _own_slopes(op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
