@@ -120,7 +120,6 @@ class Variants:
         if not concrete:
             # Under a transformation the caller's integers are often numbers of steps, and a loop with a
             # known number of steps can be differentiated.
-            # known number of steps can be differentiated.
             static = frozenset(k for k in static | self._counts if not is_traced(args[k]))
         lasting = True
         while True:
@@ -141,18 +140,13 @@ class Variants:
                 with TRACING:
                     self._open_lengths, self._static = True, before
                 static = before
-            except DynamicShapeError:
-                # A length changes from step to step, and no value of an argument makes it static.
+            except (DynamicShapeError, NeedsStatic) as need:
                 if may_open and self._opens.setdefault(static, True):
                     results = self._with_open_lengths(args, static)
                     if results is not None:
                         return results
-                raise
-            except NeedsStatic as need:
-                if may_open and self._opens.setdefault(static, True):
-                    results = self._with_open_lengths(args, static)
-                    if results is not None:
-                        return results
+                if isinstance(need, DynamicShapeError):  # it changes from step to step of a loop
+                    raise
                 # If calls work with open lengths, a further static input is static in this call alone.
                 lasting = lasting and not self._opens.get(static, False)
                 self._make_static(need, args, static, lasting)

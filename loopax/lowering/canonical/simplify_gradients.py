@@ -51,7 +51,7 @@ _BROADCASTING_IS_NO_MATTER = (Scan, Subtensor, DimShuffle, Join, Split, Sum, Sha
 
 
 _SWEEPS = 4  # a third finds more where a chain of joins is long; a fourth has never found anything
-_FEW = 4  # loops; second derivatives have more. With so few, one sweep was always enough
+_FEW = 4  # the most loops of a second derivative: with so few, one sweep was always enough
 
 
 def simplify_gradients(graph: FunctionGraph) -> None:

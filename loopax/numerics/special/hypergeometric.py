@@ -32,15 +32,9 @@ def hyp2f1(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
 def _value(a: Array, b: Array, c: Array, z: Array) -> jax.Array:
     """The function by its series; on the host where that fails for an element."""
     value, size = _by_series(a, b, c, z)
-    return manual_axes.cond(
-        jnp.all(size <= _LOST * jnp.abs(value)),
-        lambda *_: value,
-        partial(_on_host, value.dtype),
-        a,
-        b,
-        c,
-        z,
-    )
+    is_sound = jnp.all(size <= _LOST * jnp.abs(value))
+    on_host = partial(_on_host, value.dtype)
+    return manual_axes.cond(is_sound, lambda *_: value, on_host, a, b, c, z)
 
 
 def _slope(k: int) -> Callable[..., Any]:

@@ -271,6 +271,7 @@ OF_ARRAYS = {
     ),
     "incomplete functions": lambda x: (
         jax.scipy.special.gammainc(jnp.abs(x) + 0.1, jnp.abs(x[::-1])),
+        jax.scipy.special.gammainc(jnp.zeros_like(x), jnp.abs(x)),
         jax.scipy.special.gammaincc(jnp.abs(x) + 0.1, jnp.abs(x[::-1])),
         jax.scipy.special.betainc(jnp.abs(x) + 0.1, jnp.abs(x[::-1]) + 0.1, jax.nn.sigmoid(x)),
     ),

@@ -116,7 +116,7 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     error = size * np.sqrt(np.finfo(y.type.dtype).eps)  # half of the digits
     is_known = [error <= pt.maximum(abs(total), abs(slope)) for slope in by_series]
     # PyTensor's loop takes no steps where z is 0.
-    elsewhere = _own_slopes(hyp2f1, [a, b, c, pt.switch(easy, 0, z)])[:3]
+    elsewhere = _own_slopes([a, b, c, pt.switch(easy, 0, z)])[:3]
     return [
         *(
             pt.switch(easy, power * slope * pt.switch(known, 1, np.nan), other).astype(y.type.dtype)
@@ -154,8 +154,8 @@ def _series(dtype: str, is_absolute: bool = False) -> ScalarLoop:
     return ScalarLoop([term, total, n], update, constant=[a, b, c, at], name="hyp2f1")
 
 
-def _own_slopes(op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-    """PyTensor's derivatives, broadcast to the output's shape."""
-    elementwise = Elemwise(op)
+def _own_slopes(inputs: Sequence[Any]) -> Sequence[Any]:
+    """PyTensor's derivatives of ``hyp2f1``, broadcast to the output's shape."""
+    elementwise = Elemwise(hyp2f1)
     outs = elementwise.make_node(*inputs).outputs
     return own_pullback(elementwise, inputs, outs, [pt.ones_like(cast(TensorVariable, outs[0]))])
