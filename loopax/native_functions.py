@@ -49,8 +49,9 @@ def native(
     f
         A function that ``jax.jit`` takes: from pytrees to pytrees, with keywords; methods, too. It is
         traced as by ``jax.jit``, once for each structure, shape and dtype. Leaves that are neither
-        arrays nor numbers, such as strings and functions, are static. Without ``f``, `native` is a
-        decorator: ``@native(loops="native")``.
+        arrays nor numbers, such as strings and functions, are static. Python's integers are too, and
+        if necessary its floats, if tracing needs their values, as ``range`` does. Without ``f``,
+        `native` is a decorator: ``@native(loops="native")``.
     loops
         ``"auto"``: a loop is native if that is faster. ``"native"``: a loop is native if every
         primitive in its step has native code. ``"xla"``: no loop is, which is ``jax.jit(f)``. The

@@ -29,7 +29,9 @@ __all__ = [
     "AdvancedIncSubtensor1",
     "AdvancedSubtensor1",
     "AddSparseDenseC",
+    "AssumptionFeature",
     "ComplexFromPolar",
+    "FactState",
     "Ger",
     "IfElse",
     "LazyIfElse",
@@ -63,6 +65,20 @@ except ImportError:
 
     class LazyIfElse:  # type: ignore[no-redef]
         """Stands for an op that 3.0 does not have: nothing is an instance of it."""
+
+
+try:
+    from pytensor.assumptions import AssumptionFeature, FactState
+except ImportError:  # 3.0.1 infers nothing about matrices
+    from enum import IntFlag
+
+    from pytensor.graph.features import Feature as AssumptionFeature  # type: ignore[assignment]
+
+    class FactState(IntFlag):  # type: ignore[no-redef]
+        """The answers to a question about a matrix."""
+
+        UNKNOWN = 0
+        TRUE = 1
 
 
 # It takes entries of any kind, and its annotations variables alone.

@@ -188,7 +188,8 @@ def _accept_list(x: Any, expected: TypedListType, what: str) -> TypedList:
 
 
 def _accept_jax(x: jax.Array, expected: DenseTensorType, what: str) -> jax.Array:
-    fits = has_shape(x.shape, expected.shape)
+    is_key = jnp.issubdtype(x.dtype, jax.dtypes.extended)
+    fits = has_shape(x.shape, expected.shape) and not is_key
     dtype = str(x.dtype)
     if fits and dtype != expected.dtype:
         fits = holds(expected.dtype, dtype)

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
 from jax.experimental.sparse import BCOO
@@ -94,6 +95,10 @@ def holds(dtype: str, other: str) -> bool:
     """Whether ``dtype`` holds all values of ``other``, by PyTensor's rules, ignoring JAX's 32-bit mode."""
     if str(jax.dtypes.canonicalize_dtype(dtype)) == other:
         return True
+    if jnp.issubdtype(other, np.floating) and np.dtype(other).kind != "f":
+        other = (
+            "float32"  # it holds the floats of 8 and 16 bits that only JAX has, such as bfloat16
+        )
     return np.dtype(other).kind in "biufc" and bool(ps.upcast(other, dtype) == dtype)
 
 

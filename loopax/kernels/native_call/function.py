@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,6 +21,11 @@ from loopax.kernels.native_call.primitive import traced_call
 from loopax.kernels.native_call.static_arguments import TracesByObjects, reference
 
 _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
+# Python's numbers are arrays, as for ``jax.jit``. A function whose tracing needs the value of one, as
+# ``range`` does, is traced again with integers fixed, then with all of them.
+_FIXED = (), (bool, int), (bool, int, float, complex)
+
+T = TypeVar("T")
 
 
 class NativeFunction:
@@ -38,36 +43,58 @@ class NativeFunction:
         # By the structure and the classes of the leaves, where all of these are arrays: a small program
         # hardly runs longer than it takes to choose one. Not for tracers, whose values may not be arrays.
         self._of_arrays: dict[Any, Any] = {}
+        self._n_refused: dict[
+            Any, int
+        ] = {}  # by the same: how many of `_FIXED` fix too few numbers
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        if self._instance is not None:
-            jitted, arrays = self._resolved(leaves, tree)
-            return jitted(*arrays)
-        classes = tree, *map(type, leaves)
+        classes: Any = tree, *map(type, leaves)
         try:
             known = self._of_arrays.get(classes)
         except TypeError:  # a part of the structure has no hash
-            jitted, arrays = self._resolved(leaves, tree)
-            return jitted(*arrays)
-        if known is None:
-            known, arrays = self._resolved(leaves, tree)
-            if len(arrays) < len(leaves) or any(isinstance(x, jax.core.Tracer) for x in leaves):
-                return known(*arrays)
-            self._of_arrays[classes] = known
-        return known(*leaves)
+            known = classes = None
+        if known is not None:
+            return known(*leaves)
+        jitted, arrays, out = self._run(leaves, tree, classes, lambda f, arrays: f(*arrays))
+        is_plain = len(arrays) == len(leaves) and self._instance is None and classes is not None
+        if is_plain and not any(isinstance(x, jax.core.Tracer) for x in leaves):
+            self._of_arrays[classes] = jitted
+        return out
 
     def compile(self, *args: object, **kwargs: object) -> None:
         """Compile the code that a call with these arguments runs, without running it."""
-        jitted, arrays = self._resolved(*jax.tree.flatten((args, kwargs)))
-        jitted.lower(*arrays)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        self._run(leaves, tree, None, lambda f, arrays: f.lower(*arrays))
 
-    def _resolved(self, leaves: list[Any], tree: PyTreeDef) -> tuple[Any, list[Any]]:
-        """The function of arrays that a call runs, and its arguments."""
-        is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
-        static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
-        arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
-        return self._jitted_for(tree, is_array, static), arrays
+    def _run(
+        self,
+        leaves: Sequence[Any],
+        tree: PyTreeDef,
+        classes: Any,
+        run: Callable[[Any, Sequence[Any]], T],
+    ) -> tuple[Any, list[Any], T]:
+        """``run`` a function of arrays with its arguments, which are both returned with the result.
+
+        ``classes``, the structure and the classes of the leaves, or None: under it is kept which numbers
+        have to be fixed.
+        """
+        variants = list(dict.fromkeys(tuple(_are_arrays(leaves, fixed)) for fixed in _FIXED))
+        first = 0 if classes is None else self._n_refused.get(classes, 0)
+        for k, is_array in enumerate(variants[first:], first):
+            static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
+            arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
+            jitted = self._jitted_for(tree, is_array, static)
+            try:
+                out = run(jitted, arrays)
+            except TypeError:  # also of JAX, where the value of a tracer is needed
+                if k == len(variants) - 1:
+                    raise
+                continue
+            if k and classes is not None:
+                self._n_refused[classes] = k
+            return jitted, arrays, out
+        raise AssertionError("unreachable: the last variant returns or raises")
 
     @property
     def name(self) -> str:
@@ -123,6 +150,10 @@ class NativeFunction:
             return traces[key]
         except TypeError:  # a static leaf has no hash: it is traced again
             return jitted()
+
+
+def _are_arrays(leaves: Sequence[Any], fixed: Sequence[type]) -> Iterator[bool]:
+    return (isinstance(x, _NUMBERS) and type(x) not in fixed for x in leaves)
 
 
 def _rebuilt(f: Callable[..., Any], loops: str, cache: bool, checks: str | None) -> NativeFunction:

@@ -12,6 +12,8 @@
     det(block_diag(a, b))  ->  det(a) * det(b)              these three where a and b are matrices that are
     diag(block_diag(a, b))  ->  join(diag(a), diag(b))      known to be square, and the last two for the
     diag(kron(a, b))  ->  outer(diag(a), diag(b))           main diagonal
+    inv(block_diag(a, b))  ->  block_diag(inv(a), inv(b))   not where a or b is known not to be square; with
+                                                            kron, and for cholesky, as well
 
 Reason: without these conditions PyTensor's results are wrong (3.0.7 and 3.3.8 alike, except where one is
 named). In the first it reads the lower triangle whatever ``lower`` is, and uses L L^T for a complex matrix
@@ -44,6 +46,7 @@ from pytensor.tensor.rewriting.linalg import decomposition, inverse, products, s
 from loopax.base.upstream.pytensor import linalg_rewrite
 from loopax.facts.axes import unshuffled
 from loopax.ir.ops.inner_graph_op import core_of
+from loopax.lowering.canonical.matrix_properties import infer_sound_properties, is_square
 
 _EIG_TO_EIGH = linalg_rewrite("decomposition", "eig_to_eigh")
 _SOLVE_TO_STRUCTURED = linalg_rewrite("solvers", "generic_solve_to_structured_form")
@@ -78,7 +81,7 @@ def cholesky_of_product(fgraph: FunctionGraph, node: Apply) -> Any:
     source = unshuffled(factor).owner
     if source is not None and isinstance(core_of(source.op), Cholesky):
         return replaced
-    if not _is_square(factor):
+    if not is_square(factor):
         return None
     diagonal = pt.diagonal(factor, axis1=-2, axis2=-1)
     signs = pt.switch(pt.eq(diagonal, 0), np.nan, pt.sign(diagonal)).astype(factor.type.dtype)
@@ -126,6 +129,13 @@ def inverse_of_diagonal(fgraph: FunctionGraph, node: Apply) -> Any:
     return None if is_pinv else inverse.inv_of_diag_to_diag_reciprocal.transform(fgraph, node)
 
 
+@node_rewriter(inverse.lift_linalg_of_expanded_matrices.tracks())
+def inverse_of_squares(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``inv(block_diag(a, b)) -> block_diag(inv(a), inv(b))``, of rectangles for ``pinv`` alone."""
+    is_wrong = not isinstance(core_of(node.op), MatrixPinv) and _joins_rectangles(node)
+    return None if is_wrong else inverse.lift_linalg_of_expanded_matrices.transform(fgraph, node)
+
+
 @node_rewriter(products.det_of_blockdiag.tracks())
 def det_of_squares(fgraph: FunctionGraph, node: Apply) -> Any:
     """``det(block_diag(a, b)) -> det(a) * det(b)`` of square matrices."""
@@ -145,17 +155,20 @@ def diag_of_square_factors(fgraph: FunctionGraph, node: Apply) -> Any:
 
 
 def _without_other_uses(*operands: Variable) -> FunctionGraph:
-    return FunctionGraph(outputs=list(operands), clone=False)
-
-
-def _is_square(v: Variable) -> bool:
-    n_rows, n_columns = v.type.shape[-2:]
-    return n_rows is not None and n_rows == n_columns
+    graph = FunctionGraph(outputs=list(operands), clone=False)
+    infer_sound_properties(graph)
+    return graph
 
 
 def _joins_squares(node: Apply) -> bool:
     """Whether ``node`` reads a matrix that joins matrices known to be square."""
-    return all(v.type.ndim == 2 and _is_square(v) for v in _source_inputs(node))
+    return all(v.type.ndim == 2 and is_square(v) for v in _source_inputs(node))
+
+
+def _joins_rectangles(node: Apply) -> bool:
+    """Whether ``node`` reads a matrix that joins one which is known not to be square."""
+    shapes = [v.type.shape[-2:] for v in _source_inputs(node) if v.type.ndim >= 2]
+    return any(None not in shape and shape[0] != shape[1] for shape in shapes)
 
 
 def _is_main_diagonal(node: Apply) -> bool:
@@ -180,6 +193,7 @@ REPLACED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "cholesky_ldotlt": (cholesky_of_product, _BOTH),
     "inv_of_inv": (inverse_of_inverse, _BOTH),
     "inv_of_diag_to_diag_reciprocal": (inverse_of_diagonal, _BOTH),
+    "lift_linalg_of_expanded_matrices": (inverse_of_squares, ("specialize",)),
     "det_of_blockdiag": (det_of_squares, _BOTH),
     "diag_of_blockdiag": (diag_of_squares, _BOTH),
     "diag_of_kronecker": (diag_of_square_factors, _BOTH),
@@ -192,4 +206,5 @@ LEFT_OUT = (
     "orthogonal_solve_to_transpose_matmul",
     "qr_of_diag",
     "svd_of_structured",
+    "svd_of_diag",
 )

@@ -35,6 +35,7 @@ from loopax.lowering.canonical.corrected_matrices import LEFT_OUT
 from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
+from loopax.lowering.canonical.matrix_properties import infer_sound_properties
 from loopax.lowering.canonical.registered import registrations
 from loopax.lowering.canonical.scaling_maxima import scaling_maxima
 from loopax.lowering.canonical.shifted_exponents import REPLACED as SHIFTED_ONCE
@@ -262,6 +263,7 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
         without = (*without, *_OF_ONE_MATRIX)
     # Rewrites copy the user's line numbers; recording their own would cost 20 %.
     with config.change_flags(traceback__limit=0):
+        infer_sound_properties(graph)
         rewriter, trackers = _rewriter(registrations(), *without)
         rewriter.rewrite(graph)
         for tracker in trackers:

@@ -307,3 +307,18 @@ def test_a_scalar_result_is_a_python_number(backend):
             convert(vector)
     pair = jaxify([X], X.sum(), backend=backend)
     assert float(pair(XS)) == 1.5 and f"{float(pair(XS)):.1f}" == "1.5"
+
+
+def test_floats_of_few_bits_are_floats_of_more():
+    """Every bfloat16 is a float32 and a float64; no float is an integer, and a key is no number."""
+    f, g = jaxify([X], (X**2).sum()), jaxify([(k := pt.lvector("k"))], k.sum())
+    for dtype in (jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn):
+        x = jnp.asarray([0.5, 2.0], dtype)
+        np.testing.assert_allclose(f(x), 4.25)
+        slope = jax.grad(f)(x)
+        assert slope.dtype == dtype
+        np.testing.assert_allclose(slope.astype(float), [1.0, 4.0])
+        with pytest.raises(LoopTypeError, match="must be int64"):
+            g(x)
+    with pytest.raises(LoopTypeError, match="key<fry>"):
+        f(jax.random.split(KEY, 3))

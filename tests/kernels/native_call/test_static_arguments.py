@@ -5,6 +5,7 @@ import weakref
 from dataclasses import dataclass
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -177,3 +178,53 @@ def test_the_class_of_an_argument():
         Shared.unit = unit
         np.testing.assert_allclose(f(Shared, xs), unit * filtered(0.5, xs))
     Shared.unit = 2.0
+
+
+def test_numbers_whose_values_tracing_needs_are_fixed():
+    """As in plain JAX; other numbers stay arrays, so that a new value of them does not trace again."""
+    traced = []
+
+    def filtered(x, *, steps=50, rate=0.9):
+        traced.append(isinstance(steps, int))
+        return jax.lax.scan(lambda c, i: (c * rate + i, c), x, jnp.arange(steps))
+
+    f = native(filtered)
+    for steps, rate, is_traced in [
+        (4, 0.9, True),
+        (4, 0.5, False),
+        (5, 0.5, True),
+        (4, 0.1, False),
+    ]:
+        traced.clear()
+        actual = f(1.0, steps=steps, rate=rate)
+        assert any(traced) == is_traced, (steps, rate)
+        chex.assert_trees_all_close(actual, filtered(1.0, steps=steps, rate=rate), rtol=1e-12)
+    value = jax.jit(f, static_argnames="steps")(1.0, steps=3)
+    chex.assert_trees_all_close(value, filtered(1.0, steps=3), rtol=1e-12)
+    slope = jax.grad(lambda x: f(x, steps=3)[0])(2.0)
+    np.testing.assert_allclose(slope, 0.9**3, rtol=1e-12)
+    batch = jax.vmap(lambda x: f(x, steps=3)[0])(jnp.arange(3.0))
+    expected = [filtered(x, steps=3)[0] for x in (0.0, 1.0, 2.0)]
+    np.testing.assert_allclose(batch, expected, rtol=1e-12)
+    checked = loopax.native(filtered, checks="nan")
+    chex.assert_trees_all_close(checked(1.0, steps=3), filtered(1.0, steps=3), rtol=1e-12)
+
+
+def test_floats_are_fixed_if_integers_do_not_suffice():
+    def halved(x, steps, least):
+        x = x + 1 if least > 0.5 else x
+        return jax.lax.fori_loop(0, steps, lambda i, c: jnp.maximum(c / 2, least), x)
+
+    f = native(halved)
+    for least in (0.2, 0.7, 0.2):
+        np.testing.assert_allclose(f(8.0, 3, least), halved(8.0, 3, least), rtol=1e-12)
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        f(8.0, 3, jnp.asarray(0.2))
+
+
+def test_an_array_whose_value_tracing_needs_is_refused():
+    f = native(lambda x, n: jnp.zeros(n) + x)
+    np.testing.assert_array_equal(f(1.0, 2), [1.0, 1.0])
+    f.compile(1.0, 3)
+    with pytest.raises((TypeError, jax.errors.ConcretizationTypeError)):
+        f(1.0, jnp.asarray(2))

@@ -136,13 +136,13 @@ def test_pytrees_keywords_words_and_numbers() -> None:
 def test_a_call_of_arrays_looks_its_function_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By structure and classes of the leaves, unless one of them may be static, such as a word."""
     resolved: list[Any] = []
-    resolve = NativeFunction._resolved
+    resolve = NativeFunction._jitted_for
 
-    def noted(self: NativeFunction, leaves: Any, tree: Any) -> Any:
-        resolved.append(leaves)
-        return resolve(self, leaves, tree)
+    def noted(self: NativeFunction, *key: Any) -> Any:
+        resolved.append(key)
+        return resolve(self, *key)
 
-    monkeypatch.setattr(NativeFunction, "_resolved", noted)
+    monkeypatch.setattr(NativeFunction, "_jitted_for", noted)
     f = loopax.native(
         lambda x, by=1.0: jax.tree.map(lambda y: y * len(by) if by == "ab" else y * by, x)
     )
