@@ -53,6 +53,7 @@ def filtered(x: object, expected: DenseTensorType, label: str) -> np.ndarray:
     Raises `LoopTypeError` if the value has another rank or static shape, or a dtype that the type
     cannot hold.
     """
+    x = without_mask(x, label)
     if isinstance(x, np.ndarray) and not x.flags.aligned:
         # For example a field of records, which PyTensor refuses with an unrelated error.
         x = x.copy()
@@ -60,6 +61,22 @@ def filtered(x: object, expected: DenseTensorType, label: str) -> np.ndarray:
         return expected.filter(x, strict=False, allow_downcast=None)
     except (TypeError, ValueError, OverflowError, AttributeError) as error:  # the last: of objects
         raise LoopTypeError(misfit(x, expected, label)) from error
+
+
+def without_mask(x: Any, label: str) -> Any:
+    """``x``, or of a masked array the data, if all that is masked is NaN: so PyMC holds data with gaps.
+
+    Raises `LoopTypeError` if numbers are masked.
+    """
+    if not isinstance(x, np.ma.MaskedArray):
+        return x
+    masked = x.data[np.ma.getmaskarray(x)]
+    if not np.all(masked != masked):
+        raise LoopTypeError(
+            f"{label} is a masked array, but a program has no masks. Fill it, x.filled(np.nan) for "
+            "example, or pass the mask as a separate argument."
+        )
+    return x.data
 
 
 def misfit(x: object, expected: DenseTensorType, label: str) -> str:

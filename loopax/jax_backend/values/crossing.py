@@ -42,6 +42,7 @@ from loopax.calling.types import (
     misfit,
     refuse_rows,
     refuse_variable,
+    without_mask,
 )
 from loopax.ir.ops.trace import stacked
 from loopax.jax_backend.staging.checked import Failure, checked
@@ -112,7 +113,7 @@ def current(x: object, held: Type, what: str) -> Any:
     even after the call that it was passed to has returned. Only one copy is made, an aligned one.
     """
     if isinstance(held, DenseTensorType) and isinstance(x, np.ndarray):
-        return accept(aligned_copy(x), held, what)
+        return accept(aligned_copy(without_mask(x, what)), held, what)
     if isinstance(held, TypedListType) and isinstance(x, list):
         return accept([current(row, held.ttype, what) for row in x], held, what)
     return accept(x, held, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ class NativeFunction:
         # By the structure and the classes of the leaves, where all of these are arrays: a small program
         # hardly runs longer than it takes to choose one. Not for tracers, whose values may not be arrays.
         self._of_arrays: dict[Any, Any] = {}
+        self._has_warned = False
         self._n_refused: dict[
             Any, int
         ] = {}  # by the same: how many of `_FIXED` fix too few numbers
@@ -148,8 +150,29 @@ class NativeFunction:
             if key not in traces:
                 traces[key] = jitted()
             return traces[key]
-        except TypeError:  # a static leaf has no hash: it is traced again
+        except TypeError:
+            self._warn_of_no_hash(static)
             return jitted()
+
+    def _warn_of_no_hash(self, static: Sequence[Any]) -> None:
+        """Say once that each call is traced again, because an argument that is no array has no hash."""
+        if not self._has_warned:
+            self._has_warned = True
+            kinds = ", ".join(sorted({type(x).__name__ for x in static if not _has_hash(x)}))
+            warnings.warn(
+                f"Each call of {self.name} is traced and compiled again, because a static argument has "
+                f"no hash: {kinds}. Pass an argument that has one, such as a frozenset or a tuple.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+def _has_hash(x: object) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
 
 
 def _are_arrays(leaves: Sequence[Any], fixed: Sequence[type]) -> Iterator[bool]:

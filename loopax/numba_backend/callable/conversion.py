@@ -40,6 +40,7 @@ from loopax.calling.types import (
     has_shape,
     refuse_rows,
     refuse_variable,
+    without_mask,
 )
 
 TARGET = "native code"
@@ -89,11 +90,7 @@ def _accept_array(x: object, expected: DenseTensorType, what: str) -> np.ndarray
     if type(x) is not np.ndarray:
         refuse_variable(x, what)
         _refuse_tracer(x, what)
-        if isinstance(x, np.ma.MaskedArray):
-            raise LoopTypeError(
-                f"{what} is a masked array, but a program has no masks. Fill it, x.filled(0.0) for "
-                "example, and pass the mask as a separate argument."
-            )
+        x = without_mask(x, what)
         if hasattr(x, "__array__") and not isinstance(x, np.generic):
             x = np.asarray(x)  # for example an array of JAX; its dtype counts
     return filtered(x, expected, what)

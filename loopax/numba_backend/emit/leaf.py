@@ -28,6 +28,7 @@ from loopax.lowering.canonical.explicit_casts import is_of_matrices
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, find_rule, rule
+from loopax.numba_backend.emit.empty_matrices import axes_of_factors, with_own_shapes
 from loopax.numba_backend.emit.expressions import call, joined
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import has_expression
@@ -116,15 +117,22 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         # PyTensor 3.3.8 decomposes the transpose of an array in C order. Its vectors may differ in sign
         # from LAPACK's for the array itself, which SciPy and JAX return.
         args = [emit.temp(call("np.asfortranarray", args[0]), "a")]
+    axes = axes_of_factors(bare)
+    matrix = args[0] if axes else None
+    if axes:
+        args = [emit.temp(call("nonempty", x), "a") for x in args]
     out = emit.temp(call(function, *args), "out")
     many = len(node.outputs) > 1
     if finite is not None:
         for k, v in enumerate(node.outputs):
             if is_float(v):
                 emit.do("no_numbers_unless", finite, out[k] if many else out)
+    results = [out[k] if many else out for k in range(len(node.outputs))]
+    if matrix is not None:
+        results = with_own_shapes(emit, matrix, results, axes)
     return tuple(
-        opaque.result(emit, out[k] if many else out, v, k not in node.op.view_map)
-        for k, v in enumerate(node.outputs)
+        opaque.result(emit, x, v, k not in node.op.view_map)
+        for k, (x, v) in enumerate(zip(results, node.outputs, strict=True))
     )
 
 

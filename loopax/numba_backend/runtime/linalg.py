@@ -51,6 +51,24 @@ def mirrored(a: np.ndarray, lower: bool, hermitian: bool) -> np.ndarray:
 
 
 @_compiled
+def nonempty(a: np.ndarray) -> np.ndarray:
+    """The matrix ``a``, or an identity with a row and a column at least if it is empty."""
+    if a.size > 0:
+        return a
+    return np.eye(max(a.shape[0], 1), max(a.shape[1], 1)).astype(a.dtype)
+
+
+@_compiled
+def factor_of_empty(factor: np.ndarray, a: np.ndarray, *lengths: int) -> np.ndarray:
+    """A ``factor`` of ``a``; if ``a`` is empty, an identity, or a permutation without exchanges."""
+    if a.size > 0:
+        return factor
+    if factor.ndim == 1:
+        return np.arange(lengths[0]).astype(factor.dtype)
+    return np.eye(lengths[0], lengths[-1]).astype(factor.dtype)
+
+
+@_compiled
 def no_numbers_unless(finite: bool, a: np.ndarray) -> None:
     """Fill ``a`` with nan, unless the inputs of its computation are ``finite``."""
     if not finite:
@@ -262,6 +280,8 @@ FUNCTIONS = {
         all_finite,
         finite_or_identity,
         mirrored,
+        nonempty,
+        factor_of_empty,
         no_numbers_unless,
         square,
         lu_factor,

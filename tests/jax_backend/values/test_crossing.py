@@ -322,3 +322,24 @@ def test_floats_of_few_bits_are_floats_of_more():
             g(x)
     with pytest.raises(LoopTypeError, match="key<fry>"):
         f(jax.random.split(KEY, 3))
+
+
+@pytest.mark.parametrize("options", [{"backend": "numba"}, {"loops": "xla"}])
+def test_masked_arrays(options):
+    """A mask over NaN says nothing new: PyMC stores data with gaps so. Masked numbers are refused."""
+    gaps = np.ma.masked_invalid([1.0, np.nan, 2.0])
+    shared = pytensor.shared(np.zeros(3), name="data")
+    shared.set_value(gaps, borrow=True)
+    total = pt.switch(pt.isnan(X), 0, X).sum()
+    of_shared = pt.switch(pt.isnan(shared), 0, shared).sum()
+    np.testing.assert_array_equal(jaxify([X], total, **options)(gaps), 3.0)
+    np.testing.assert_array_equal(jaxify([], of_shared, **options)(), 3.0)
+    hidden = np.ma.masked_array([1.0, 5.0, 2.0], [0, 1, 0])
+    shared.set_value(hidden, borrow=True)
+    for f, args in (
+        (jaxify([X], total, **options), [hidden]),
+        (jaxify([], of_shared, **options), []),
+    ):
+        with pytest.raises(LoopTypeError, match="is a masked array"):
+            f(*args)
+    np.testing.assert_array_equal(jaxify([X], total, **options)(np.ma.masked_array(XS)), XS.sum())

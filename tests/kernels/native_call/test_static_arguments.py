@@ -228,3 +228,11 @@ def test_an_array_whose_value_tracing_needs_is_refused():
     f.compile(1.0, 3)
     with pytest.raises((TypeError, jax.errors.ConcretizationTypeError)):
         f(1.0, jnp.asarray(2))
+
+
+def test_an_argument_without_a_hash_is_named():
+    f = native(lambda names, x: filtered(len(names), x))
+    with pytest.warns(UserWarning, match="no hash: set.*frozenset"):
+        np.testing.assert_allclose(f({"a", "b"}, np.ones(3)), 7.0)
+    np.testing.assert_allclose(f({"a"}, np.ones(3)), 3.0)  # the warning is given once
+    np.testing.assert_allclose(f(frozenset("abc"), np.ones(2)), 4.0)

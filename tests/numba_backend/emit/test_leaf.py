@@ -9,6 +9,7 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
+import scipy.linalg
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
@@ -198,3 +199,33 @@ def test_a_scalar_op_registered_where_it_is_not_asked_for_runs_as_python():
     with pytest.warns(UserWarning, match="register_funcify_and_cache_key"):
         f = jaxify([x], halved(x), backend="numba")
         np.testing.assert_allclose(f(np.arange(3.0)), [0.0, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 3), (3, 2)])
+def test_factors_of_empty_matrices(shape):
+    """LAPACK refuses them; NumPy's and SciPy's factors are identities of the right shapes."""
+    m = pt.dmatrix("m")
+    outputs = [*pt.linalg.svd(m), *pt.linalg.svd(m, full_matrices=False)]
+    outputs += [pt.linalg.svd(m, compute_uv=False), *pt.linalg.qr(m, mode="full")]
+    outputs += [*pt.linalg.qr(m, mode="economic"), pt.linalg.qr(m, mode="r")]
+    at = np.arange(1.0, 1 + np.prod(shape)).reshape(shape) ** 2
+    expected = [*np.linalg.svd(at), *np.linalg.svd(at, full_matrices=False)]
+    expected += [np.linalg.svd(at, compute_uv=False), *scipy.linalg.qr(at)]
+    expected += [*scipy.linalg.qr(at, mode="economic"), *scipy.linalg.qr(at, mode="r")]
+    if shape[0] == shape[1]:
+        outputs += [*pt.linalg.eigh(m), pt.linalg.eigvalsh(m)]
+        expected += [*np.linalg.eigh(at), np.linalg.eigvalsh(at)]
+    actual = jaxify([m], outputs, backend="numba")(at)
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(np.abs(x), np.abs(y), rtol=1e-12, atol=1e-12, strict=True)
+
+
+def test_eigenvalues_of_a_batch_of_empty_matrices():
+    m = pt.dtensor3("m")
+    f = jaxify([m], [*pt.linalg.eigh(m), pt.linalg.eigvalsh(m).sum()], backend="numba")
+    for n_matrices, n in ((2, 0), (0, 3), (0, 0)):
+        values, vectors, total = f(np.zeros((n_matrices, n, n)))
+        assert values.shape == (n_matrices, n) and vectors.shape == (n_matrices, n, n)
+        assert total == 0
+    slope = loopax.grad(jaxify([m], pt.linalg.eigh(m)[0].sum(), backend="numba"))
+    assert slope(np.zeros((2, 0, 0))).shape == (2, 0, 0)

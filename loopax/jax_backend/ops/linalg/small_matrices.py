@@ -154,8 +154,17 @@ def _log_determinant_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Arr
 
 
 rule(MatrixInverse)(_small(lambda site, a: inverse(a)))
-rule(Det)(_small(lambda site, a: determinant(_elements(a))))
 rule(SLogDet)(_small(lambda site, a: log_determinant(a)))
+
+
+@rule(Det)
+def det(site: Site, a: Array) -> jax.Array:
+    if jnp.shape(a)[-1] == 0:  # `jax.grad` of JAX's own raises there
+        return jnp.ones(jnp.shape(a)[:-2], site.out.type.dtype)
+    return _det(site, a)
+
+
+_det = _small(lambda site, a: determinant(_elements(a)))
 
 
 def determinant(rows: Rows) -> Any:

@@ -33,8 +33,9 @@ from loopax.numba_backend.runtime.checks import FUNCTIONS
 # Bytes of an array, and of all arrays of a function: a thread of XLA's has a stack of megabytes.
 _LARGEST, _MOST = 512, 16_384
 _VIEWS = {"in_line", "view_of_run"}
-# Functions that keep no reference to an argument; `finite_or_identity` may return it.
-_BORROWING = frozenset(FUNCTIONS) - _VIEWS - {"finite_or_identity"}
+_MAY_RETURN_IT = {"finite_or_identity", "nonempty", "factor_of_empty"}
+# Functions that keep no reference to an argument.
+_BORROWING = frozenset(FUNCTIONS) - _VIEWS - _MAY_RETURN_IT
 
 
 def promote_to_stack(function: Function, callees: Mapping[str, ArrayUses]) -> ArrayUses:

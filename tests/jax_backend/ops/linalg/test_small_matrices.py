@@ -199,3 +199,12 @@ def test_integers_are_floats_of_64_bits():
     for k in (2, 4):
         many = np.kron(np.eye(k // 2, dtype="int32"), value)
         np.testing.assert_allclose(jaxify([x], inv(x))(many), np.linalg.inv(many), rtol=1e-13)
+
+
+def test_the_determinant_of_an_empty_matrix():
+    m = pt.dmatrix("m")
+    f = jaxify([m], pt.linalg.det(m), loops="xla")
+    empty = np.zeros((0, 0))
+    np.testing.assert_array_equal(f(empty), 1.0)
+    assert jax.grad(f)(empty).shape == (0, 0)
+    assert jax.hessian(f)(empty).shape == (0, 0, 0, 0)
