@@ -134,7 +134,6 @@ class Candidate:
         if self.loops == "native":
             # Estimating the cost takes a trace, wasted if there is no native code: where costs do not
             # count, check that first.
-            # ask that first.
             return self._no_code
         if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
             return "a loop is to take all its steps at once"

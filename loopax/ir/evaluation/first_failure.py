@@ -70,18 +70,22 @@ def first_failure(
         node, cause = failure.node, str(failure.cause).partition("\n")[0].strip()
         if isinstance(node.op, CheckAndRaise):  # its own message suffices
             return None
-        pairs = zip(node.inputs, failure.inputs, strict=True)
-        arguments = ", ".join(
-            _value_in_words(v, x) for v, x in pairs if not isinstance(v, Constant)
-        )
-        return f"{cause}; {node.op} was given {arguments}, for {describe(node.outputs[0])}"
+        return f"{cause}; {arguments_in_words(node, failure.inputs)}"
     except _TooLong:
         pass
     return None
 
 
-def _value_in_words(v: Variable, x: np.ndarray | np.generic) -> str:
+def arguments_in_words(node: Apply, values: Sequence[Any]) -> str:
+    """The op of ``node``, with the variables that it reads and the shapes of their ``values``."""
+    pairs = zip(node.inputs, values, strict=True)
+    arguments = ", ".join(_value_in_words(v, x) for v, x in pairs if not isinstance(v, Constant))
+    return f"{node.op} was given {arguments}, for {describe(node.outputs[0])}"
+
+
+def _value_in_words(v: Variable, x: Any) -> str:
     subject = f"'{v.name}'" if v.name else f"an output of {v.owner.op}" if v.owner else "a variable"
-    if np.ndim(x) == 0 and isinstance(x, np.ndarray | np.generic | int | float):
+    if isinstance(x, np.ndarray | np.generic | int | float) and np.ndim(x) == 0:
         return f"{subject} with the value {x}"
-    return f"{subject} of shape {np.shape(x)}" if isinstance(x, np.ndarray) else subject
+    shape = getattr(x, "shape", None)
+    return subject if shape is None else f"{subject} of shape {tuple(shape)}"

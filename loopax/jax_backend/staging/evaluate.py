@@ -21,10 +21,11 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import MakeSlice
 
-from loopax.base.errors import DynamicShapeError, describe
+from loopax.base.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.base.upstream.jax import InconclusiveDimensionOperation as Inconclusive
 from loopax.base.upstream.jax import jax_config
 from loopax.ir import Scan
+from loopax.ir.evaluation.first_failure import arguments_in_words
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.context import Context
@@ -139,12 +140,24 @@ def run_frame(
         if outs is None:
             try:
                 outs = convert(Site(node, used, frame), as_taken(node, values))
-            except (Inconclusive, TypeError) as error:
-                if (explanation := explained(error, node)) is error:
-                    raise
-                raise explanation from error
+            except (Inconclusive, TypeError, ValueError) as error:
+                if (explanation := explained(error, node)) is not error:
+                    raise explanation from error
+                _note_node(error, node, values)
+                raise
         frame.values.update(zip(node.outputs, outs, strict=True))
     return frame
+
+
+def _note_node(error: Exception, node: Apply, values: Sequence[Any]) -> None:
+    """Add a note on the innermost node whose rule raised ``error``: JAX's message does not name it."""
+    if not isinstance(error, LoopTypeError | DynamicShapeError | NeedsStatic) and not any(
+        note.startswith(_RAISED_BY) for note in getattr(error, "__notes__", ())
+    ):
+        error.add_note(f"{_RAISED_BY}{arguments_in_words(node, values)}.")
+
+
+_RAISED_BY = "In the program, "
 
 
 def convert(site: Site, values: Sequence[Any]) -> list[Any]:

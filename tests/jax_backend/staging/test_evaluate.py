@@ -1,0 +1,37 @@
+"""Errors that JAX raises while it traces a program name the op and its operands."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from pytensor import scan
+
+from loopax import jaxify
+
+A, X = pt.dmatrix("A"), pt.dvector("x")
+
+
+@pytest.mark.parametrize(
+    ("output", "values", "op"),
+    [
+        (A @ X, (np.ones((4, 2)), np.ones(3)), "Dot"),
+        (pt.linalg.solve(A, X), (np.ones((3, 3)), np.ones(2)), "Solve"),
+        (pt.linalg.cholesky(A) @ X, (np.ones((4, 2)), np.ones(2)), "Cholesky"),
+        (pt.set_subtensor(A[0], X), (np.ones((4, 2)), np.ones(3)), "SetSubtensor"),
+        (A.reshape((2, 3)) @ X, (np.ones((4, 2)), np.ones(3)), "Reshape"),
+    ],
+)
+def test_an_error_of_jax_names_the_op_and_its_operands(output, values, op):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        jaxify([A, X], output, loops="xla")(*values)
+    (note,) = (n for n in caught.value.__notes__ if n.startswith("In the program"))
+    assert f"In the program, {op}" in note
+    assert f"'A' of shape {values[0].shape}" in note or f"'x' of shape {values[1].shape}" in note
+    assert "test_evaluate.py" in note
+
+
+def test_the_innermost_node_is_named():
+    states = scan(lambda x: A @ x, outputs_info=[X], n_steps=3, return_updates=False)
+    with pytest.raises(TypeError) as caught:
+        jaxify([A, X], states, loops="xla")(np.ones((2, 2)), np.ones(3))
+    notes = [n for n in caught.value.__notes__ if n.startswith("In the program")]
+    assert len(notes) == 1 and "Dot was given 'A'" in notes[0]
