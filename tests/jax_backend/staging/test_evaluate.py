@@ -34,4 +34,4 @@ def test_the_innermost_node_is_named():
     with pytest.raises(TypeError) as caught:
         jaxify([A, X], states, loops="xla")(np.ones((2, 2)), np.ones(3))
     notes = [n for n in caught.value.__notes__ if n.startswith("In the program")]
-    assert len(notes) == 1 and "Dot was given 'A'" in notes[0]
+    assert len(notes) == 1 and "Dot was given a variable of shape (2, 2)" in notes[0]
