@@ -17,7 +17,7 @@ from pytensor.graph.basic import Variable
 from loopax.base.errors import unexpected
 from loopax.base.upstream.jax import Jaxpr, Var
 from loopax.kernels.kernel import Kernel, Policy
-from loopax.kernels.native_call.equations import has_loop
+from loopax.kernels.native_call.equations import has_loop, loop_depth
 from loopax.kernels.primitive import bind
 
 # Lines of a native source for one loop, at 5 to 10 ms of Numba each: the limit with small arrays in locals,
@@ -25,6 +25,9 @@ from loopax.kernels.primitive import bind
 # who wants its Hessian once should not wait longer. Two or more loops, such as the loops of a value and its
 # gradient, may take twice as many.
 _LONGEST, _MOST_LINES = 300, 450
+# Of nested loops, as many more: refused, their inner loops are tried in turn, and those of BFGS (594 lines)
+# and of a scan with a matrix exponential (1,003 with its gradient) are ready later than the whole.
+_NESTED = 1.5
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def part_kernel(part: Jaxpr, values: Mapping[Any, Variable], is_limited: bool) -
     """
     shapes = [reader().type_of(v.aval).shape for v in part.outvars]
     size = min(2, sum(map(has_loop, part.eqns)))
+    most_lines = size * _MOST_LINES * (_NESTED if loop_depth(part.eqns) > 1 else 1)
 
     def in_jax(*args: jax.Array) -> list[Any]:
         outs = jax.core.eval_jaxpr(part, (), *map(_as_declared, args, part.invars))
@@ -78,7 +82,7 @@ def part_kernel(part: Jaxpr, values: Mapping[Any, Variable], is_limited: bool) -
         "_".join(eqn.primitive.name for eqn in part.eqns if has_loop(eqn)),
         Policy(
             checks="ignore",
-            most_lines=size * _MOST_LINES if is_limited else float("inf"),
+            most_lines=most_lines if is_limited else float("inf"),
             longest=size * _LONGEST,
         ),
         canonical=True,
