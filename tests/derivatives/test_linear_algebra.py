@@ -64,6 +64,29 @@ def test_a_gradient_of_equal_eigenvalues_alone():
     np.testing.assert_allclose(slope, np.diag([2.0, 4.0, 4.0]), atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (3, 2), (2, 3)])
+def test_full_matrices_of_singular_vectors(shape):
+    """PyTensor's default: the gradient is the thin one's, and NaN of columns that nothing determines."""
+    weights = pt.constant(np.cos(np.arange(9.0)).reshape(3, 3))
+
+    def totals(full):
+        u, s, vt = pt.linalg.svd(M, full_matrices=full)
+        n = s.shape[0]
+        of_u = (pt.sqr(u[:, :n]) * weights[: u.shape[0], :n]).sum()
+        of_v = (pt.sqr(vt[:n]) * weights[:n, : vt.shape[1]]).sum()
+        return [s.prod(), of_u + of_v + s.sum()]
+
+    a = np.sin(1.0 + np.arange(np.prod(shape))).reshape(shape)
+    for full, thin in zip(totals(True), totals(False), strict=True):
+        for options in ({"backend": "numba"}, {"loops": "native"}):
+            actual, expected = (loopax.grad(jaxify([M], y, **options))(a) for y in (full, thin))
+            np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
+    u = pt.linalg.svd(M)[0]
+    slope = loopax.grad(jaxify([M], (u**3).sum(), backend="numba"))(a)
+    assert np.isnan(slope).all() == (shape == (3, 2))
+    assert np.isfinite(slope).all() == (shape != (3, 2))
+
+
 def test_second_derivatives_of_singular_values_of_a_singular_matrix():
     """The sum of their fourth powers is a polynomial in the elements, without another form at 0."""
     powers = (pt.linalg.svd(M, compute_uv=False) ** 4).sum()

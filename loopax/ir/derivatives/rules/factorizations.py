@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply, Variable
@@ -135,6 +136,8 @@ def _svd(
 
     The part of ū outside of the columns of u is divided by s, and is left out if m = k; so for v. Vectors
     of equal singular values have no derivative: it is NaN or infinite, where PyTensor takes gaps of 1e-8.
+    Nor do the columns after the first k of a full u or v: the gradient is NaN where they have a cotangent.
+    PyTensor has no gradient of full matrices at all.
 
     References
     ----------
@@ -142,14 +145,24 @@ def _svd(
     """
     (a,) = inputs
     of_vectors = cotangents[::2]
-    is_own = op.compute_uv and not op.full_matrices and a.type.dtype.startswith("float")
-    if not is_own or all(isinstance(g.type, DisconnectedType) for g in of_vectors):
+    is_own = op.compute_uv and a.type.dtype.startswith("float")
+    of_values_alone = all(isinstance(g.type, DisconnectedType) for g in of_vectors)
+    if op.compute_uv and op.full_matrices and of_values_alone:
+        op = SVD(full_matrices=False)
+        outputs = op.make_node(a).outputs
+    if not is_own or of_values_alone:
         return own_pullback(op, inputs, outputs, cotangents)
     u, s, vt = outputs
     u_cotangent, s_cotangent, vt_cotangent = (
         pt.zeros_like(x) if isinstance(g.type, DisconnectedType) else g
         for x, g in zip(outputs, cotangents, strict=True)
     )
+    undefined: Any = 0
+    if op.full_matrices:
+        k = s.shape[0]
+        has_rest = [pt.neq(x, 0).any() for x in (u_cotangent[:, k:], vt_cotangent[k:])]
+        undefined = pt.switch(pt.or_(*has_rest), np.nan, 0).astype(a.type.dtype)
+        u, vt, u_cotangent, vt_cotangent = u[:, :k], vt[:k], u_cotangent[:, :k], vt_cotangent[:k]
     is_diagonal = pt.eye(s.shape[0], dtype="bool")
     gaps = pt.switch(is_diagonal, 1, (s - s[:, None]) * (s + s[:, None]))
     of_u, of_v = u.mT @ u_cotangent, vt @ vt_cotangent.mT
@@ -160,4 +173,4 @@ def _svd(
         pt.switch(n > s.shape[0], x / pt.switch(n > s.shape[0], s, 1), 0)
         for n, x in zip(a.shape, outside, strict=True)
     )
-    return [(u @ middle + left) @ vt + u @ right.mT]
+    return [(u @ middle + left) @ vt + u @ right.mT + undefined]
