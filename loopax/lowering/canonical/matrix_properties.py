@@ -6,9 +6,10 @@ are wrong for these (3.0.7 and 3.3.8):
     set_subtensor(zeros((n, n, n))[i, :, i], v)   diagonal in axes 0 and 2, and not in the last two
     block_diag(a, b), kron(a, b)                  of matrices that are not square: their diagonals are
                                                   not on the diagonal of the whole
-    imag(a)                                       of a Hermitian matrix, which is antisymmetric
+    a @ a.conj().T                                of complex numbers: Hermitian, and not symmetric
 
-Thus it takes the eigenvalues, determinants and products of such a matrix from its main diagonal alone.
+Thus it takes the eigenvalues, determinants and products of such a matrix from its main diagonal alone, and
+solves a Hermitian system as a symmetric one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.scalar.basic import Imag
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.linalg.products import KroneckerProduct
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
@@ -58,14 +57,14 @@ class _SoundAnswers(dict[tuple[Variable, Any], Any]):
 
 def _is_sound(v: Variable, key: Any) -> bool:
     """Whether PyTensor is right if it says that ``v`` has the property ``key``."""
+    if key.name == "symmetric" and v.type.dtype.startswith("complex"):
+        return False
     node = v.owner
     op = None if node is None else core_of(node.op)
     if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
         return v.type.ndim <= 2 or _is_of_matrices(op, v.type.ndim)
     if isinstance(op, BlockDiagonal | KroneckerProduct):
         return key.name in _OF_SQUARES or all(map(is_square, node.inputs))
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Imag):
-        return not node.inputs[0].type.dtype.startswith("complex")
     return True
 
 

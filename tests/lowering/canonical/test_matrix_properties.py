@@ -73,6 +73,20 @@ def test_the_imaginary_part_of_a_hermitian_matrix_is_not_symmetric(form):
     np.testing.assert_allclose(solution, np.linalg.solve(full + np.eye(3), MATRIX[0]), rtol=1e-12)
 
 
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_hermitian_system_is_not_a_symmetric_one(form):
+    z, b = pt.zmatrix("z", shape=(3, 3)), pt.dvector("b", shape=(3,))
+    x = z @ z.conj().T
+    outputs = [pt.linalg.solve(x + 4 * pt.eye(3), b), pt.linalg.solve(pt.exp(x), b)]
+    outputs += [pt.linalg.solve(x, b), pt.linalg.inv(x * x) @ b, pt.linalg.solve(z @ z.T, b)]
+    at = MATRIX + 1j * MATRIX.T @ MATRIX / 4
+    full = at @ at.conj().T
+    matrices = [full + 4 * np.eye(3), np.exp(full), full, full * full, at @ at.T]
+    actual = jaxify([z, b], outputs, **form)(at, MATRIX[0])
+    for solution, matrix in zip(actual, matrices, strict=True):
+        np.testing.assert_allclose(solution, np.linalg.solve(matrix, MATRIX[0]), rtol=1e-8)
+
+
 def test_what_holds_is_inferred():
     """Of batches of matrices too; and a copy of the graph infers the same."""
     diagonal_key = pytest.importorskip("pytensor.assumptions").DIAGONAL  # from 3.0.7 on
