@@ -96,9 +96,7 @@ def holds(dtype: str, other: str) -> bool:
     if str(jax.dtypes.canonicalize_dtype(dtype)) == other:
         return True
     if jnp.issubdtype(other, np.floating) and np.dtype(other).kind != "f":
-        other = (
-            "float32"  # it holds the floats of 8 and 16 bits that only JAX has, such as bfloat16
-        )
+        other = "float32"  # it holds the floats of few bits that only JAX has, such as bfloat16
     return np.dtype(other).kind in "biufc" and bool(ps.upcast(other, dtype) == dtype)
 
 

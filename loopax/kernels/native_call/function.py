@@ -45,9 +45,8 @@ class NativeFunction:
         # hardly runs longer than it takes to choose one. Not for tracers, whose values may not be arrays.
         self._of_arrays: dict[Any, Any] = {}
         self._has_warned = False
-        self._n_refused: dict[
-            Any, int
-        ] = {}  # by the same: how many of `_FIXED` fix too few numbers
+        # By the same: how many of `_FIXED` fix too few numbers.
+        self._n_refused: dict[Any, int] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))

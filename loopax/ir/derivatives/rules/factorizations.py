@@ -136,8 +136,8 @@ def _svd(
 
     The part of ū outside of the columns of u is divided by s, and is left out if m = k; so for v. Vectors
     of equal singular values have no derivative: it is NaN or infinite, where PyTensor takes gaps of 1e-8.
-    Nor do the columns after the first k of a full u or v: the gradient is NaN where they have a cotangent.
-    PyTensor has no gradient of full matrices at all.
+    The columns after the first k of a full u or v have none either: the gradient is NaN if their cotangent
+    is not 0. PyTensor has no gradient of full matrices at all.
 
     References
     ----------
@@ -157,7 +157,7 @@ def _svd(
         pt.zeros_like(x) if isinstance(g.type, DisconnectedType) else g
         for x, g in zip(outputs, cotangents, strict=True)
     )
-    undefined: Any = 0
+    undefined = None
     if op.full_matrices:
         k = s.shape[0]
         has_rest = [pt.neq(x, 0).any() for x in (u_cotangent[:, k:], vt_cotangent[k:])]
@@ -173,4 +173,5 @@ def _svd(
         pt.switch(n > s.shape[0], x / pt.switch(n > s.shape[0], s, 1), 0)
         for n, x in zip(a.shape, outside, strict=True)
     )
-    return [(u @ middle + left) @ vt + u @ right.mT + undefined]
+    total = (u @ middle + left) @ vt + u @ right.mT
+    return [total if undefined is None else total + undefined]
