@@ -7,6 +7,7 @@ that depend on a *value* inside the body are not known outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import IfElse
+from loopax.ir.matrices import sources_of_length
 from loopax.ir.ops.bounds import known_number
 from loopax.ir.ops.calling_convention import ScanArgs
 from loopax.ir.ops.cond import Cond
@@ -146,7 +148,9 @@ def _shapes(body: FunctionGraph, in_shapes: Sequence[Sequence[Variable] | None])
         for node, shape in zip(nodes, infer_shape(arrays, body.inputs, in_shapes), strict=True):
             lengths = [pt.as_tensor(n) for n in shape]
             if any(_asks(n) and _one_op(n.inputs[0], node.inputs[0]) for n in toposort(lengths)):
-                unknown.add(node.inputs[0])  # its op has no shape inference
+                lengths = _by_signature(node.inputs[0])  # its op has no shape inference
+            if None in lengths:
+                unknown.add(node.inputs[0])
                 continue
             op: Any = node.op
             replacements[node.outputs[0]] = (
@@ -158,6 +162,12 @@ def _shapes(body: FunctionGraph, in_shapes: Sequence[Sequence[Variable] | None])
         None if shape is None else tuple(next(remaining) for _ in range(n))
         for shape, n in zip(out_shapes, sizes, strict=True)
     ]
+
+
+def _by_signature(x: Any) -> list[Any]:
+    """The lengths of ``x`` that its op's signature gives, others None."""
+    sources: list[Any] = [sources_of_length(x, axis) for axis in range(x.type.ndim)]
+    return [reduce(pt.minimum, [v.shape[k] for v, k in s]) if s else None for s in sources]
 
 
 def _asks(node: Apply) -> bool:

@@ -13,13 +13,14 @@ its ancestors, so that the answer is dropped when one of them changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import singledispatch
+from functools import partial, reduce, singledispatch
 from typing import Any, Protocol
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
 from loopax.facts import Structure, facts_of
+from loopax.ir.matrices import sources_of_length
 from loopax.ir.sizes.dim_expr import DimExpr
 
 Interval = tuple[int, int]  # the least and the greatest possible value
@@ -34,13 +35,17 @@ class SizeAnalysis(Protocol):
 
     def length(self, x: Variable, axis: int = 0) -> DimExpr: ...
 
+    def clipped(self, largest: bool, a: DimExpr, b: DimExpr) -> DimExpr: ...
+
 
 @singledispatch
 def length_rule(op: Op, dims: SizeAnalysis, node: Apply, x: Variable, axis: int) -> DimExpr | None:
     """The length along ``axis`` of ``x``, an output of ``node``; None where it is not known.
 
-    Without a rule it is the length of an input along that axis, according to the op's facts.
+    Without a rule it is the length of an input along that axis, according to the op's signature or facts.
     """
+    if by_signature := [dims.length(*source) for source in sources_of_length(x, axis)]:
+        return reduce(partial(dims.clipped, False), by_signature)
     if x is not node.outputs[0] and facts_of(op).structure is not Structure.ELEMENTWISE:
         return None
     lengths = _lengths_along(op, dims, node, axis)

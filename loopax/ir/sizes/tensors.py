@@ -7,12 +7,20 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, Split
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye, Join, Split
+from pytensor.tensor.extra_ops import SearchsortedOp
+from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
 
-from loopax.base.upstream.pytensor import axis_of, joined_by
+from loopax.base.upstream.pytensor import (
+    AdvancedSubtensor1,
+    axis_of,
+    indices_from_subtensor,
+    joined_by,
+)
 from loopax.facts.accesses import access_of, read_of
 from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.sizes.analysis import Dims, is_integer
@@ -43,7 +51,9 @@ def _summed_over(op: Dot, dims: Dims, node: Apply) -> list[tuple[DimExpr, DimExp
 
 
 length_rule.register(Alloc)(lambda op, dims, node, x, axis: dims.value(node.inputs[1 + axis]))
-length_rule.register(AllocEmpty)(lambda op, dims, node, x, axis: dims.value(node.inputs[axis]))
+length_rule.register(AllocEmpty | Eye)(
+    lambda op, dims, node, x, axis: dims.value(node.inputs[axis])
+)
 
 
 @length_rule.register(ARange)
@@ -59,6 +69,17 @@ def _fitted(op: Op, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr:
     if axis:
         return dims.length(node.inputs[0], axis)
     return dims.clipped(True, dims.value(node.inputs[-1]), DimExpr())
+
+
+@length_rule.register(SortOp | ArgSortOp)
+def _sorted(op: Op, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
+    is_flat = x.type.ndim != node.inputs[0].type.ndim
+    return None if is_flat else dims.length(node.inputs[0], axis)
+
+
+length_rule.register(SearchsortedOp)(
+    lambda op, dims, node, x, axis: dims.length(node.inputs[1], axis)
+)
 
 
 # -- parts and wholes --------------------------------------------------------------------------------
@@ -88,6 +109,28 @@ def _written(op: IncSubtensor, dims: Dims, node: Apply) -> list[tuple[DimExpr, D
         for y_axis, k in enumerate(y_axes)
         if y.type.shape[y_axis] != 1 and (k >= len(index) or index[k] == slice(None))
     ]
+
+
+@length_rule.register(AdvancedSubtensor | AdvancedSubtensor1)
+def _gathered(op: Any, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
+    """An axis of the one array of positions, or an axis that the read leaves whole."""
+    array, *entries = node.inputs
+    index = indices_from_subtensor(entries, getattr(op, "idx_list", (0,)))
+    places = [k for k, entry in enumerate(index) if entry != slice(None)]
+    if len(places) != 1:
+        return None
+    (k,) = places
+    positions: Any = index[k]
+    if isinstance(positions, slice) or positions.type.dtype == "bool":
+        return None
+    if k <= axis < k + positions.type.ndim:
+        return dims.length(positions, axis - k)
+    return dims.length(array, axis if axis < k else axis - positions.type.ndim + 1)
+
+
+@length_rule.register(BlockDiagonal)
+def _of_blocks(op: BlockDiagonal, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr:
+    return total(dims.length(v, axis) for v in node.inputs)
 
 
 @length_rule.register(Join)

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.type import integer_dtypes
 
 from loopax.base.lock import TRACING
@@ -19,6 +18,7 @@ from loopax.base.upstream.pytensor import check_batch_shapes, core_node
 from loopax.ir import Call
 from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
+from loopax.ir.matrices import batch_signature
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.shared_calls import shared_call
 from loopax.jax_backend.staging.context import Plan
@@ -151,12 +151,8 @@ def _signature(op: Blockwise, node: Apply) -> str:
     """The signature for the arrays of one row, and for output lengths known only at run time.
 
     The axes of an output have names of their own, since its padding may make it longer than an input.
-    PyTensor's signature of LU has square matrices, though it computes tall and wide ones. To be removed,
-    for the inputs, once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
     """
-    core_inputs = op.inputs_sig
-    if isinstance(op.core_op, LU | LUFactor):
-        core_inputs = [tuple(f"i{d}" for d in range(len(names))) for names in core_inputs]
+    core_inputs = batch_signature(op)[0]
     out_dims = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
     out_dims += [[] for _ in node.outputs]
     return "->".join(

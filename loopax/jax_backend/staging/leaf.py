@@ -7,7 +7,7 @@ Here static values are known, so the node is rebuilt with them as Constants firs
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.after_forward import unwrapped
+from loopax.ir.matrices import Part, factored_inputs
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import has_conversion, leaf_rule
@@ -37,6 +38,7 @@ def convert_leaf(site: Site, *values: object) -> Any:
     if not has_conversion(node.op):
         return call_back(site, values)
     node = with_constants(node, values)
+    matrices = with_finite_matrices(node, values)
     try:
         with warnings.catch_warnings():
             # "Split node does not have constant axis", "JAX ignores the `order` parameter": warnings about
@@ -45,8 +47,30 @@ def convert_leaf(site: Site, *values: object) -> Any:
             function = jax_funcify(node.op, node=node)
     except NotImplementedError:
         return call_back(site, values)
-    inputs = [as_jax(x, v) for x, v in zip(values, node.inputs, strict=True)]
+    inputs = [as_jax(x, v) for x, v in zip(matrices, node.inputs, strict=True)]
     return function(*[_as_precise(x, node.outputs[0]) for x in inputs])
+
+
+def with_finite_matrices(node: Apply, values: Sequence[Any]) -> list[Any]:
+    """Replace each matrix that ``node`` factors by nan if an entry that is read is not finite."""
+    results = list(values)
+    for k, part in factored_inputs(node).items():
+        results[k] = a = jnp.asarray(values[k])
+        if jnp.issubdtype(a.dtype, jnp.inexact):
+            results[k] = nan_unless(jnp.isfinite(_PARTS[part](a)).all(), a)
+    return results
+
+
+_PARTS: dict[Part, Callable[[jax.Array], jax.Array]] = {
+    Part.WHOLE: jnp.asarray,
+    Part.LOWER: jnp.tril,
+    Part.UPPER: jnp.triu,
+}
+
+
+def nan_unless(condition: jax.Array, a: jax.Array) -> jax.Array:
+    """Return ``a`` where ``condition`` holds, else nan. The derivative is one, or nan too."""
+    return a + jnp.where(condition, 0, jnp.nan).astype(a.dtype)
 
 
 def _as_precise(x: Any, out: Variable) -> Any:

@@ -39,6 +39,7 @@ from pytensor.tensor.type import complex_dtypes, discrete_dtypes, float_dtypes
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.inner_gradients import is_sparse
+from loopax.ir.matrices import is_of_matrices
 from loopax.ir.ops.inner_graph_op import core_of
 
 # Not all operands of these are computed with in the dtype of the result: shapes, operands of comparisons,
@@ -89,16 +90,6 @@ def _cast(v: Variable, dtype: str) -> Any:
     if isinstance(v, Constant) and not is_sparse(v):
         return pt.constant(v.data.astype(dtype))
     return pytensor.sparse.cast(v, dtype) if is_sparse(v) else pt.cast(v, dtype)
-
-
-_OF_MATRICES = tuple(
-    f"pytensor.tensor.linalg.{part}" for part in ("decomposition", "inverse", "solvers", "summary")
-)
-
-
-def is_of_matrices(op: Op) -> bool:
-    """Whether ``op`` factors, inverts or solves with matrices, or reduces them to a number."""
-    return type(op).__module__.startswith(_OF_MATRICES)
 
 
 def _computes_in_floats(op: Op) -> bool:

@@ -7,7 +7,6 @@ would itself run as Python, go to `object_mode.py`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
@@ -15,16 +14,12 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
 from pytensor.tensor.linalg.decomposition.svd import SVD
-from pytensor.tensor.linalg.inverse import MatrixPinv
-from pytensor.tensor.linalg.solvers.core import SolveBase
 
 from loopax.facts.scalars import is_float
 from loopax.ir.derivatives.after_forward import unwrapped
+from loopax.ir.matrices import Part, assumption, factored_inputs
 from loopax.ir.sequences import with_items
-from loopax.lowering.canonical.explicit_casts import is_of_matrices
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, find_rule, rule
@@ -100,12 +95,12 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
         # A copy, since the emitter may reuse the array in the next step of a loop.
         args.append(emit.temp(name.method("copy"), "a") if k in destroyed and is_array else name)
-    if matrices := _of_one_triangle(bare):
-        is_lower, is_hermitian = getattr(bare.op, "lower", True), _assumption(bare.op) != "sym"
-        options = bool(is_lower), is_hermitian
-        mirrored = [emit.temp(call("mirrored", args[k], *options), "a") for k in matrices]
-        args = with_items(args, matrices, mirrored)
-    guarded = [k for k in _read_by_lapack(bare) if _is_array_of_floats(node.inputs[k])]
+    parts = factored_inputs(bare)
+    for k, part in parts.items():
+        if part is not Part.WHOLE:
+            options = part is Part.LOWER, assumption(bare.op) != "sym"
+            args[k] = emit.temp(call("mirrored", args[k], *options), "a")
+    guarded = [k for k in parts if _is_array_of_floats(node.inputs[k])]
     finite = None
     if guarded:
         finite = emit.temp(
@@ -134,37 +129,6 @@ def leaf(site: Site, *values: EmittedValue | None) -> Any:
         opaque.result(emit, x, v, k not in node.op.view_map)
         for k, (x, v) in enumerate(zip(results, node.outputs, strict=True))
     )
-
-
-def _read_by_lapack(node: Apply) -> Sequence[int]:
-    """The inputs for which LAPACK raises or returns uninitialised memory if they are not finite.
-
-    Solves with a factor only compute with its elements, and so does a Cholesky factorization with its
-    triangle: a nan elsewhere has no effect. Other solves avoid nan as a pivot, and leave finite numbers
-    beside it.
-    """
-    op = node.op
-    if not is_of_matrices(op) or isinstance(op, Cholesky):
-        return ()
-    if isinstance(op, SolveBase):
-        return (0,) if _assumption(op) in ("gen", "sym", "her") else ()
-    return range(len(node.inputs))
-
-
-def _of_one_triangle(node: Apply) -> Sequence[int]:
-    """The inputs among `_read_by_lapack` of which LAPACK reads only one triangle.
-
-    PyTensor 3.3.8 reads both for the pseudo-inverse of a Hermitian matrix, and NumPy the lower one.
-    """
-    if isinstance(node.op, Eigh | Eigvalsh):
-        return range(len(node.inputs))
-    is_hermitian = isinstance(node.op, MatrixPinv) and node.op.hermitian
-    return (0,) if is_hermitian or _assumption(node.op) in ("sym", "her") else ()
-
-
-def _assumption(op: Op) -> str | None:
-    """The structure that a solve assumes of its matrix; None for other ops."""
-    return getattr(op, "assume_a", None)
 
 
 def _is_array_of_floats(v: Variable) -> bool:

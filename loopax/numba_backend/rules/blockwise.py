@@ -14,16 +14,17 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import Call
+from loopax.ir.matrices import batch_signature
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import Dims, Length
+from loopax.ir.sizes.dim_expr import Clipped, DimExpr
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
-from loopax.numba_backend.emit.expressions import FALSE, TRUE, Dim, Expr, Index, expr
+from loopax.numba_backend.emit.expressions import FALSE, TRUE, Dim, Expr, Index, call, expr
 from loopax.numba_backend.emit.storage import new_array
 from loopax.numba_backend.emit.uses import uses_of_node
 from loopax.numba_backend.emit.values import (
@@ -43,11 +44,10 @@ def blockwise(site: Site, *values: Value) -> Any:
     types = [_core(v.type, rank) for v, rank in zip(site.node.inputs, ranks, strict=True)]
     core = site.op.core_op.make_node(*[t() for t in types])
     names: dict[str, Dim] = {}
-    for v, sig in zip(values, site.op.inputs_sig, strict=True):
+    inputs_sig, outputs_sig = batch_signature(site.op)
+    for v, sig in zip(values, inputs_sig, strict=True):
         names.update(zip(sig, v.shape[len(v.shape) - len(sig) :], strict=True))
-    if isinstance(site.op.core_op, LU):  # PyTensor's signature says that its matrices are square
-        names = {}
-    shapes = [[names.get(name) for name in sig] for sig in site.op.outputs_sig]
+    shapes = [[names.get(name) for name in sig] for sig in outputs_sig]
     return repeated(site, _lowered(core), values, ranks, shapes, _lengths_of_row(core, values))
 
 
@@ -70,18 +70,24 @@ def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | Non
     graph: Any = op.fgraph if isinstance(op, Call) else node
     inputs, dims = list(graph.inputs), Dims()
 
-    def length(v: Variable, axis: int) -> Dim | None:
-        expression = dims.length(v, axis)
+    def dim(expression: DimExpr) -> Dim | None:
         total: Any = expression.offset
         for variable, k in expression.terms:
-            if not isinstance(variable, Length) or variable.of not in inputs:
+            match variable:
+                case Length(of=v, axis=axis) if v in inputs:
+                    shape = values[inputs.index(v)].shape
+                    n: Any = shape[len(shape) - v.type.ndim + axis]
+                case Clipped(largest=largest, a=a, b=b):
+                    both = dim(a), dim(b)
+                    n = None if None in both else call("max" if largest else "min", *both)
+                case _:
+                    n = None
+            if n is None:
                 return None
-            at = inputs.index(variable.of)
-            rank = inputs[at].type.ndim
-            total = total + values[at].shape[len(values[at].shape) - rank + variable.axis] * k
+            total = total + n * k
         return total
 
-    return [[length(v, axis) for axis in range(v.type.ndim)] for v in graph.outputs]
+    return [[dim(dims.length(v, axis)) for axis in range(v.type.ndim)] for v in graph.outputs]
 
 
 def _lowered(node: Apply) -> Apply:

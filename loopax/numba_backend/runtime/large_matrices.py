@@ -24,13 +24,15 @@ _compiled = njit_inner(error_model="numpy", fastmath={"reassoc", "contract"})
 
 @_compiled
 def large_cholesky(a: np.ndarray, lower: bool) -> bool:
-    """Factor ``a`` from one triangle; returns whether it is positive definite."""
+    """Factor ``a`` from one triangle; returns whether it is positive definite, and finite."""
     n = a.shape[0]
     if n <= LARGEST_IN_LOOPS:
         return cholesky(a, lower)
     if not factor_by_lapack(a, lower):
         return False
     for i in range(n):
+        if not a[i, i] < np.inf:
+            return False
         first, last = (i + 1, n) if lower else (0, i)
         for j in range(first, last):
             a[i, j] = 0

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
-from pytensor.tensor.linalg.decomposition.lu import LU
+from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.decomposition.schur import Schur
 from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 
+from loopax.ir.ops.lu_factor import LapackLUFactor
 from loopax.jax_backend.ops.linalg.small_matrices import mirrored
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.leaf import convert_leaf
+from loopax.jax_backend.staging.leaf import convert_leaf, nan_unless, with_finite_matrices
 from loopax.jax_backend.staging.registry import rule
 from loopax.numerics.arrays import Array
 
@@ -25,15 +27,7 @@ from loopax.numerics.arrays import Array
 def symmetric_eigen(site: Site, a: Array, *b: Array) -> Any:
     """Eigenvalues from one triangle, as LAPACK reads it; JAX would take the mean of both."""
     a = mirrored(jnp.asarray(a), site.op.lower, hermitian=True)
-    return convert_leaf(site, _nan_unless(jnp.isfinite(a), a), *b)
-
-
-def _nan_unless(is_number: jax.Array, a: jax.Array) -> jax.Array:
-    """Return ``a`` if ``is_number`` holds for all its elements; else nan.
-
-    LAPACK avoids nan as a pivot if possible, and leaves finite factors or eigenvalues beside it.
-    """
-    return a + jnp.where(is_number.all(), 0, jnp.nan).astype(a.dtype)
+    return convert_leaf(site, a, *b)
 
 
 @rule(MatrixPinv)
@@ -45,7 +39,7 @@ def pseudo_inverse(site: Site, a: Array) -> Any:
 
 @rule(Eig)
 def eig(site: Site, a: Array) -> Any:
-    return _eig(jnp.asarray(a))
+    return _eig(*with_finite_matrices(site.node, [a]))
 
 
 @jax.custom_jvp
@@ -83,7 +77,7 @@ def triangular_sylvester(site: Site, a: Array, b: Array, c: Array) -> Any:
     (Horn and Johnson, Topics in Matrix Analysis, 1991, section 4.3). It costs ``(m n)^3`` where
     LAPACK's recurrence costs ``m n (m + n)``: meant for the state spaces of control, some tens wide.
     """
-    a, b, c = jnp.asarray(a), jnp.asarray(b), jnp.asarray(c)
+    a, b, c = with_finite_matrices(site.node, [a, b, c])
     m, n = c.shape
     system = jnp.kron(a, jnp.eye(n, dtype=a.dtype)) + jnp.kron(jnp.eye(m, dtype=b.dtype), b.T)
     return jnp.linalg.solve(system, c.reshape(-1)).reshape(m, n)
@@ -92,20 +86,34 @@ def triangular_sylvester(site: Site, a: Array, b: Array, c: Array) -> Any:
 @rule(LU)
 def lu(site: Site, a: Array) -> Any:
     """The LU factors, with the row order as integers, which PyTensor's conversion refuses."""
-    op, a = site.op, jnp.asarray(a)
-    a = _nan_unless(~jnp.isnan(a), a)
+    op, (a,) = site.op, with_finite_matrices(site.node, [a])
     if op.permute_l or not op.p_indices:
-        return jax.scipy.linalg.lu(a, permute_l=op.permute_l)
+        return _of_finite(a, jax.scipy.linalg.lu(a, permute_l=op.permute_l))
     order, *factors = jax.scipy.linalg.lu(a)
     # a = (l @ u)[p]: row i of the permutation has its 1 in column p[i]
     rows = jnp.arange(a.shape[0], dtype=a.dtype)
-    return (order.real @ rows).round().astype(jnp.int32), *factors
+    return (order.real @ rows).round().astype(jnp.int32), *_of_finite(a, factors)
+
+
+def _of_finite(a: Array, factors: Sequence[Any]) -> tuple[jax.Array, ...]:
+    """The ``factors`` of ``a``; if it is nan, they are too, in the triangle of zeros as well."""
+    is_finite = ~jnp.isnan(a[:1, :1]).any()
+    return tuple(nan_unless(is_finite, factor) for factor in factors)
+
+
+@rule(LUFactor)
+def lu_factor(site: Site, a: Array) -> Any:
+    """The LU factors in one array, nan for a singular matrix, as PyTensor's."""
+    factors, pivots = convert_leaf(site, a)
+    if isinstance(site.op, LapackLUFactor):
+        return factors, pivots
+    return nan_unless((jnp.diagonal(factors) != 0).all(), factors), pivots
 
 
 @rule(QR)
 def qr(site: Site, a: Array) -> Any:
     """The QR factors, also with pivoting and in LAPACK's raw form, which PyTensor's conversion lacks."""
-    op, a = site.op, jnp.asarray(a)
+    op, (a,) = site.op, with_finite_matrices(site.node, [a])
     pivots = []
     # Factor twice: once to find the order of the columns, then with that order fixed. JAX 0.12's own
     # derivative with pivoting uses the old order of the columns for a wide matrix, and the raw form has no
@@ -115,7 +123,7 @@ def qr(site: Site, a: Array) -> Any:
         a = a[:, pivots[0]]
     if op.mode != "raw":
         factors = jax.scipy.linalg.qr(a, mode=op.mode)
-        return (*factors, *pivots) if isinstance(factors, tuple) else (factors, *pivots)
+        return *_of_finite(a, factors if isinstance(factors, tuple) else [factors]), *pivots
     reflectors, tau = jnp.linalg.qr(a, mode="raw")  # as in NumPy, laid out by columns
     reflectors = reflectors.mT
-    return reflectors, tau, jnp.triu(reflectors[: a.shape[1]]), *pivots
+    return *_of_finite(a, [reflectors, tau, jnp.triu(reflectors[: a.shape[1]])]), *pivots

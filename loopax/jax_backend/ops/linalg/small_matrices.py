@@ -12,6 +12,7 @@ singular matrix gives nonfinite values. A matrix that is not positive definite h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.leaf import convert_leaf
+from loopax.jax_backend.staging.leaf import convert_leaf, nan_unless
 from loopax.jax_backend.staging.registry import rule
 from loopax.numerics.arrays import Array
 
@@ -35,8 +36,10 @@ _COLUMNS = 4  # right sides that are written out one by one; with more, each row
 Rows = list[list[Any]]  # elements of a matrix: arrays with the shape of the batch
 
 
-def _small(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a rule for small matrices of floats; others are left to PyTensor's conversion.
+def _small(
+    function: Callable[..., Any], large: Callable[..., Any] = convert_leaf
+) -> Callable[..., Any]:
+    """Make a rule for small matrices of floats; others are left to ``large``, PyTensor's conversion.
 
     Integers are first cast to floats of the result's precision: JAX would cast 32-bit ones to float32.
     """
@@ -52,13 +55,23 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
         if square and fits and all(x.dtype in (jnp.float32, jnp.float64) for x in (a, *others)):
             dtype = jnp.result_type(a, *others)
             return function(site, *(x.astype(dtype) for x in (a, *others)))
-        return convert_leaf(site, *values)
+        return large(site, *values)
 
     return chosen
 
 
+def _large_cholesky(site: Site, a: jax.Array) -> jax.Array:
+    """The factor, nan as a whole if there is none: JAX leaves zeros in the other triangle.
+
+    Of a matrix that is not finite, an element of the diagonal is not: the square root of an infinity, or
+    of infinity minus infinity.
+    """
+    c = jax.scipy.linalg.cholesky(a, lower=site.op.lower)
+    return nan_unless((jnp.diagonal(c) < np.inf).all(), c)
+
+
 @rule(Cholesky)
-@_small
+@partial(_small, large=_large_cholesky)
 def cholesky(site: Site, a: jax.Array) -> jax.Array:
     return factor(a) if site.op.lower else factor(a.T).T
 
@@ -72,7 +85,14 @@ def solve(site: Site, a: Array, b: Array) -> jax.Array:
     return _solve(site, a, b)
 
 
-@_small
+def _large_solve(site: Site, a: jax.Array, b: jax.Array) -> jax.Array:
+    x = convert_leaf(site, a, b)
+    # If a pivot is 0, a column of the solution has an infinity or a nan, though its right side is finite.
+    is_singular = jnp.isfinite(b).all(0) & ~jnp.isfinite(x).all(0)
+    return nan_unless(~is_singular.any(), x)
+
+
+@partial(_small, large=_large_solve)
 def _solve(site: Site, a: jax.Array, b: jax.Array) -> jax.Array:
     op = site.op
     if op.assume_a == "pos":
@@ -113,9 +133,15 @@ def cholesky_solve(site: Site, c: jax.Array, b: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def solution(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Solve ``a x = b`` by Gaussian elimination."""
+    """Solve ``a x = b`` by Gaussian elimination; nan if ``a`` is singular or not finite.
+
+    Elimination carries an entry that is not finite into a pivot.
+    """
     rows, rights, _ = _eliminated(_elements(a), _columns(b))
-    return _from_columns([_back_substituted(rows, right) for right in rights], b)
+    sizes = [jnp.abs(row[k]) for k, row in enumerate(rows)]
+    is_regular = reduce(jnp.logical_and, [(0 < x) & (x < np.inf) for x in sizes])
+    x = _from_columns([_back_substituted(rows, right) for right in rights], b)
+    return nan_unless(is_regular, x)
 
 
 @solution.defjvp
@@ -143,7 +169,7 @@ def log_determinant(a: jax.Array) -> tuple[Any, Any]:
     logarithm = jnp.zeros((), a.dtype)
     for k in range(len(rows)):
         sign, logarithm = sign * jnp.sign(rows[k][k]), logarithm + jnp.log(jnp.abs(rows[k][k]))
-    return sign, logarithm
+    return _log_of_finite(sign, logarithm)
 
 
 @log_determinant.defjvp
@@ -153,8 +179,27 @@ def _log_determinant_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Arr
     return (sign, logarithm), (jnp.zeros_like(sign), (inverse(a).T * da).sum())
 
 
-rule(MatrixInverse)(_small(lambda site, a: inverse(a)))
-rule(SLogDet)(_small(lambda site, a: log_determinant(a)))
+def _large_inverse(site: Site, a: jax.Array) -> jax.Array:
+    x = convert_leaf(site, a)
+    return nan_unless(jnp.isfinite(x).all(), x)
+
+
+rule(MatrixInverse)(_small(lambda site, a: inverse(a), _large_inverse))
+rule(SLogDet)(
+    _small(
+        lambda site, a: log_determinant(a),
+        large=lambda site, a: _log_of_finite(*jnp.linalg.slogdet(a)),
+    )
+)
+
+
+def _log_of_finite(sign: jax.Array, logarithm: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Replace a logarithm that is infinite or nan, because the matrix is not finite, by nan.
+
+    That takes a tenth of the time of a test of the matrix.
+    """
+    is_finite = logarithm < np.inf
+    return nan_unless(is_finite, sign), nan_unless(is_finite, logarithm)
 
 
 @rule(Det)
@@ -164,7 +209,10 @@ def det(site: Site, a: Array) -> jax.Array:
     return _det(site, a)
 
 
-_det = _small(lambda site, a: determinant(_elements(a)))
+@_small
+def _det(site: Site, a: jax.Array) -> jax.Array:
+    rows = _elements(a)
+    return nan_unless(_is_finite(rows), determinant(rows))
 
 
 def determinant(rows: Rows) -> Any:
@@ -234,19 +282,14 @@ def factor(a: jax.Array) -> jax.Array:
         for k in range(j):
             square = square - factors[j][k] * factors[j][k]
         # Added, not selected by `where`, so that the derivative is nan too.
-        bad = bad + jnp.where(square > 0, jnp.zeros((), a.dtype), jnp.full((), np.nan, a.dtype))
+        bad = nan_unless((0 < square) & (square < np.inf), bad)
         factors[j][j] = jnp.sqrt(square + bad)
         for i in range(j + 1, n):
             top = rows[i][j]
             for k in range(j):
                 top = top - factors[i][k] * factors[j][k]
             factors[i][j] = top / factors[j][j]
-    return jnp.stack(
-        [
-            jnp.stack([x + bad if j <= i else x for j, x in enumerate(row)])
-            for i, row in enumerate(factors)
-        ]
-    )
+    return jnp.stack([jnp.stack([x + bad for x in row]) for row in factors])
 
 
 def _substituted(a: jax.Array, b: jax.Array, lower: bool, unit: bool = False) -> jax.Array:
@@ -270,6 +313,11 @@ def _by_factor(c: jax.Array, b: jax.Array) -> jax.Array:
 def _elements(a: jax.Array) -> Rows:
     n = a.shape[0]
     return [[a[i, j] for j in range(n)] for i in range(n)]
+
+
+def _is_finite(rows: Rows) -> jax.Array:
+    """Whether all elements are finite: they and their sum, which an infinity or a nan enters."""
+    return jnp.isfinite(sum(sum(row) for row in rows))
 
 
 def _with_columns(function: Callable[[Any, Any], Any], a: jax.Array, b: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from pytensor.tensor.linalg.solvers.lstsq import Lstsq, TensorSolve
 from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
 
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.leaf import with_finite_matrices
 from loopax.jax_backend.staging.registry import rule
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array
@@ -18,17 +19,20 @@ from loopax.numerics.arrays import Array
 
 @rule(TensorInv)
 def tensor_inverse(site: Site, a: Array) -> Array:
-    return jnp.linalg.tensorinv(jnp.asarray(a), site.op.ind)
+    (a,) = with_finite_matrices(site.node, [a])
+    return jnp.linalg.tensorinv(a, site.op.ind)
 
 
 @rule(TensorSolve)
 def tensor_solve(site: Site, a: Array, b: Array) -> Array:
-    return jnp.linalg.tensorsolve(jnp.asarray(a), jnp.asarray(b), site.op.axes)
+    a, b = with_finite_matrices(site.node, [a, b])
+    return jnp.linalg.tensorsolve(a, b, site.op.axes)
 
 
 @rule(Lstsq)
 def least_squares(site: Site, a: Array, b: Array, rcond: Any) -> tuple[jax.Array, ...]:
-    return jnp.linalg.lstsq(jnp.asarray(a), jnp.asarray(b), rcond)
+    a, b = with_finite_matrices(site.node, [a, b])
+    return jnp.linalg.lstsq(a, b, rcond)
 
 
 # -- tridiagonal, as LAPACK's gttrf and gttrs --------------------------------------------------------

@@ -65,15 +65,15 @@ def _square_lu_factor(site: Site, a: Value) -> Any:
     n, takes_singular = square(emit, a), isinstance(site.op, LapackLUFactor)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
         elements = emit.in_locals(a, (n, n)).elements
-        factors, pivots, good = out.lu_factor(emit, elements, takes_singular)
+        factors, pivots = out.lu_factor(emit, elements, takes_singular)
         typed = [emit.temp(p.astype("int32")) for p in pivots]
-        factors = factors if takes_singular else out.nan_unless(emit, good, factors, dtype)
+        if not takes_singular:
+            factors = out.nan_unless(emit, emit.temp(out.regular(factors)), factors, dtype)
         return Small(factors, dtype), small(typed, "int32")
     array, name = target_in_c_order(site, 0, a), room_for_pivots(emit, n)
-    if takes_singular:
-        emit.do("lu_factor", array.name, name)
-    else:
-        nan_unless(emit, call("lu_factor", array.name, name), array)
+    emit.do("lu_factor", array.name, name)
+    if not takes_singular:
+        nan_unless(emit, call("is_regular", array.name), array)
     return array, Array(name, (n,), "int32", fresh=True)
 
 
@@ -152,9 +152,10 @@ def det(site: Site, a: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     n, a = square(emit, a), typed(emit, a, dtype)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
+        finite = emit.temp(out.finite(emit.in_locals(a, (n, n)).elements), "finite")
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
-        product = joined([sign, *pivots], " * ")
-        return small(emit.temp(_where(regular, product, literal(0, dtype))), dtype)
+        product = _where(regular, joined([sign, *pivots], " * "), literal(0, dtype))
+        return small(emit.temp(_where(finite, product, literal(np.nan, dtype))), dtype)
     value = call("determinant", target_in_c_order(site, 0, a).name, room_for_pivots(emit, n))
     return small(emit.temp(value), dtype)
 
@@ -168,11 +169,13 @@ def slogdet(site: Site, a: Value) -> Any:
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
         signs = [_where(expr("{} < 0", p), literal(-1, dtype), literal(1, dtype)) for p in pivots]
         logs = [call("np.log", call("abs", p)) for p in pivots]
-        results = [
-            _where(regular, joined([sign, *signs], " * "), literal(0, dtype)),
-            _where(regular, joined(logs or [literal(0, dtype)], " + "), literal(-np.inf, dtype)),
-        ]
-        return tuple(small(emit.temp(e), dtype) for e in results)
+        log = joined(logs or [literal(0, dtype)], " + ")
+        log = emit.temp(_where(regular, log, literal(-np.inf, dtype)))
+        sign = _where(regular, joined([sign, *signs], " * "), literal(0, dtype))
+        # The logarithm is infinite or nan if the matrix is not finite: see `runtime.linalg.is_regular`.
+        finite = expr("{} < np.inf", log)
+        results = (_where(finite, x, literal(np.nan, dtype)) for x in (sign, log))
+        return tuple(small(emit.temp(x), dtype) for x in results)
     sign_and_log = emit.temp(
         call("log_determinant", target_in_c_order(site, 0, a).name, room_for_pivots(emit, n))
     )
@@ -181,9 +184,10 @@ def slogdet(site: Site, a: Value) -> Any:
 
 def _pivots_and_sign(emit: Emitter, a: Value, n: Dim, dtype: str) -> tuple[list[Expr], Expr, Expr]:
     """The pivots, the sign of the row exchanges, and whether no pivot is zero."""
-    factors, exchanges, regular = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+    factors, exchanges = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
     plus, minus = literal(1, dtype), literal(-1, dtype)
     signs = [_where(expr("{} == {}", p, k), plus, minus) for k, p in enumerate(exchanges[:-1])]
+    regular = emit.temp(out.nonzero_diagonal(factors), "regular")
     return list(factors.diagonal()), emit.temp(joined(signs or [plus], " * ")), regular
 
 

@@ -42,16 +42,18 @@ def inverse(site: Site, a: Value) -> Any:
         return _behind(emit, w, n, n, dtype)
     unit = np.full((n, n), literal(0, dtype), dtype=object)
     np.fill_diagonal(unit, literal(1, dtype))
-    solution, good = _solved(emit, a, n, Small(unit, dtype), dtype)
-    with emit.when(expr("not {}", good)):
+    matrix = emit.in_locals(a, (n, n))
+    solution, good = _solved(emit, matrix, n, Small(unit, dtype), dtype)
+    with emit.when(expr("not {} and {}", good, out.finite(matrix.elements))):
         emit.fail("np.linalg.LinAlgError", "Singular matrix")
-    return solution
+    return Small(out.nan_unless(emit, good, solution.elements, dtype), dtype)
 
 
 def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, Expr]:
     """Solve for the columns of ``b``; also returns whether ``a`` is regular."""
     if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
-        factors, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        factors, pivots = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        good = emit.temp(out.regular(factors), "regular")
         x = out.exchanged(emit, emit.in_locals(b).elements, pivots)
         x = out.triangular_solve(emit, factors, x, lower=True, unit=True)
         return Small(out.triangular_solve(emit, factors, x, lower=False, unit=False), dtype), good
@@ -184,7 +186,9 @@ def solve_triangular(site: Site, a: Value, b: Value) -> Any:
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         matrix, columns_of_b = emit.in_locals(a, (n, n)).elements, emit.in_locals(b).elements
         elements = out.triangular_solve(emit, matrix, columns_of_b, op.lower, unit)
-        return _finished(site, Small(elements, dtype), TRUE if unit else out.regular(matrix))
+        return _finished(
+            site, Small(elements, dtype), TRUE if unit else out.nonzero_diagonal(matrix)
+        )
     x, factor = target_in_c_order(site, 1, b), emit.view(a)
     function, stored_lower = _solver(n, factor, op.lower)
     if unit:

@@ -42,8 +42,8 @@ def _all(conditions: Sequence[Expr]) -> Expr:
 
 def lu_factor(
     emit: Emitter, a: np.ndarray, takes_singular: bool = False
-) -> tuple[np.ndarray, list[Expr], Expr]:
-    """The factors, the row with which each row is exchanged, and whether all pivots are nonzero.
+) -> tuple[np.ndarray, list[Expr]]:
+    """The factors, and the row with which each row is exchanged.
 
     Where a pivot is zero its column is, too: the factors are nan, or with ``takes_singular`` zero there.
     """
@@ -65,7 +65,7 @@ def lu_factor(
             emit.set(a[i, k], quotient)
             for j in range(k + 1, n):
                 emit.set(a[i, j], a[i, j] - a[i, k] * a[k, j])
-    return a, pivots, emit.temp(regular(a), "regular")
+    return a, pivots
 
 
 def exchanged(emit: Emitter, b: np.ndarray, pivots: Sequence[Expr]) -> np.ndarray:
@@ -103,7 +103,7 @@ def cholesky(emit: Emitter, a: np.ndarray, dtype: str) -> tuple[np.ndarray, Expr
         for i in range(j + 1, n):
             top = _minus(a[i, j], [(factor[i, k], factor[j, k]) for k in range(j)])
             factor[i, j] = emit.temp(expr("{} / {}", top, factor[j, j]))
-    return factor, emit.temp(_all([expr("not {} <= 0", s) for s in squares]), "definite")
+    return factor, emit.temp(_all([_is_pivot(s) for s in squares]), "definite")
 
 
 def nan_unless(emit: Emitter, good: Expr, x: np.ndarray, dtype: str) -> np.ndarray:
@@ -117,6 +117,19 @@ def nan_unless(emit: Emitter, good: Expr, x: np.ndarray, dtype: str) -> np.ndarr
     return x
 
 
-def regular(a: np.ndarray) -> Expr:
-    """Whether all elements of the diagonal are nonzero."""
+def nonzero_diagonal(a: np.ndarray) -> Expr:
     return _all([expr("{} != 0", x) for x in a.diagonal()])
+
+
+def regular(factors: np.ndarray) -> Expr:
+    """Whether no pivot is zero, and the matrix is finite: see `runtime.linalg.is_regular`."""
+    return _all([_is_pivot(call("abs", x)) for x in factors.diagonal()])
+
+
+def finite(a: np.ndarray) -> Expr:
+    """Whether all elements are finite."""
+    return _all([expr("{} < np.inf", call("abs", x)) for x in a.flat])
+
+
+def _is_pivot(size: Expr) -> Expr:
+    return expr("0 < {} < np.inf", size)

@@ -150,10 +150,9 @@ def test_what_is_not_definite_has_no_factor(n):
     f = jaxify([A], cholesky(A))
     a = definite(n)
     a[-1, -1] = -1.0
-    there = np.tril(np.ones((n, n), bool))
-    np.testing.assert_array_equal(np.isnan(f(a)), there)
+    assert np.isnan(f(a)).all()
     assert np.isnan(jax.grad(lambda a: np.log(np.diag(np.eye(n))).sum() + f(a).sum())(a)).any()
-    assert np.isnan(f(np.full((n, n), np.nan)))[there].all()
+    assert np.isnan(f(np.full((n, n), np.nan))).all()
     upper = a.copy()
     upper[-1, -1], upper[0, 1:] = 5.0, np.nan  # the other triangle is not read
     assert n == 1 or not np.isnan(f(upper)).any()
