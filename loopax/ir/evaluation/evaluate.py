@@ -13,10 +13,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
 
 from loopax.base.upstream.pytensor import IfElse, LazyIfElse, check_batch_shapes, core_node
 from loopax.ir.derivatives.after_forward import perform
@@ -91,6 +94,8 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
         return run_nodes(of_node, op.fgraph, *inputs)
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp | OpFromGraph | IfElse):
         return _row_by_row(of_node, node, inputs)
+    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Composite):
+        return _by_parts(of_node, op.scalar_op, inputs)
     destroyed = {i for positions in op.destroy_map.values() for i in positions}
     values = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
     storage: list[list[Any]] = [[None] for _ in node.outputs]
@@ -101,6 +106,21 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
         v.type.filter(cell[0], allow_downcast=True)
         for v, cell in zip(node.outputs, storage, strict=True)
     ]
+
+
+def _by_parts(of_node: _OfNode, op: Composite, inputs: Sequence[Any]) -> list[Any]:
+    """Evaluate a composite function op by op on whole arrays.
+
+    PyTensor computes with Python's numbers, which do not wrap around: ``x**3`` of an ``int8`` raises
+    an OverflowError there (3.3.8).
+    """
+    ndim = max(np.ndim(x) for x in inputs)
+
+    def elementwise(node: Apply, values: Sequence[Any]) -> list[Any]:
+        arrays = [np.reshape(x, (1,) * (ndim - np.ndim(x)) + np.shape(x)) for x in values]
+        return of_node(Elemwise(node.op).make_node(*map(pt.constant, arrays)), arrays)
+
+    return run_nodes(elementwise, op.fgraph, *inputs)
 
 
 def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[np.ndarray]) -> list[Any]:

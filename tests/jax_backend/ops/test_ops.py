@@ -64,9 +64,9 @@ from pytensor.tensor.extra_ops import (
 )
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
 from pytensor.tensor.linalg import LU, QR
-from pytensor.tensor.linalg.decomposition.lu import LUFactor
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
+from pytensor.tensor.linalg.decomposition.lu import LUFactor
 from pytensor.tensor.linalg.decomposition.schur import Schur
 from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv, TensorInv
 from pytensor.tensor.linalg.solvers.general import Solve

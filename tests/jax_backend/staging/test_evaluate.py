@@ -1,9 +1,11 @@
-"""Errors that JAX raises while it traces a program name the op and its operands."""
+"""Errors that JAX raises while it traces a program, and nodes that are folded there."""
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import scan
+from pytensor.compile.mode import Mode
 
 from loopax import jaxify
 
@@ -35,3 +37,14 @@ def test_the_innermost_node_is_named():
         jaxify([A, X], states, loops="xla")(np.ones((2, 2)), np.ones(3))
     notes = [n for n in caught.value.__notes__ if n.startswith("In the program")]
     assert len(notes) == 1 and "Dot was given a variable of shape (2, 2)" in notes[0]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_folded_power_of_a_narrow_integer_wraps_around(dtype):
+    """The length makes the input static, and PyTensor computes such powers with Python's numbers."""
+    n = pt.scalar("n", dtype=dtype)
+    powers = [n**k for k in (3, 4, 8)]
+    value = np.asarray(100, dtype)
+    expected = pytensor.function([n], powers, mode=Mode("py", None))(value)
+    _, *actual = jaxify([n], [pt.arange(n), *powers])(value)
+    np.testing.assert_array_equal(actual, expected)
