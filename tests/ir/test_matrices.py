@@ -5,6 +5,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.tensor import linalg
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
@@ -58,6 +60,23 @@ def test_lengths_of_a_batch():
     assert [dims.length(factors, k) for k in range(3)] == [dims.length(A, k) for k in range(3)]
     assert dims.length(pivots, 0) == dims.length(A, 0)
     assert dims.length(pivots, 1) == dims.clipped(False, dims.length(A, 1), dims.length(A, 2))
+
+
+class Transposed(Op):
+    gufunc_signature = "(m,n)->(n,m),(k)"
+
+    def make_node(self, x):
+        return Apply(self, [x], [pt.dmatrix(), pt.dvector()])
+
+    def perform(self, node, inputs, outputs):
+        raise NotImplementedError
+
+
+def test_lengths_of_an_op_of_a_user():
+    matrix, vector = Transposed()(B)
+    dims = Dims()
+    assert [dims.length(matrix, k) for k in (0, 1)] == [dims.length(B, k) for k in (1, 0)]
+    assert sources_of_length(vector, 0) == []
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 5, 3), (2, 3, 3)])
