@@ -141,3 +141,17 @@ def test_a_native_batch_without_rows(name):
         0,
         *jaxify([B], out, loops="xla")(np.zeros((3, 4))).shape,
     )
+
+
+def test_a_native_batch_without_rows_of_a_count_that_rows_share():
+    """The pullback of a truncated loop fills up as many rows as the sequence has."""
+    start = pt.dscalar("start")
+    last = pytensor.scan(
+        lambda x, state: pt.sin(state) + x * start,
+        V,
+        outputs_info=start,
+        truncate_gradient=2,
+        return_updates=False,
+    )[-1]
+    f = loopax.vmap(jaxify([V, start], pytensor.grad(last, [V, start]), backend=NATIVE))
+    assert [x.shape for x in f(np.zeros((0, 5)), np.zeros(0))] == [(0, 5), (0,)]

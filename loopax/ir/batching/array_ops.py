@@ -18,6 +18,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
+from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor
@@ -46,6 +47,8 @@ def batched_outputs(node: Apply, inputs: Sequence[Variable]) -> list[Any]:
         return list(applied_to(node, inputs).outputs)
     outputs = _own_outputs(node.op, node, inputs)
     if outputs is None:
+        if any(isinstance(v.type, SparseTensorType) for v in [*node.inputs, *node.outputs]):
+            raise NotImplementedError(f"{node.op} of sparse matrices has no form for a batch")
         results = vectorize_rules(node.op, node, *inputs)
         outputs = list(results.outputs if isinstance(results, Apply) else results)
     return outputs

@@ -48,7 +48,9 @@ def blockwise(site: Site, *values: Value) -> Any:
     for v, sig in zip(values, inputs_sig, strict=True):
         names.update(zip(sig, v.shape[len(v.shape) - len(sig) :], strict=True))
     shapes = [[names.get(name) for name in sig] for sig in outputs_sig]
-    return repeated(site, _lowered(core), values, ranks, shapes, _lengths_of_row(core, values))
+    return repeated(
+        site, _lowered(core), values, ranks, shapes, _lengths_of_row(site.emit, core, values)
+    )
 
 
 @rule(BatchedDot)
@@ -60,7 +62,7 @@ def batched_dot(site: Site, a: Value, b: Value) -> Any:
     return repeated(site, node, (a, b), ranks, [shape], [shape], stretches=False)
 
 
-def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | None]]:
+def _lengths_of_row(emit: Emitter, node: Apply, values: Sequence[Value]) -> list[list[Dim | None]]:
     """Shapes of the outputs of ``node``, inferred from the shapes of one row of each of ``values``.
 
     They serve a batch without rows. Otherwise the first result decides, since a step may return another
@@ -80,6 +82,8 @@ def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | Non
                 case Clipped(largest=largest, a=a, b=b):
                     both = dim(a), dim(b)
                     n = None if None in both else call("max" if largest else "min", *both)
+                case Variable() if variable in inputs:
+                    n = _shared_number(emit, values[inputs.index(variable)])
                 case _:
                     n = None
             if n is None:
@@ -88,6 +92,12 @@ def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | Non
         return total
 
     return [[dim(dims.length(v, axis)) for axis in range(v.type.ndim)] for v in graph.outputs]
+
+
+def _shared_number(emit: Emitter, value: Value) -> Expr | None:
+    """The number that all rows share; None if each may have its own."""
+    at = [0] * len(value.shape)
+    return emit.read(value, at) if all(n == 1 for n in value.shape) else None
 
 
 def _lowered(node: Apply) -> Apply:

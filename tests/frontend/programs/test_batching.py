@@ -13,6 +13,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from loopax import grad, jaxify, scan, vmap, while_loop
 from tests.numba_backend.interpreted import InterpretedFunction
+from tests.support.both_backends import NATIVE
 from tests.support.compare import FAST_COMPILE, loops
 
 V = pt.vector("v")
@@ -155,3 +156,12 @@ def test_rows_of_several_lengths_are_no_array():
     batched = vmap(jaxify([V], V[V > 0], backend="numba"))
     with pytest.raises(ValueError, match="shape"):
         batched(ROWS[:2])
+
+
+def test_a_native_batch_of_sparse_matrices_scaled_by_columns():
+    """No sparse op has a batch: the rows are computed one by one."""
+    m, v = pt.dmatrix("m"), pt.dvector("v")
+    scaled = sparse.dense_from_sparse(sparse.col_scale(sparse.csc_from_dense(m), v))
+    values = np.arange(12.0).reshape(2, 2, 3), np.arange(6.0).reshape(2, 3)
+    actual = vmap(jaxify([m, v], scaled, backend=NATIVE))(*values)
+    np.testing.assert_allclose(actual, values[0] * values[1][:, None])
