@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +27,31 @@ from loopax.jax_backend.staging.symbolic import as_length, span
 from loopax.numerics.arrays import Array
 
 
+class Window(NamedTuple):
+    """A slice of ``length`` elements with a traced start, which counts from the end if it is negative.
+
+    ``may_cross``: whether the slice may cross an end of the axis.
+    """
+
+    start: Any
+    length: int
+    may_cross: bool
+
+
 @dataclass(frozen=True)
 class Index:
     """An index in JAX's form.
 
     ``axes`` maps an axis of the array to the entry that indexes it, if that entry indexes no other axis;
-    ``slices`` says which of them are slices with traced bounds, as arrays of positions; ``open`` are the
-    traced integers that are not known to be in range, by axis.
+    ``slices`` says which of them are slices with traced bounds, as arrays of positions, and ``windows``
+    has these slices; ``open`` are the traced integers that are not known to be in range, by axis.
     """
 
     entries: tuple[Any, ...]
     axes: dict[int, int]
     slices: dict[int, int]
     open: dict[int, int]
+    windows: dict[int, Window]
 
     @property
     def dynamic(self) -> bool:
@@ -66,12 +78,14 @@ def index_of(site: Site, x: Array, first: int, values: Sequence[Any]) -> Index:
     axes: dict[int, int] = {}
     slices: dict[int, int] = {}
     unproven: dict[int, int] = {}
+    windows: dict[int, Window] = {}
     axis = 0
     for entry in indices_from_subtensor(range(len(values)), idx_list(site)):
         if isinstance(entry, slice):
             entry_index, n_axes = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
-            if not isinstance(entry_index, slice):
-                slices[axis] = len(entries)
+            if isinstance(entry_index, Window):
+                slices[axis], windows[axis] = len(entries), entry_index
+                entry_index = _positions(entry_index, jnp.shape(x)[axis])
         elif entry is None or values[entry] is None:  # np.newaxis
             entry_index, n_axes = None, 0
         else:
@@ -85,7 +99,7 @@ def index_of(site: Site, x: Array, first: int, values: Sequence[Any]) -> Index:
             axes[axis] = len(entries)
         entries.append(entry_index)
         axis += n_axes
-    return Index(tuple(entries), axes, slices, unproven)
+    return Index(tuple(entries), axes, slices, unproven, windows)
 
 
 def idx_list(site: Site) -> Any:
@@ -170,7 +184,7 @@ def check_mask_fits(site: Site, mask: Array, axis: int, shape: Sequence[int]) ->
 
 
 def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length: int) -> Any:
-    """A static slice; for traced bounds at a fixed distance, the array of its positions."""
+    """A static slice; for traced bounds at a fixed distance, a `Window`."""
 
     def static(k: int | None) -> int | None:
         return None if k is None else as_length(site.static(first + k))
@@ -186,15 +200,30 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
         stop, high = _offset(site, inputs[first + entry.stop])
         if start is stop and start is not None:
             n = max(high - low, 0)
-            # As in Python, bounds below 0 count from the end. A slice that crosses an end would be
-            # shorter, which JAX cannot have: the positions beyond it are marked as out of range.
             begin: Any = jnp.asarray(values[entry.start])
             begin = keep_outside(begin, length, below=n).astype(int)
-            begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
-            at = begin + np.arange(n)
-            return jnp.where(at < 0, length, at)
+            return Window(begin, n, not _is_inside(site, first + entry.start, n, length))
     # A traced value may still be known, if it depends only on lengths; otherwise this raises.
     return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
+
+
+def _is_inside(site: Site, k: int, n: int, length: int) -> bool:
+    """Whether the ``n`` elements from the index in input ``k`` on are known to be in the axis."""
+    known = known_interval(site.frame, site.node.inputs[k])
+    return (
+        known is not None and isinstance(length, int) and 0 <= known[0] and known[1] + n <= length
+    )
+
+
+def _positions(window: Window, length: int) -> jax.Array:
+    """The positions of a window, as in Python; one that is beyond an end is ``length`` or more.
+
+    A slice that crosses an end would be shorter, which JAX cannot have.
+    """
+    begin, n, _ = window
+    begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
+    at = begin + np.arange(n)
+    return jnp.where(at < 0, length, at)
 
 
 def _short(step: int | None, length: int) -> int | None:

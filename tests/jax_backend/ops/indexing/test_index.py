@@ -40,10 +40,8 @@ def test_integers_of_every_width(dtype):
 def test_slices_between_traced_bounds():
     x, i = pt.dvector("x"), pt.lscalar("i")
     f = jax.jit(loopax.jaxify([x, i], x[i : i + 3].sum(), loops="xla"))
-    for k in (-5, 0, 2):
-        assert f(X, k) == X[k : k + 3].sum()
-    for k in (5, 2**32, 2**62, 2**63 - 1, -(2**63)):
-        assert np.isnan(f(X, k)), k
+    for k in (-5, 0, 2, 5, 2**32, 2**62, 2**63 - 1, -(2**63)):
+        assert f(X, k) == X[k : k + 3].sum(), k
 
 
 @pytest.mark.parametrize("step", [2**63 - 1, -(2**63), 2**62])

@@ -1,11 +1,14 @@
 """Indices, slices and lengths at the ends of their types: never a number from another place."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
 
 import loopax
 from loopax import jaxify
@@ -90,11 +93,55 @@ def test_a_slice_is_numpys(bounds):
         np.testing.assert_array_equal(g(AT), expected)
 
 
-def test_a_slice_with_a_traced_start_beyond_the_end():
-    f = jax.jit(jaxify([X, K], X[K : K + 3].sum(), loops="xla"))
-    assert f(AT, 1) == 9.0
-    for k in (2**31, 2**32, 2**62, -(2**62)):
-        assert np.isnan(f(AT, k))
+REDUCED = {
+    "sum": lambda x, m, k: x[k : k + 3].sum(),
+    "mean": lambda x, m, k: x[k - 2 : k + 1].mean(),
+    "variance": lambda x, m, k: x[k : k + 3].var(),
+    "product": lambda x, m, k: x[k : k + 3].prod(),
+    "of bools": lambda x, m, k: (x[k : k + 3] > 0).any(),
+    "of integers": lambda x, m, k: pt.cast(x, "int64")[k : k + 2].sum(),
+    "of a function with a number": lambda x, m, k: pt.exp(x[k : k + 3] * x[0]).sum(),
+    "longer than the array": lambda x, m, k: x[k : k + 9].sum(),
+    "columns": lambda x, m, k: m[:, k : k + 2].sum(axis=1),
+    "of one row": lambda x, m, k: m[1, k : k + 2].sum(),
+    "of a transpose": lambda x, m, k: m.T[k : k + 2].sum(axis=0, keepdims=True),
+    "in a loop": lambda x, m, k: pytensor.scan(
+        lambda i, x: x[i : i + 3].sum(), pt.arange(4) + k, non_sequences=x, return_updates=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_reduced_window_is_clipped(name):
+    """At each end, from either end, and far out of 32 bits; its gradient too, and a batch of starts."""
+    m, k = pt.dmatrix("m"), pt.lscalar("k")
+    out = REDUCED[name](X, m, k)
+    plain = pytensor.function([X, m, k], out, mode=Mode("py", None), on_unused_input="ignore")
+    f = jax.jit(jaxify([X, m, k], out, loops="xla"))
+    values = np.array([0.5, -1.0, 2.0, 3.0, 0.25]), np.arange(12.0).reshape(3, 4)
+    starts = [*range(-9, 10), 2**40, -(2**40)]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # NumPy warns of the mean of nothing
+        expected = [plain(*values, start) for start in starts]
+    for start, result in zip(starts, expected, strict=True):
+        np.testing.assert_allclose(f(*values, start), result, rtol=1e-12)
+    if name == "in a loop":
+        return
+    batch = jax.vmap(f, in_axes=(None, None, 0))(*values, np.array(starts))
+    np.testing.assert_allclose(batch, np.stack(expected), rtol=1e-12)
+    if out.type.dtype == "float64":
+        slope = jax.jit(jax.grad(jaxify([X, m, k], out.sum(), loops="xla"), (0, 1)))
+        native = loopax.grad(jaxify([X, m, k], out.sum(), backend=NATIVE), (0, 1))
+        for start in starts:
+            for a, b in zip(slope(*values, start), native(*values, start), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_window_that_is_not_reduced_is_marked():
+    f = jax.jit(jaxify([X, K], X[K : K + 3], loops="xla"))
+    np.testing.assert_array_equal(f(AT, 3), [*AT[3:], np.nan])
+    g = jax.jit(jaxify([X, K], pt.dot(X[K : K + 3], X[:3]), loops="xla"))  # NumPy refuses it
+    assert np.isfinite(g(AT, 2)) and np.isnan(g(AT, 3))
 
 
 def test_counts_are_not_negative():

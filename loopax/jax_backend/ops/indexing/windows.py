@@ -1,0 +1,66 @@
+"""A window ``x[i : i + n]`` with a traced ``i`` that may cross an end, where NumPy's is shorter.
+
+In JAX an array has one length, so the window has ``n`` rows, and those that are not there are marked, by
+nan in floats. Reductions over the window, also of a function of it, can leave rows out: then the window is
+a `PaddedArray` of NumPy's length, and the sum is NumPy's.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
+from pytensor.tensor.shape import Shape, Shape_i
+
+from loopax.facts.elementwise import is_elementwise
+from loopax.facts.families import normalized
+from loopax.jax_backend.ops.indexing.index import Window
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.values.padded_array import PaddedArray
+
+
+def clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
+    """Read ``window`` along ``axis`` of ``x``, with NumPy's length.
+
+    The rows after the end repeat the last one, as in every `PaddedArray`.
+    """
+    length = x.shape[axis]
+    bounds = window.start, window.start + window.length
+    first, last = (jnp.clip(jnp.where(b < 0, b + length, b), 0, length) for b in bounds)
+    count = jnp.maximum(last - first, 0)
+    at = jnp.minimum(first + jnp.arange(window.length), jnp.maximum(last, 1) - 1)
+    rows = x.at[(*[slice(None)] * axis, at)].get(mode="clip")
+    # Without a derivative, since 0 times nan is nan: the mean of an empty window, for example, is nan.
+    is_row = (jnp.arange(window.length) < count).reshape(-1, *[1] * (x.ndim - axis - 1))
+    return PaddedArray(jnp.where(is_row, rows, jax.lax.stop_gradient(rows)), count, axis)
+
+
+def is_reduced(site: Site, axis: int) -> bool:
+    """Whether only reductions along ``axis`` read the result of ``site``, or a function of it."""
+    plan = site.frame.plan
+    stack = [(site.out, axis)]
+    while stack:
+        v, axis = stack.pop()
+        results = [_results(node, v, axis) for node in plan.readers.get(v, ())]
+        if v in plan.outputs or not results:
+            return False
+        for result in results:
+            if result is None:
+                return False
+            stack += result
+    return True
+
+
+def _results(node: Apply, v: Variable, axis: int) -> list[tuple[Variable, int]] | None:
+    """The results of ``node`` that have the axis of the window; None if its length must be known."""
+    op = node.op
+    if isinstance(op, Shape | Shape_i):
+        return []
+    if isinstance(op, CAReduce) and axis in normalized(op.axis, v.type.ndim):
+        return []
+    if isinstance(op, DimShuffle):
+        return [(node.outputs[0], list(op.new_order).index(axis))]
+    if is_elementwise(node) and all(u is v or u.type.broadcastable[axis] for u in node.inputs):
+        return [(out, axis) for out in node.outputs]
+    return None
