@@ -29,6 +29,7 @@ from loopax.jax_backend.ops.scalars import compares_exactly, convert, scalar_fun
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.values.x64 import without_narrowing_warnings
 from loopax.numerics.arrays import Array
 
 
@@ -61,7 +62,8 @@ def apply_scalar(site: Site, op: ScalarOp, node: Apply, values: Sequence[ArrayLi
         return scalar_loop(op, values, partial(_inner, site, op))
     operands = _promoted(op, node, values)
     function = scalar_function(site, op, node)
-    out = function(*operands)
+    with without_narrowing_warnings():
+        out = function(*operands)
     return list(out) if isinstance(out, tuple | list) else [out]
 
 

@@ -27,6 +27,7 @@ from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import has_conversion, leaf_rule
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.x64 import without_narrowing_warnings
 
 _MAX_CONSTANT = 4096  # largest static input that becomes a Constant, in elements
 
@@ -48,7 +49,8 @@ def convert_leaf(site: Site, *values: object) -> Any:
     except NotImplementedError:
         return call_back(site, values)
     inputs = [as_jax(x, v) for x, v in zip(matrices, node.inputs, strict=True)]
-    return function(*[_as_precise(x, node.outputs[0]) for x in inputs])
+    with without_narrowing_warnings():
+        return function(*[_as_precise(x, node.outputs[0]) for x in inputs])
 
 
 def with_finite_matrices(node: Apply, values: Sequence[Any]) -> list[Any]:

@@ -8,6 +8,9 @@ variable, or a value that differs from JAX's default.
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -44,6 +47,26 @@ def set_default_precision() -> None:
         jax.config.update("jax_enable_x64", True)
 
 
+def _advice() -> str:
+    if config.floatX == "float32":  # int32 and int64 with float32 are float64
+        return "cast its integers where they meet floats: x.astype('float32')"
+    return "build the program with PyTensor's floatX=float32"
+
+
+@contextmanager
+def without_narrowing_warnings() -> Iterator[None]:
+    """Silence JAX's warning of integers of 32 bits in place of 64, which PyTensor's conversions ask for.
+
+    The user has not written these conversions. What 32 bits do not hold is refused: see `refuse_narrowed`.
+    """
+    if jax_config.jax_enable_x64:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
+        yield
+
+
 def as_declared(x: object, variable: Variable) -> Any:
     """Cast ``x`` to the dtype that ``variable`` declares, without a weak type.
 
@@ -65,7 +88,7 @@ def as_declared(x: object, variable: Variable) -> Any:
         raise LoopTypeError(
             f"The program computes in {dtype} ({describe(variable)}), but JAX is in 32-bit mode, "
             f"where it would run in {_WIDE[dtype]}. Call jax.config.update('jax_enable_x64', True) "
-            "first, or build the program with PyTensor's floatX=float32."
+            f"first, or {_advice()}."
         )
     if x.dtype != dtype or x.aval.weak_type:
         target = jax.dtypes.canonicalize_dtype(dtype)

@@ -80,6 +80,9 @@ def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtyp
     """Cast the ``wanted`` inputs of ``node``, unless the results would lose their declared dtypes."""
     if any(wanted):
         inputs = [_cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
+        if (line := getattr(node.outputs[0].tag, "trace", None)) is not None:
+            for k in (k for k, is_cast in enumerate(wanted) if is_cast):
+                inputs[k].tag.trace = line
         # Rebuilt by the op itself: with a cast operand it may infer another dtype than the declared one.
         new = node.op.make_node(*inputs).outputs
         if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:

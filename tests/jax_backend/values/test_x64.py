@@ -61,3 +61,26 @@ CASES = {
 def test_precision(case):
     code, environment, expected = CASES[case]
     assert run(code, **environment) == expected
+
+
+START = "import loopax, numpy, pytensor.tensor as pt; x = pt.fvector('x'); X = numpy.ones(2, 'float32'); "
+
+
+@pytest.mark.slow
+def test_integers_of_a_program_in_32_bits_do_not_warn():
+    """PyTensor's conversions ask JAX for int64, which JAX warns of; warnings are errors in `run`."""
+    out = "[pt.argmax(x), pt.round(x).astype('int64').sum(), pt.bincount(x.astype('int64')).sum()]"
+    code = f"{START} print(*loopax.jaxify([x], {out})(X))"
+    assert run(code, PYTENSOR_FLAGS="floatX=float32") == ["0", "2", "2"]
+
+
+@pytest.mark.slow
+def test_integers_among_floats_of_32_bits():
+    """The product is a float64 in PyTensor, whatever floatX is: the message says what to write."""
+    code = (
+        f"{START}\ntry: loopax.jaxify([x], pt.argmax(x) * x)(X)\n"
+        "except loopax.LoopTypeError as error: print(error)"
+    )
+    message = " ".join(run(code, PYTENSOR_FLAGS="floatX=float32"))
+    assert "cast its integers where they meet floats: x.astype('float32')" in message
+    assert "<module>" in message  # the line of the product
