@@ -94,7 +94,9 @@ def test_a_program_without_a_float_that_has_a_derivative(form, build):
     assert diagnose(jaxify([n], n * 2, **form), np.arange(3), grad=True).ok
 
 
-@pytest.mark.parametrize("key", [jax.random.key, jax.random.PRNGKey])
+@pytest.mark.parametrize(
+    "key", [jax.random.key, pytest.param(jax.random.PRNGKey, marks=pytest.mark.slow)]
+)
 def test_a_key_as_an_argument(key):
     rng = pt.random.rng("rng")
     after, draws = rng.normal(size=3)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 
@@ -89,6 +90,7 @@ def test_a_body_that_has_not_changed_is_not_frozen_again(monkeypatch):
     assert frozen
 
 
+@pytest.mark.slow
 def test_third_derivatives_whose_bodies_are_equal_though_written_with_other_nodes():
     a, v = pt.dscalar("a"), pt.dvector("v")
 

@@ -11,10 +11,11 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
 from loopax.lowering.canonical.stabilize import stabilize
+from tests.support.both_backends import NATIVE
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 @pytest.mark.parametrize("kind", ["sym", "her", "pos"])
 def test_each_system_reads_its_triangle(kind, options):
     """Systems with the two triangles of one matrix; and one with a matrix known to be a triangle."""
@@ -79,7 +80,7 @@ DIAGONALS = {
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("case", DIAGONALS)
 def test_diagonals_of_what_is_joined(case, is_declared, options):
@@ -96,7 +97,7 @@ def test_diagonals_of_what_is_joined(case, is_declared, options):
     np.testing.assert_array_equal(f(*values), np.diagonal(whole, k))
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 @pytest.mark.parametrize("n_rows", [1, 2, 3])
 def test_determinants_of_a_batch_of_blocks(n_rows, options):
     a, b = pt.dtensor3("a"), pt.dtensor3("b")
@@ -153,7 +154,7 @@ STRUCTURED = {
 
 @pytest.mark.filterwarnings("ignore:(?s).*has no JAX conversion")
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 @pytest.mark.parametrize("case", STRUCTURED)
 def test_a_structure_that_is_not_there(case, options):
     rng = np.random.default_rng(2)
@@ -169,7 +170,7 @@ def test_a_structure_that_is_not_there(case, options):
     )
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 def test_factor_of_the_product_of_a_singular_triangle(options):
     x = pt.matrix(shape=(2, 2))
     f = jaxify([x], L.cholesky(pt.tril(x) @ pt.tril(x).T), **options)

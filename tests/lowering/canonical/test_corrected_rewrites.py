@@ -13,6 +13,7 @@ from pytensor.tensor.elemwise import Elemwise
 import loopax
 from loopax import jaxify
 from loopax.lowering.canonical.stabilize import stabilize
+from tests.support.both_backends import NATIVE
 from tests.support.compare import FAST_COMPILE
 
 DTYPES = ("bool", "int8", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -48,7 +49,7 @@ def test_no_rewrite_fails(dtype):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}, {"loops": "native"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}, {"loops": "native"}])
 @pytest.mark.parametrize("dtype", ["uint8", "uint64"])
 def test_minus_an_unsigned_integer(dtype, options, capfd):
     x = pt.vector("x", dtype=dtype)
@@ -68,7 +69,7 @@ def test_halves():
         np.testing.assert_array_equal(result, -1 / at)
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 def test_a_quotient_by_one_is_rounded_down(options):
     """PyTensor's `local_div_by_one` takes it for the dividend, in every mode."""
     x, i = pt.dvector("x"), pt.lvector("i")
@@ -79,7 +80,7 @@ def test_a_quotient_by_one_is_rounded_down(options):
         np.testing.assert_array_equal(value, expected)
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 def test_a_sum_that_is_read_twice_has_one_rounding_error(options):
     """``1 + x / root`` is 1e-12, and its slope by ``x`` the difference of two numbers of 1e6."""
     x = pt.dscalar("x")
@@ -89,7 +90,7 @@ def test_a_sum_that_is_read_twice_has_one_rounding_error(options):
     np.testing.assert_allclose(slope(-1e6), 4.4e-6, rtol=1e-2)
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
 def test_sums_of_whole_exponents_do_not_overflow(dtype, options):
     x, k = pt.vector("x"), pt.vector("k", dtype=dtype)
@@ -102,7 +103,7 @@ def test_sums_of_whole_exponents_do_not_overflow(dtype, options):
         np.testing.assert_allclose(result, right, 1e-6)
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
 def test_an_element_of_a_sum_in_a_small_dtype(options):
     x = pt.matrix("x", dtype="int8")
     at = np.array([[100, 100, 3], [1, 2, 3]], dtype="int8")
@@ -114,7 +115,7 @@ def test_an_element_of_a_sum_in_a_small_dtype(options):
     assert actual[2].dtype == np.int32
 
 
-@pytest.mark.parametrize("options", [{"loops": "xla", "jit": False}, {"backend": "numba"}])
+@pytest.mark.parametrize("options", [{"loops": "xla", "jit": False}, {"backend": NATIVE}])
 def test_distinct_elements_of_what_is_repeated(options):
     x, counts, n = pt.dvector("x"), pt.lvector("counts"), pt.lscalar("n")
     outputs = [pt.unique(pt.repeat(x, counts)), pt.unique(pt.alloc(x[0], n))]

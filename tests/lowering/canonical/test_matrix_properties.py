@@ -7,9 +7,10 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
 from loopax.lowering.canonical.matrix_properties import infer_sound_properties
+from tests.support.both_backends import NATIVE
 
 MATRIX = np.array([[1.0, 0.3, -0.2], [0.5, 2.0, 0.7], [-0.1, 0.4, 1.5]])
-FORMS = [{"backend": "numba"}, {"loops": "native"}, {"loops": "xla"}]
+FORMS = [{"backend": NATIVE}, {"loops": "xla"}]
 
 
 def diagonal_index(*axes):

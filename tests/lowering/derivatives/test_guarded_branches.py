@@ -340,8 +340,7 @@ FACTORS = {
 }
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("loops", FORMS)
+@pytest.mark.parametrize("loops", ["xla", pytest.param("native", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FACTORS)
 def test_a_singular_matrix_of_a_batch(name, loops):
     matrices = np.stack([[[2.0, 0.5], [0.5, 1.0]], np.ones((2, 2))])

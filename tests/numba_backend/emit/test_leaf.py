@@ -201,6 +201,7 @@ def test_a_scalar_op_registered_where_it_is_not_asked_for_runs_as_python():
         np.testing.assert_allclose(f(np.arange(3.0)), [0.0, 0.5, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 3), (3, 2)])
 def test_factors_of_empty_matrices(shape):
     """LAPACK refuses them; NumPy's and SciPy's factors are identities of the right shapes."""
