@@ -5,8 +5,9 @@ a call in its step as one function. A loop of 200 steps with a 3 x 3 inverse too
 gradient 330 and 58; a batch of 1000 inverses, 237 and 26. At four rows loops gain nothing and their
 gradients lose.
 
-The algorithm is LAPACK's, Gaussian elimination with row exchanges, so that values are as accurate, and a
-singular matrix gives nonfinite values. A matrix that is not positive definite has a factor of nan.
+The algorithm is LAPACK's, Gaussian elimination with row exchanges, so that values are as accurate. Of any
+size, a system with a singular matrix has the solution nan, and so has one that is not finite; a matrix that
+is not positive definite has a factor of nan.
 """
 
 from __future__ import annotations
