@@ -1,8 +1,8 @@
 """A window ``x[i : i + n]`` with a traced ``i`` that may cross an end, where NumPy's is shorter.
 
 In JAX an array has one length, so the window has ``n`` rows, and those that are not there are marked, by
-nan in floats. Reductions over the window, also of a function of it, can leave rows out: then the window is
-a `PaddedArray` of NumPy's length, and the sum is NumPy's.
+nan in floats. Reductions and products along the window, also of a function of it, can leave rows out: then
+the window is a `PaddedArray` of NumPy's length, and the sum is NumPy's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
+from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 
 from loopax.facts.elementwise import is_elementwise
@@ -37,7 +38,10 @@ def clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
 
 
 def is_reduced(site: Site, axis: int) -> bool:
-    """Whether only reductions along ``axis`` read the result of ``site``, or a function of it."""
+    """Whether ``axis`` of the result is reduced, or summed in a product, wherever the result is read.
+
+    Functions of single elements may come in between.
+    """
     plan = site.frame.plan
     stack = [(site.out, axis)]
     while stack:
@@ -61,6 +65,14 @@ def _results(node: Apply, v: Variable, axis: int) -> list[tuple[Variable, int]] 
         return []
     if isinstance(op, DimShuffle):
         return [(node.outputs[0], list(op.new_order).index(axis))]
-    if is_elementwise(node) and all(u is v or u.type.broadcastable[axis] for u in node.inputs):
+    if isinstance(op, Dot):
+        summed = (node.inputs[0].type.ndim - 1, 0)
+        return (
+            []
+            if all(axis == k for u, k in zip(node.inputs, summed, strict=True) if u is v)
+            else None
+        )
+    # Other arrays must be as long as the window; `padded.masked` compares the lengths.
+    if is_elementwise(node) and not v.type.broadcastable[axis]:
         return [(out, axis) for out in node.outputs]
     return None

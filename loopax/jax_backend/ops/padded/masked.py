@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
@@ -99,18 +98,14 @@ def _of_rows(
     rows = iter([t.fitted(bound).data for t in traces])
     inputs = [x if k is None else next(rows) for x, k in zip(values, along, strict=True)]
     outs = convert_arrays(site, inputs)
-    return [PaddedArray(_where_equal(site, x, length, traces), length, axis) for x in outs]
-
-
-def _where_equal(
-    site: Site, x: jax.Array, length: Array | int, traces: Sequence[PaddedArray]
-) -> jax.Array:
-    """Return ``x``, or `no_number` if lengths differ, which cannot raise while a program runs."""
     others = [t.length for t in traces if t.length is not length]
     if not others:
-        return x
+        return [PaddedArray(x, length, axis) for x in outs]
+    # Lengths that differ cannot raise while a program runs: all rows are `no_number`, and all count, so
+    # that a sum over none of them is no number either.
     equal = jnp.all(jnp.stack([jnp.asarray(n == length) for n in others]))
-    return or_refused(site.context, equal, x)
+    length = jnp.where(equal, length, bound)
+    return [PaddedArray(or_refused(site.context, equal, x), length, axis) for x in outs]
 
 
 @trace_rule(CheckAndRaise)
