@@ -68,7 +68,7 @@ def _large_cholesky(site: Site, a: jax.Array) -> jax.Array:
     of infinity minus infinity.
     """
     c = jax.scipy.linalg.cholesky(a, lower=site.op.lower)
-    return nan_unless((jnp.diagonal(c) < np.inf).all(), c)
+    return nan_unless(jnp.isfinite(jnp.diagonal(c)).all(), c)
 
 
 @rule(Cholesky)
