@@ -8,7 +8,9 @@ by an infinite one, and returns finite numbers.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum, auto
+from functools import cache
 from typing import Any, TypeAlias
 
 from pytensor.graph.basic import Apply, Variable
@@ -55,11 +57,11 @@ def factored_inputs(node: Apply) -> dict[int, Part]:
     if isinstance(op, SolveLUFactorTridiagonal | PivotToPermutations | LapackLUFactor):
         return {}
     if isinstance(op, SolveBase):
-        return {0: _read(op)} if hasattr(op, "assume_a") else {}
-    return {k: _read(op) for k, v in enumerate(node.inputs) if getattr(v.type, "ndim", 0)}
+        return {0: _part_read(op)} if hasattr(op, "assume_a") else {}
+    return {k: _part_read(op) for k, v in enumerate(node.inputs) if getattr(v.type, "ndim", 0)}
 
 
-def _read(op: Any) -> Part:
+def _part_read(op: Any) -> Part:
     """The entries that ``op`` reads: one triangle of a symmetric or Hermitian matrix."""
     if isinstance(op, MatrixPinv):  # as NumPy
         return Part.LOWER if op.hermitian else Part.WHOLE
@@ -76,7 +78,7 @@ def assumption(op: Op) -> str | None:
 SMALLER = "smaller"
 
 # For each input, and for each output, the names of its axes; equal names are equal lengths.
-Signature: TypeAlias = tuple[list[tuple[str, ...]], list[tuple[str, ...]]]
+Signature: TypeAlias = tuple[Sequence[tuple[str, ...]], Sequence[tuple[str, ...]]]
 
 
 def batch_signature(op: Blockwise) -> Signature:
@@ -96,7 +98,7 @@ def core_signature(op: Op) -> Signature | None:
     >>> core_signature(LUFactor())
     ([('m', 'n')], [('m', 'n'), ('smaller',)])
     """
-    text: str = getattr(op, "gufunc_signature", None) or ""
+    text: str | None = getattr(op, "gufunc_signature", None)
     if isinstance(op, LU):
         order = [] if op.permute_l else ["(m)" if op.p_indices else "(m,m)"]
         text = "(m,n)->" + ",".join([*order, "(m,k)", "(k,n)"])
@@ -104,13 +106,16 @@ def core_signature(op: Op) -> Signature | None:
         text = "(m,n)->(m,n),(k)"
     elif isinstance(op, QR) and op.mode == "raw":
         text = "(m,n)->(m,n),(k),(k,n)" + (",(n)" if op.pivoting else "")
-    if not text:
-        return None
+    return _parsed(text, is_of_matrices(op)) if text else None
+
+
+@cache
+def _parsed(text: str, has_factors: bool) -> Signature:
     inputs, outputs = (
         [tuple(re.findall(r"\w+", axes)) for axes in re.findall(r"\(([^)]*)\)", part)]
         for part in text.split("->")
     )
-    if is_of_matrices(op) and inputs == [("m", "n")]:
+    if has_factors and inputs == [("m", "n")]:
         outputs = [tuple(SMALLER if name == "k" else name for name in axes) for axes in outputs]
     return inputs, outputs
 

@@ -19,6 +19,7 @@ from loopax import jaxify
 from loopax.ir.matrices import sources_of_length
 from loopax.ir.sizes import Dims
 from tests.support.both_backends import NATIVE
+from tests.support.forms import without_numba
 
 PLAIN = Mode("py", None)
 A, B, V = pt.dtensor3("a"), pt.dmatrix("b"), pt.dvector("v")
@@ -108,18 +109,17 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("form", ["xla", "native"])
+@without_numba
 @pytest.mark.parametrize("name", STEPS)
 def test_a_loop_without_steps(name, form):
     """Its trace has no rows, of the shape that a row would have; so have gradients."""
     out = pytensor.scan(STEPS[name], A, non_sequences=[B, V], return_updates=False)
-    options = {"backend": NATIVE} if form == "native" else {"loops": "xla"}
     values = [np.stack([2 * np.eye(3), 3 * np.eye(3)]), np.eye(3), np.arange(3.0)]
     plain = pytensor.function([A, B, V], out, mode=PLAIN, on_unused_input="ignore")
     empty = [values[0][:0], *values[1:]]
-    assert jaxify([A, B, V], out, **options)(*empty).shape == (0, *plain(*values).shape[1:])
+    assert jaxify([A, B, V], out, **form)(*empty).shape == (0, *plain(*values).shape[1:])
     if out.type.dtype == "float64":
-        slopes = loopax.grad(jaxify([A, B, V], out.sum(), **options), argnums=(0, 1, 2))(*empty)
+        slopes = loopax.grad(jaxify([A, B, V], out.sum(), **form), argnums=(0, 1, 2))(*empty)
         assert [x.shape for x in slopes] == [x.shape for x in empty]
 
 

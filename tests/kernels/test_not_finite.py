@@ -9,6 +9,7 @@ from pytensor.tensor import linalg
 
 from loopax import jaxify
 from tests.support.both_backends import NATIVE
+from tests.support.forms import in_jax, without_numba
 from tests.support.marking import slow_where
 
 M, V = pt.dmatrix("m"), pt.dvector("v")
@@ -31,7 +32,6 @@ FACTORED = {
 }
 RESULTS = {name: write(M, V) for name, write in FACTORED.items()}
 OF_SINGULAR = ["inv", "cholesky", "solve", "solve, symmetric", "solve, positive", "solve by lu"]
-FORMS = {"native": {"loops": "native"}, "xla": {"loops": "xla"}}
 QUICK = "eigh", "slogdet", "solve"
 
 
@@ -52,10 +52,10 @@ def singular_matrices(n):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("form", FORMS)
+@in_jax
 @pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, RESULTS))
 def test_one_row_of_a_batch(name, form):
-    f = jax.jit(jax.vmap(jaxify([M, V], RESULTS[name], **FORMS[form]), in_axes=(0, None)))
+    f = jax.jit(jax.vmap(jaxify([M, V], RESULTS[name], **form), in_axes=(0, None)))
     (expected, *_) = f(np.stack([GOOD, GOOD]), np.ones(3))
     for bad in bad_matrices(3):
         before, row, after = f(np.stack([GOOD, bad, GOOD]), np.ones(3))
@@ -64,13 +64,11 @@ def test_one_row_of_a_batch(name, form):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 40])
-@pytest.mark.parametrize("form", ["xla", "native"])
+@without_numba
 @pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, RESULTS))
 def test_each_place_of_what_is_not_finite(name, form, n):
     """The entry may be any that LAPACK reads; a pivot that is infinite gives finite numbers."""
-    f = jaxify(
-        [M, V], RESULTS[name], **({"loops": "xla"} if form == "xla" else {"backend": NATIVE})
-    )
+    f = jaxify([M, V], RESULTS[name], **form)
     assert np.isfinite(f(4 * np.eye(n) + 0.1, np.ones(n))).all()
     for bad in bad_matrices(n):
         assert np.isnan(f(bad, np.ones(n))).all(), (n, bad)
@@ -85,21 +83,22 @@ def test_a_singular_matrix(name, n):
 
 
 @pytest.mark.parametrize("n", [2, 4, 5])
-@pytest.mark.parametrize("form", ["xla", "native"])
+@without_numba
 @pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, FACTORED))
 def test_in_a_step(name, form, n):
     """Native steps write small matrices out, and have loops for larger ones."""
     A = pt.tensor("a", shape=(None, n, n))
     out = pytensor.scan(FACTORED[name], A, non_sequences=V, return_updates=False)
-    f = jaxify([A, V], out, **({"loops": "xla"} if form == "xla" else {"backend": NATIVE}))
+    f = jaxify([A, V], out, **form)
     bad = bad_matrices(n)
-    if name in OF_SINGULAR and (name, form) != ("inv", "native"):
+    raises = name == "inv" and "backend" in form  # as PyTensor
+    if name in OF_SINGULAR and not raises:
         bad += singular_matrices(n)
     matrices = [x for matrix in bad for x in (4 * np.eye(n) + 0.1, matrix)]
     results = np.asarray(f(np.stack(matrices), np.ones(n)))
     assert np.isfinite(results[::2]).all()
     assert np.isnan(results[1::2]).all()
-    if (name, form) == ("inv", "native"):  # as PyTensor
+    if raises:
         with pytest.raises(np.linalg.LinAlgError, match="Singular"):
             f(np.stack(singular_matrices(n)), np.ones(n))
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.support.both_backends import NATIVE
+
 FORMS = {
     "xla": {"loops": "xla"},
     "native": {"loops": "native"},
@@ -12,8 +14,10 @@ FORMS = {
 
 def over(*names):
     """A test over the ``form``s of these names."""
-    return pytest.mark.parametrize("form", [pytest.param(FORMS[k], id=k) for k in names])
+    forms = FORMS | {"python": {"backend": NATIVE}}  # which lacks some options of those of users
+    return pytest.mark.parametrize("form", [pytest.param(forms[k], id=k) for k in names])
 
 
 in_all_forms = over("numba", "native", "xla")
 in_jax = over("native", "xla")
+without_numba = over("python", "xla")

@@ -22,6 +22,7 @@ of one dtype (3.3.8).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import pytensor.scalar as ps
@@ -81,8 +82,8 @@ def _cast_inputs(graph: FunctionGraph, node: Apply, wanted: Sequence[bool], dtyp
     if any(wanted):
         inputs = [_cast(v, dtype) if w else v for v, w in zip(node.inputs, wanted, strict=True)]
         if (line := getattr(node.outputs[0].tag, "trace", None)) is not None:
-            for k in (k for k, is_cast in enumerate(wanted) if is_cast):
-                inputs[k].tag.trace = line
+            for cast in compress(inputs, wanted):
+                cast.tag.trace = line
         # Rebuilt by the op itself: with a cast operand it may infer another dtype than the declared one.
         new = node.op.make_node(*inputs).outputs
         if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:

@@ -7,10 +7,9 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
 from loopax.lowering.canonical.matrix_properties import infer_sound_properties
-from tests.support.both_backends import NATIVE
+from tests.support.forms import without_numba
 
 MATRIX = np.array([[1.0, 0.3, -0.2], [0.5, 2.0, 0.7], [-0.1, 0.4, 1.5]])
-FORMS = [{"backend": NATIVE}, {"loops": "xla"}]
 
 
 def diagonal_index(*axes):
@@ -21,7 +20,7 @@ def diagonal_index(*axes):
     return np.zeros((3, 3, 3)), tuple(entries)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@without_numba
 @pytest.mark.parametrize("axes", [(0, 1), (0, 2), (1, 2)])
 def test_a_diagonal_is_one_of_the_last_two_axes(axes, form):
     w = pt.dmatrix("w", shape=(3, 3))
@@ -39,7 +38,7 @@ def test_a_diagonal_is_one_of_the_last_two_axes(axes, form):
         np.testing.assert_allclose(actual, value, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@without_numba
 @pytest.mark.parametrize("join", [pt.linalg.block_diag, pt.linalg.kron], ids=["blocks", "kron"])
 def test_rectangles_do_not_make_a_diagonal(join, form):
     """The whole is square, and its two parts are not."""
@@ -59,7 +58,7 @@ def test_rectangles_do_not_make_a_diagonal(join, form):
         np.testing.assert_allclose(actual, value, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@without_numba
 def test_the_imaginary_part_of_a_hermitian_matrix_is_not_symmetric(form):
     w = pt.dmatrix("w", shape=(3, 3))
     z = w + 1j * w.T @ w
@@ -74,7 +73,7 @@ def test_the_imaginary_part_of_a_hermitian_matrix_is_not_symmetric(form):
     np.testing.assert_allclose(solution, np.linalg.solve(full + np.eye(3), MATRIX[0]), rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@without_numba
 def test_a_hermitian_system_is_not_a_symmetric_one(form):
     z, b = pt.zmatrix("z", shape=(3, 3)), pt.dvector("b", shape=(3,))
     x = z @ z.conj().T

@@ -46,11 +46,10 @@ from loopax.jax_backend.ops.indexing.index import (
 )
 from loopax.jax_backend.ops.indexing.slices import is_basic, write_slices
 from loopax.jax_backend.ops.indexing.static_scatter import in_range, read_at, write_at
-from loopax.jax_backend.ops.indexing.windows import clipped, is_reduced
+from loopax.jax_backend.ops.indexing.windows import read_clipped
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.numerics.arrays import Array
 from loopax.numerics.no_number import no_number
 
@@ -73,8 +72,8 @@ def read(site: Site, x: Array, *values: ArrayLike) -> Any:
     x = jnp.asarray(x)
     if index.row is not None and is_in_bounds(site, 1, x.shape[0]):
         return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
-    if (padded := _clipped(site, index, x)) is not None:
-        return padded
+    if (window := read_clipped(site, index, x)) is not None:
+        return window
     fill = no_number(x.dtype)
     entries = list(index.entries)
     for axis, k in index.slices.items():  # one after the other: together, NumPy would pair them
@@ -82,24 +81,6 @@ def read(site: Site, x: Array, *values: ArrayLike) -> Any:
         x = x.at[(*whole, entries[k])].get(mode="fill", fill_value=fill)
         entries[k] = slice(None)
     return check_open(site, index, x, x.at[tuple(entries)].get(mode="fill", fill_value=fill))
-
-
-def _clipped(site: Site, index: Index, x: jax.Array) -> Any:
-    """The only traced entry of ``index``, a window that is reduced, as NumPy reads it; else None."""
-    if len(index.windows) != 1 or sum(map(is_traced, index.entries)) != 1:
-        return None
-    ((axis, window),) = index.windows.items()
-    others = [e for k, e in enumerate(index.entries) if k != index.slices[axis]]
-    is_padded = window.may_cross and window.length and is_basic(others)
-    if not is_padded or is_symbolic_dim(x.shape[axis]) or not x.shape[axis]:
-        return None
-    kept = sum(isinstance(e, slice) for e in index.entries[: index.slices[axis]])
-    if not is_reduced(site, kept):
-        return None
-    result = clipped(x, window, axis)
-    entries = list(index.entries)
-    entries[index.slices[axis]] = slice(None)
-    return PaddedArray(result.data[tuple(entries)], result.length, kept)
 
 
 @rule(IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.export import is_symbolic_dim
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Dot
@@ -16,12 +17,31 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.families import normalized
-from loopax.jax_backend.ops.indexing.index import Window
+from loopax.jax_backend.ops.indexing.index import Index, Window
+from loopax.jax_backend.ops.indexing.slices import is_basic
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
 
-def clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
+def read_clipped(site: Site, index: Index, x: jax.Array) -> PaddedArray | None:
+    """Read ``x`` at ``index`` as NumPy does; None unless a reduced window is its only traced entry."""
+    if len(index.windows) != 1 or sum(map(is_traced, index.entries)) != 1:
+        return None
+    ((axis, window),) = index.windows.items()
+    entries = list(index.entries)
+    entries[index.slices[axis]] = slice(None)
+    if not window.may_cross or not window.length or not is_basic(entries):
+        return None
+    if is_symbolic_dim(x.shape[axis]) or not x.shape[axis]:
+        return None
+    axis_of_result = sum(isinstance(e, slice) for e in entries[: index.slices[axis]])
+    if not _is_reduced(site, axis_of_result):
+        return None
+    return _clipped(x[tuple(entries)], window, axis_of_result)
+
+
+def _clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
     """Read ``window`` along ``axis`` of ``x``, with NumPy's length.
 
     The rows after the end repeat the last one, as in every `PaddedArray`.
@@ -37,7 +57,7 @@ def clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
     return PaddedArray(jnp.where(is_row, rows, jax.lax.stop_gradient(rows)), count, axis)
 
 
-def is_reduced(site: Site, axis: int) -> bool:
+def _is_reduced(site: Site, axis: int) -> bool:
     """Whether ``axis`` of the result is reduced, or summed in a product, wherever the result is read.
 
     Functions of single elements may come in between.
@@ -66,12 +86,8 @@ def _results(node: Apply, v: Variable, axis: int) -> list[tuple[Variable, int]] 
     if isinstance(op, DimShuffle):
         return [(node.outputs[0], list(op.new_order).index(axis))]
     if isinstance(op, Dot):
-        summed = (node.inputs[0].type.ndim - 1, 0)
-        return (
-            []
-            if all(axis == k for u, k in zip(node.inputs, summed, strict=True) if u is v)
-            else None
-        )
+        contracted = zip(node.inputs, (node.inputs[0].type.ndim - 1, 0), strict=True)
+        return [] if all(axis == k for u, k in contracted if u is v) else None
     # Other arrays must be as long as the window; `padded.masked` compares the lengths.
     if is_elementwise(node) and not v.type.broadcastable[axis]:
         return [(out, axis) for out in node.outputs]

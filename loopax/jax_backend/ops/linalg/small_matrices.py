@@ -317,8 +317,7 @@ def _elements(a: jax.Array) -> Rows:
 
 
 def _is_finite(rows: Rows) -> jax.Array:
-    """Whether all elements are finite: they and their sum, which an infinity or a nan enters."""
-    return jnp.isfinite(sum(sum(row) for row in rows))
+    return reduce(jnp.logical_and, [jnp.isfinite(x) for row in rows for x in row])
 
 
 def _with_columns(function: Callable[[Any, Any], Any], a: jax.Array, b: jax.Array) -> jax.Array:

@@ -207,3 +207,8 @@ def test_the_determinant_of_an_empty_matrix():
     np.testing.assert_array_equal(f(empty), 1.0)
     assert jax.grad(f)(empty).shape == (0, 0)
     assert jax.hessian(f)(empty).shape == (0, 0, 0, 0)
+
+
+def test_the_determinant_of_numbers_whose_sum_overflows():
+    large = np.array([[1e308, 0.0], [1e308, 1e-10]])
+    np.testing.assert_allclose(jaxify([A], det(A))(large), 1e298, rtol=1e-12)
