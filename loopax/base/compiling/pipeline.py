@@ -7,6 +7,7 @@ from functools import partial
 from numba import njit
 
 from loopax.base.compiling.call_types import EmittedTypeInference
+from loopax.base.compiling.lifetimes import EmittedLegalization
 from loopax.base.compiling.lowering import EmittedLowering, InnerLowering
 from loopax.base.compiling.rewrites import EmittedRewrites
 from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassManager
@@ -26,7 +27,11 @@ class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
     """Numba's compiler for functions that only native code calls."""
 
     omitted = _OMITTED
-    replaced = {"NativeLowering": InnerLowering, "NopythonTypeInference": EmittedTypeInference}
+    replaced = {
+        "NativeLowering": InnerLowering,
+        "NopythonTypeInference": EmittedTypeInference,
+        "IRLegalization": EmittedLegalization,
+    }
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("loopax")

@@ -21,7 +21,12 @@ from numba import types
 from numba.core import cgutils, compiler, serialize
 from numba.core import config as numba_config
 from numba.core import ir as numba_ir
-from numba.core.analysis import compute_cfg_from_blocks, must_use_alloca
+from numba.core.analysis import (
+    compute_cfg_from_blocks,
+    compute_dead_maps,
+    compute_live_map,
+    must_use_alloca,
+)
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
@@ -31,14 +36,14 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.cpu import CPUContext
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError
+from numba.core.errors import LoweringError, NumbaError, new_error_context
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.rewrites.registry import rewrite_registry
-from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.transforms import canonicalize_cfg
+from numba.core.typed_passes import IRLegalization, NativeLowering, NopythonTypeInference
 from numba.core.typing.templates import CallableTemplate, Signature, infer, infer_global
 from numba.core.untyped_passes import GenericRewrites
-from numba.np.arrayobj import make_array, populate_array
 from numba.np.linalg import call_xxgemm, call_xxgemv, ensure_blas, ensure_lapack, get_blas_kind
 from numba.np.random.random_methods import random_interval
 
@@ -51,8 +56,10 @@ __all__ = [
     "Dispatcher",
     "FunctionIdentity",
     "GenericRewrites",
+    "IRLegalization",
     "JITCodeLibrary",
     "Lower",
+    "LoweringError",
     "NativeLowering",
     "NopythonTypeInference",
     "NullCache",
@@ -62,10 +69,13 @@ __all__ = [
     "call_instead_of_compiling",
     "call_xxgemm",
     "call_xxgemv",
+    "canonicalize_cfg",
     "cgutils",
     "compiled_of",
     "compiler",
     "compute_cfg_from_blocks",
+    "compute_dead_maps",
+    "compute_live_map",
     "cpu_target",
     "ensure_blas",
     "ensure_lapack",
@@ -77,12 +87,12 @@ __all__ = [
     "llvm",
     "llvm_ffi",
     "llvm_version_info",
-    "make_array",
     "must_use_alloca",
+    "new_error_context",
     "numba_config",
     "numba_ir",
     "numbers_functions_in_order",
-    "populate_array",
+    "operands_of",
     "random_interval",
     "register_pass",
     "rewrite_registry",
@@ -135,6 +145,11 @@ def literal_type_callable(function: Callable[..., Any]) -> Callable[[Any], None]
         infer_global(function, types.Function(template))
 
     return register
+
+
+def operands_of(expression: numba_ir.Expr) -> Any:
+    """The operands of an expression in Numba's IR: locals, constants, and tuples of them."""
+    return expression._kws.values()
 
 
 def struct_value(struct: Any) -> Any:

@@ -10,7 +10,8 @@ import numba
 import numpy as np
 from numba import types
 
-from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array, struct_value
+from loopax.base.compiling.array_values import array_field, array_value
+from loopax.base.upstream.numba import cgutils, ir
 from loopax.jax_backend.staging.primitive_rules import Batch, axes_before
 from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
@@ -155,17 +156,9 @@ class _Row:
         strides: list[Any] = [I64(np.dtype(t.dtype).itemsize)]
         for n in reversed(lengths[1:]):
             strides.insert(0, builder.mul(strides[0], n))
-        array = make_array(t.native)(context, builder)
         item = ir.PointerType(context.get_data_type(t.element))
-        populate_array(
-            array,
-            data=builder.inttoptr(data, item),
-            shape=lengths,
-            strides=strides,
-            itemsize=I64(np.dtype(t.dtype).itemsize),
-            meminfo=None,
-        )
-        return struct_value(array)
+        first = builder.inttoptr(data, item)
+        return array_value(context, builder, t.native, first, lengths, strides)
 
     def _return(self, buffer: Buffer, t: ArrayType, native: Any, value: ir.Value) -> None:
         """Copy ``value``, of the type ``native``, to its row of ``buffer``, and release it."""
@@ -179,10 +172,12 @@ class _Row:
             builder.store(model.as_data(builder, number), target)
             return
         assert native.layout == "C", f"a native function returns {native}, which is not in C order"
-        array = make_array(native)(context, builder, value)
+        shape, elements = (
+            array_field(context, builder, native, value, name) for name in ("shape", "data")
+        )
         has_shape: Any = ir.IntType(1)(1)
         for n, axis in zip(lengths, range(t.ndim), strict=True):
-            length = builder.extract_value(array.shape, axis)
+            length = builder.extract_value(shape, axis)
             has_shape = builder.and_(has_shape, builder.icmp_signed("==", n, length))
         with builder.if_else(has_shape, likely=True) as (fits, differs):
             with fits:
@@ -190,7 +185,7 @@ class _Row:
                 for n in lengths:
                     size = builder.mul(size, n)
                 cgutils.raw_memcpy(
-                    builder, builder.inttoptr(data, array.data.type), array.data, size, itemsize=1
+                    builder, builder.inttoptr(data, elements.type), elements, size, itemsize=1
                 )
             with differs:
                 self._fail(I64(0), I64(OTHER_SHAPE))

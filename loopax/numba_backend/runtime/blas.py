@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin
 
+from loopax.base.compiling.array_values import array_field
 from loopax.base.upstream.numba import (
     CPUContext,
     Signature,
@@ -23,7 +24,6 @@ from loopax.base.upstream.numba import (
     ensure_lapack,
     get_blas_kind,
     ir,
-    make_array,
 )
 from loopax.numba_backend.runtime.instructions import result_type
 
@@ -100,7 +100,7 @@ def _matvec(
     def call(is_transposed: bool) -> None:
         # BLAS reads what is in C order as the transpose.
         do_transpose = not is_transposed
-        call_xxgemv(context, builder, do_transpose, matrix, shape, a.data, x.data, out.data)
+        call_xxgemv(context, builder, do_transpose, matrix, shape, a, x, out)
 
     _for_each_value(builder, args[3:], call)
     return context.get_dummy_value()
@@ -114,9 +114,9 @@ def _matmul(
     a_type, b_type, out_type, *_ = signature.args
 
     def call(a_is_transposed: bool, b_is_transposed: bool) -> None:
-        x = _operand(a_type, a_shape, a.data, a_is_transposed)
-        y = _operand(b_type, b_shape, b.data, b_is_transposed)
-        call_xxgemm(context, builder, *x, *y, out_type, out_shape, out.data)
+        x = _operand(a_type, a_shape, a, a_is_transposed)
+        y = _operand(b_type, b_shape, b, b_is_transposed)
+        call_xxgemm(context, builder, *x, *y, out_type, out_shape, out)
 
     _for_each_value(builder, args[3:], call)
     return context.get_dummy_value()
@@ -127,7 +127,7 @@ def _subtract_product(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     (a, (_, n)), (x, (_, m)) = _operands(context, builder, signature, args)
-    a_type, x_type, *index_types = signature.args[:-1]
+    a_type, _, *index_types = signature.args[:-1]
     first, last, first_known, last_known = (
         context.cast(builder, v, t, types.intp) for v, t in zip(args[2:], index_types, strict=False)
     )
@@ -137,8 +137,8 @@ def _subtract_product(
         cgutils.alloca_once_value(builder, ir.Constant(number, c)) for c in (-1.0, 1.0)
     )
 
-    def element(t: types.Array, array: Any, i: ir.Value, j: ir.Value) -> Any:
-        return cgutils.get_item_pointer(context, builder, t, array, [i, j])
+    def element(data: ir.Value, n: ir.Value, i: ir.Value, j: ir.Value) -> Any:
+        return builder.gep(data, [builder.add(builder.mul(i, n), j)])
 
     # BLAS reads what is in C order as the transpose: x.T -= x.T @ a.T, of the rows of each.
     i = builder.select(args[-1], first_known, first)
@@ -148,10 +148,10 @@ def _subtract_product(
         *(kind, as_it_is, builder.select(args[-1], transposed, as_it_is)),
         *(m, rows, known),
         minus_one,
-        *(element(x_type, x, first_known, first.type(0)), m),
-        *(element(a_type, a, i, j), n),
+        *(element(x, m, first_known, first.type(0)), m),
+        *(element(a, n, i, j), n),
         one,
-        *(element(x_type, x, first, first.type(0)), m),
+        *(element(x, m, first, first.type(0)), m),
     ]
     _call(builder, "numba_xxgemm", operands)
     return context.get_dummy_value()
@@ -166,7 +166,7 @@ def _factor_by_lapack(
     # Of the transpose, which LAPACK reads, the lower triangle is the upper one.
     triangle = builder.select(args[1], _char("U"), _char("L"))
     kind = _char(get_blas_kind(signature.args[0].dtype))
-    info = _call(builder, "numba_xxpotrf", [kind, triangle, n, array.data, n])
+    info = _call(builder, "numba_xxpotrf", [kind, triangle, n, array, n])
     return builder.icmp_signed("==", info, info.type(0))
 
 
@@ -187,20 +187,19 @@ def _call(builder: ir.IRBuilder, name: str, operands: Sequence[ir.Value]) -> Any
 def _operands(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> list[tuple[Any, list[Any]]]:
-    """Each array with its lengths, after a check of these."""
+    """The data and lengths of each array, after a check of the lengths."""
     ensure_blas()
     operands = []
     arrays = [
         (t, v) for t, v in zip(signature.args, args, strict=True) if isinstance(t, types.Array)
     ]
     for t, value in arrays:
-        array = make_array(t)(context, builder, value)
-        shape = cgutils.unpack_tuple(builder, array.shape)
+        shape = cgutils.unpack_tuple(builder, array_field(context, builder, t, value, "shape"))
         for n in shape:
             with cgutils.if_unlikely(builder, builder.icmp_signed(">", n, n.type(_MOST))):
                 message = ("an array is too large for BLAS",)
                 context.call_conv.return_user_exc(builder, OverflowError, message)
-        operands.append((array, shape))
+        operands.append((array_field(context, builder, t, value, "data"), shape))
     return operands
 
 

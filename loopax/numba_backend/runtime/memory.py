@@ -10,15 +10,8 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin
 
-from loopax.base.upstream.numba import (
-    CPUContext,
-    Signature,
-    cgutils,
-    ir,
-    make_array,
-    populate_array,
-    struct_value,
-)
+from loopax.base.compiling.array_values import array_field, array_value
+from loopax.base.upstream.numba import CPUContext, Signature, cgutils, ir
 from loopax.numba_backend.runtime.instructions import result_type
 
 
@@ -59,16 +52,9 @@ def _allocated(
     size = _size(context, builder, itemsize, shape)
     align = ir.Constant(ir.IntType(32), context.get_preferred_array_alignment(kind.dtype))
     meminfo = context.nrt.meminfo_alloc_aligned(builder, size, align)
-    array = make_array(kind)(context, builder)
-    populate_array(
-        array,
-        data=builder.bitcast(context.nrt.meminfo_data(builder, meminfo), array.data.type),
-        shape=shape,
-        strides=strides[: kind.ndim],
-        itemsize=itemsize,
-        meminfo=meminfo,
-    )
-    return struct_value(array)
+    element = ir.PointerType(context.get_data_type(kind.dtype))
+    data = builder.bitcast(context.nrt.meminfo_data(builder, meminfo), element)
+    return array_value(context, builder, kind, data, shape, strides[: kind.ndim], meminfo)
 
 
 def on_stack(shape: Sequence[int], dtype: type) -> Any:
@@ -101,16 +87,7 @@ def _placed(
     data.align = context.get_preferred_array_alignment(kind.dtype)
     itemsize = context.get_abi_sizeof(element)
     strides = [itemsize * math.prod(lengths[k + 1 :]) for k in range(kind.ndim)]
-    array = make_array(kind)(context, builder)
-    populate_array(
-        array,
-        data=data,
-        shape=[ir.Constant(intp, n) for n in lengths],
-        strides=[ir.Constant(intp, n) for n in strides],
-        itemsize=ir.Constant(intp, itemsize),
-        meminfo=None,
-    )
-    return struct_value(array)
+    return array_value(context, builder, kind, data, [*map(intp, lengths)], [*map(intp, strides)])
 
 
 def _size(
@@ -164,7 +141,7 @@ def _copied(
     def number(k: int) -> Any:
         return context.cast(builder, args[k], kinds[k], types.intp)
 
-    target, source = (make_array(kinds[k])(context, builder, args[k]).data for k in (0, 2))
+    target, source = (array_field(context, builder, kinds[k], args[k], "data") for k in (0, 2))
     itemsize = context.get_abi_sizeof(context.get_data_type(kinds[0].dtype))
     place, first = builder.gep(target, [number(1)]), builder.gep(source, [number(3)])
     cgutils.raw_memcpy(builder, place, first, number(4), itemsize)
@@ -186,10 +163,12 @@ def _filled(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     kind, element_type = signature.args
-    a = make_array(kind)(context, builder, args[0])
+    data, n_items = (
+        array_field(context, builder, kind, args[0], name) for name in ("data", "nitems")
+    )
     element = context.cast(builder, args[1], element_type, kind.dtype)
-    with cgutils.for_range(builder, a.nitems) as loop:
-        context.pack_value(builder, kind.dtype, element, builder.gep(a.data, [loop.index]))
+    with cgutils.for_range(builder, n_items) as loop:
+        context.pack_value(builder, kind.dtype, element, builder.gep(data, [loop.index]))
     return context.get_dummy_value()
 
 

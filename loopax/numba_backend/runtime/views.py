@@ -10,15 +10,8 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin
 
-from loopax.base.upstream.numba import (
-    CPUContext,
-    Signature,
-    cgutils,
-    ir,
-    make_array,
-    populate_array,
-    struct_value,
-)
+from loopax.base.compiling.array_values import array_field, array_value
+from loopax.base.upstream.numba import CPUContext, Signature, cgutils, ir
 from loopax.numba_backend.runtime.instructions import result_type
 
 
@@ -40,8 +33,11 @@ def _type_of_in_line(a):  # type: ignore[no-untyped-def]  # Numba reads the sign
 def _lower_in_line(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
-    source = make_array(signature.args[0])(context, builder, args[0])
-    return _view(context, builder, signature, source, source.data, [source.nitems])
+    data, n_items = (
+        array_field(context, builder, signature.args[0], args[0], name)
+        for name in ("data", "nitems")
+    )
+    return _view(context, builder, signature, args[0], data, [n_items])
 
 
 def view_of_run(a: np.ndarray, start: int, shape: Sequence[int]) -> Any:
@@ -60,40 +56,36 @@ def _lower_view_of_run(
     context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
 ) -> Any:
     array, start, lengths = signature.args
-    source = make_array(array)(context, builder, args[0])
+    data = array_field(context, builder, array, args[0], "data")
     first = context.cast(builder, args[1], start, types.intp)
     shape = [
         context.cast(builder, n, t, types.intp)
         for n, t in zip(cgutils.unpack_tuple(builder, args[2]), lengths, strict=True)
     ]
-    return _view(context, builder, signature, source, builder.gep(source.data, [first]), shape)
+    return _view(context, builder, signature, args[0], builder.gep(data, [first]), shape)
 
 
 def _view(
     context: CPUContext,
     builder: ir.IRBuilder,
     signature: Signature,
-    source: Any,
+    source: ir.Value,
     data: ir.Value,
     shape: list[Any],
 ) -> Any:
-    """An array in C order in the memory of ``source``, from ``data`` on."""
-    element = context.get_data_type(signature.return_type.dtype)
-    strides = [ir.Constant(source.itemsize.type, int(context.get_abi_sizeof(element)))]
+    """An array in C order in the memory of ``source``, the first argument, from ``data`` on."""
+    kind = signature.return_type
+    strides = [
+        context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    ]
     for n in shape[:0:-1]:
         strides.insert(0, builder.mul(strides[0], n))
-    result = make_array(signature.return_type)(context, builder)
-    populate_array(
-        result,
-        data=data,
-        shape=shape,
-        strides=strides,
-        itemsize=source.itemsize,
-        meminfo=source.meminfo,
-        parent=source.parent,
+    meminfo, parent = (
+        array_field(context, builder, signature.args[0], source, name)
+        for name in ("meminfo", "parent")
     )
-    value = struct_value(result)
-    context.nrt.incref(builder, signature.return_type, value)
+    value = array_value(context, builder, kind, data, shape, strides, meminfo, parent)
+    context.nrt.incref(builder, kind, value)
     return value
 
 

@@ -5,9 +5,11 @@ import pytest
 from numba import njit
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler import run_frontend
+from numba.core.ir import Assign
 from numba.core.runtime import _nrt_python, rtsys
 
-from loopax.base.compiling.lowering import used_as_indices, values_once
+from loopax.base.compiling.lifetimes import borrowed_arguments
+from loopax.base.compiling.locals import used_as_indices, uses, values_once
 from loopax.base.compiling.pipeline import EmittedCode
 
 emitted = njit(pipeline_class=EmittedCode, error_model="numpy")
@@ -157,6 +159,77 @@ def test_an_array_that_is_deleted_on_two_ways_out_of_a_loop(allocations):
     assert after.free - before.free == after.alloc - before.alloc > 0
 
 
+@pytest.mark.parametrize("kind", ["branch", "early", "returned", "replaced", "unused", "tuple"])
+def test_each_reference_ends_once(allocations, kind):
+    def branch(x, n):
+        if n > 2:
+            y = x * 2.0
+            total = y[0]
+        else:
+            total = 1.0
+        return total
+
+    def early(x, n):
+        y = x + 1.0
+        for k in range(n):
+            z = y * k
+            if z[0] > 2.0:
+                return z[1]
+        return y[0]
+
+    def returned(x, n):
+        return x if n > 2 else x * 2.0
+
+    def replaced(x, n):
+        for _ in range(n):
+            x = x + 1.0  # an argument that is assigned again
+        return x
+
+    def unused(x, n):
+        y = np.empty(n)
+        y = x
+        return y[0]
+
+    def tuple_(x, n):
+        pair = (x * 2.0, np.ones(n))
+        return pair[0][0] + pair[1].sum()
+
+    run = {"tuple": tuple_}.get(kind) or locals()[kind]
+    inner = emitted(run)
+    outer = emitted(lambda n: inner(np.arange(1.0, 4.0), n))
+    outer(3)
+    before = allocations()
+    for n in (0, 1, 3, 5) * 5:
+        np.testing.assert_array_equal(outer(n), run(np.arange(1.0, 4.0), n))
+    after = allocations()
+    assert after.free - before.free == after.alloc - before.alloc > 0
+
+
+def test_arguments_that_the_caller_holds():
+    def run(x, y, n):
+        for _ in range(n):
+            y = x + y
+        return y
+
+    assert borrowed_arguments(run_frontend(run).blocks) == {"x", "n"}
+
+
+def test_the_locals_that_a_statement_reads():
+    def run(x, n):
+        a = x[1:n, 0]
+        b = (a, n, x)
+        if n > 2:
+            a[n] = np.sum(x, axis=n)
+        return b[0].sum() + x.shape[1]
+
+    for block in run_frontend(run).blocks.values():
+        for statement in block.body:
+            names = {v.name for v in statement.list_vars()}
+            if isinstance(statement, Assign):
+                names -= {statement.target.name}
+            assert set(uses(statement)) == names
+
+
 def test_what_is_assigned_once():
     def run(x, n):
         a = x + 1
@@ -167,13 +240,17 @@ def test_what_is_assigned_once():
             c = a
         for i in range(n):
             d = c + i
+            e = d * 2
             c = d
+            if e > 5:
+                c = c + e
         return c
 
     once = values_once(run_frontend(run, emit_dels=True).blocks)
-    assert {"a", "b", "d", "x", "n"} <= once.keys()
+    assert {"a", "b", "d", "e", "x", "n"} <= once.keys()
     assert "c" not in once
-    assert once["b"] and not once["d"]  # a loop assigns it again
+    assert once["b"] and once["d"]
+    assert not once["e"]  # a loop assigns it again, and it ends in one of two blocks
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
