@@ -15,7 +15,7 @@ from loopax.base.lock import TRACING
 from loopax.calling import Backend, TracedFunction
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
-from loopax.lowering import passes_with, run_passes
+from loopax.lowering import lower_program, passes_with
 from loopax.lowering.canonical.inline_calls import inline_calls
 from loopax.lowering.finiteness import add_flag
 from loopax.lowering.watching import drop_watches, has_watches
@@ -62,7 +62,7 @@ class Builder:
             as_read = program.graph.clone()
             inline_calls(as_read)
             program.as_read = as_read.inputs, as_read.outputs
-            run_passes(program.graph, passes)
+            lower_program(program, passes, self.options.get("loops", "xla") != "xla")
             return self.backend.function(program, **self.options)
 
     def marked(

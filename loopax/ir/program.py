@@ -38,6 +38,10 @@ class Shared:
         return self.storage[0]
 
 
+# The inputs and outputs of a graph.
+GraphParts = tuple[list[Variable], list[Variable]]
+
+
 @dataclass
 class Program:
     """A function as a graph, from the front end.
@@ -47,7 +51,9 @@ class Program:
     of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs of a copy from
     before the first pass, if there is one, for derivatives. With ``has_flag`` there is an additional last
     output: whether a value of the program is nan or infinite. ``watching`` has the inputs and outputs of a
-    copy in which values are watched, if there is one; none are watched in ``graph``.
+    copy in which values are watched, if there is one; none are watched in ``graph``. ``canonical`` has the
+    inputs and outputs of a copy of ``as_read`` after the passes that both forms begin with; None if they
+    begin differently, or if these passes have not run.
     """
 
     graph: FunctionGraph
@@ -57,9 +63,10 @@ class Program:
     name: str = "program"
     doc: str | None = None
     updates: tuple[int, ...] = ()
-    as_read: tuple[list[Variable], list[Variable]] | None = None
+    as_read: GraphParts | None = None
     has_flag: bool = False
-    watching: tuple[list[Variable], list[Variable]] | None = None
+    watching: GraphParts | None = None
+    canonical: GraphParts | None = None
 
     @classmethod
     def of_graph(cls, graph: FunctionGraph, name: str = "program") -> Program:
@@ -84,7 +91,7 @@ class Program:
             outputs = self.as_read[1]
             source = self.as_read[0], outputs[: len(outputs) - self.has_flag]
         program = self.with_graph(FunctionGraph(*clone(*source), clone=False))
-        return replace(program, as_read=None, has_flag=False, watching=None)
+        return replace(program, as_read=None, has_flag=False, watching=None, canonical=None)
 
     def with_graph(self, graph: FunctionGraph) -> Program:
         """Copy the program with another ``graph``, whose inputs and outputs correspond."""

@@ -20,6 +20,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.base.upstream.jax import default_platform
 from loopax.ir import Loop, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
+from loopax.ir.program import GraphParts
 from loopax.jax_backend.callable.forms import register_native_form
 from loopax.kernels import (
     derivative_rules,  # noqa: F401  (it registers its rules)
@@ -72,6 +73,8 @@ class Candidate:
     is_direct
         Whether it is for direct calls. Other callers may need only a derivative: then it is not checked in
         advance that the program itself has native code.
+    canonical
+        The inputs and outputs of the graph after the canonical passes, if these have run.
     """
 
     inputs: Sequence[Variable]
@@ -84,6 +87,7 @@ class Candidate:
     loops: str
     optimize: str = "none"
     is_direct: bool = True
+    canonical: GraphParts | None = None
 
     def __post_init__(self) -> None:
         self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
@@ -190,6 +194,7 @@ class Candidate:
                 remark=self._remark,
             ),
             transpiled=lambda graph: self._at_static(self.transpiled(graph)),
+            canonical_form=self.canonical,
         )
 
     def _remark(self, sentence: str) -> None:

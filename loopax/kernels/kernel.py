@@ -18,6 +18,7 @@ from loopax.base.lock import TRACING
 from loopax.base.uninterrupted import import_uninterrupted
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.program import GraphParts
 from loopax.lowering.rewritten import fact_of_rewritten
 
 # Nodes of a program for each line that its code may have: a gradient's code is hardly ever longer.
@@ -118,6 +119,8 @@ class Kernel:
         kept for a pullback: derivatives lack it, as their own derivatives are seldom needed.
     canonical
         Whether the graph is part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
+    canonical_form
+        The inputs and outputs of the graph after these passes, if they have run on a copy of it.
     jvp_of
         The kernel and the input positions whose outputs and pushforward this one computes together.
     """
@@ -135,6 +138,7 @@ class Kernel:
         transpiled: Callable[[FunctionGraph], InJax] | None = None,
         canonical: bool = False,
         jvp_of: tuple[Kernel, Inputs] | None = None,
+        canonical_form: GraphParts | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -146,6 +150,7 @@ class Kernel:
         self.transpiled = transpiled
         self.canonical = canonical
         self.jvp_of = jvp_of
+        self._canonical_form = canonical_form
         self._shapes = shapes
         self.derivatives: dict[Any, Any] = {}  # by their function and the positions of the inputs
         self.n_lines = 0  # of the native code, once it is written or known
@@ -227,10 +232,18 @@ class Kernel:
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # imports Numba
             try:
                 code = kernel_code.KernelCode(
-                    self.inputs, self.outputs, raises, optimize, self.canonical, self.policy.longest
+                    self.inputs,
+                    self.outputs,
+                    raises,
+                    optimize,
+                    self.canonical,
+                    self.policy.longest,
+                    self._canonical_form,
                 )
             except UnsupportedOpError as error:
                 return str(error)
+            finally:
+                self._canonical_form = None
             self.n_lines = code.lines
             if code.lines > self.policy.most_lines:
                 length.keep(code.lines)

@@ -64,7 +64,8 @@ def early_part_as_read(program: Program) -> EarlyPart | None:
     if not _arrays(program):
         return None
     read = program.before_passes()
-    run_passes(read.graph, CANONICAL_PASSES)  # what is stable as a whole may not be in parts
+    # What is stable as a whole may not be in parts.
+    run_passes(read.graph, CANONICAL_PASSES, program.canonical)
     return early_part(read)
 
 

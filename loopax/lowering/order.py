@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Variable, clone
 from pytensor.graph.fg import FunctionGraph, Output
 
 from loopax.base.extensions import required
 from loopax.base.gc_pause import gc_paused
 from loopax.base.status_line import waiting
+from loopax.ir.program import GraphParts, Program
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
@@ -22,6 +23,7 @@ from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
+from loopax.lowering.canonical_form import copied_into, is_common
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.fission.functions_out import functions_out
 from loopax.lowering.fission.push_out import push_out
@@ -160,17 +162,46 @@ def lower_to_loops(graph: FunctionGraph) -> None:
     run_passes(graph, NATIVE_PASSES)
 
 
-def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], None]]) -> None:
-    """Run ``passes`` on ``graph``, in place, or read the result for an equal graph from disk."""
+def lower_program(
+    program: Program, passes: Iterable[Callable[[FunctionGraph], None]], keeps_form: bool
+) -> None:
+    """Run ``passes`` on a program, in place; ``keeps_form``: it also gets its ``canonical`` form."""
+
+    def keep(graph: FunctionGraph) -> None:
+        program.canonical = clone(graph.inputs, graph.outputs)
+
+    run_passes(program.graph, passes, keep=keep if keeps_form else None)
+
+
+def run_passes(
+    graph: FunctionGraph,
+    passes: Iterable[Callable[[FunctionGraph], None]],
+    canonical: GraphParts | None = None,
+    keep: Callable[[FunctionGraph], None] | None = None,
+) -> None:
+    """Run ``passes`` on ``graph``, in place, or read the result for an equal graph from disk.
+
+    Parameters
+    ----------
+    canonical
+        The inputs and outputs of an equal graph after `CANONICAL_PASSES`, to start from.
+    keep
+        It is called with the graph after these passes, if they are the first of both forms.
+    """
     passes = tuple(passes)
 
     def run_all() -> list[Variable]:
-        _run(graph, passes)
+        if canonical is not None:
+            _replace_outputs(graph, copied_into(graph, canonical))
+        _run(graph, passes if canonical is None else after_canonical(passes), keep)
         return list(graph.outputs)
 
-    lowered = rewritten(graph.inputs, graph.outputs, run_all, "passes", passes)
-    for k, (old, new) in enumerate(zip(list(graph.outputs), lowered, strict=True)):
-        if new is not old:  # it was on disk
+    _replace_outputs(graph, rewritten(graph.inputs, graph.outputs, run_all, "passes", passes))
+
+
+def _replace_outputs(graph: FunctionGraph, outputs: Sequence[Variable]) -> None:
+    for k, (old, new) in enumerate(zip(list(graph.outputs), outputs, strict=True)):
+        if new is not old:
             graph.change_node_input(_end(graph, k), 0, new, reason="passes", import_missing=True)
 
 
@@ -180,10 +211,17 @@ def _end(graph: FunctionGraph, k: int) -> Apply:
     return next(node for node in ends if node.op.idx == k)
 
 
-def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
+def _run(
+    graph: FunctionGraph,
+    passes: tuple[Callable[[FunctionGraph], None], ...],
+    keep: Callable[[FunctionGraph], None] | None = None,
+) -> None:
+    keeps = keep is not None and is_common(graph)
     # Only the user's nodes need source lines: to look them up for every new node costs 10 %.
     with config.change_flags(traceback__limit=0), gc_paused(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)
             run(graph)
+            if keeps and keep is not None and run is stabilize:
+                keep(graph)
     without_dims(graph)

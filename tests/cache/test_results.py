@@ -37,9 +37,9 @@ def made(monkeypatch):
     runs = []
     real = order._run
 
-    def counted(graph, passes):
+    def counted(graph, passes, keep=None):
         runs.append(passes)
-        real(graph, passes)
+        real(graph, passes, keep)
 
     monkeypatch.setattr(order, "_run", counted)
     return runs

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import checkify
-from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
@@ -19,7 +18,7 @@ from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import TRACING
 from loopax.base.status_line import waiting
 from loopax.ir.ops.inner_graph_op import nodes_within
-from loopax.ir.program import Program
+from loopax.ir.program import GraphParts, Program
 from loopax.jax_backend.callable.forms import NativeForm, native_form
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.staging.context import Context
@@ -52,7 +51,7 @@ class Variant:
     loops: str
     optimize: str
     jit: bool
-    as_read: tuple[list[Variable], list[Variable]] | None = None
+    as_read: GraphParts | None = None
     donated: frozenset[int] = frozenset()
     looking: Looking | None = None
     is_direct: bool = True
@@ -194,7 +193,15 @@ class Variant:
             self.loops,
             self.optimize,
             self.is_direct,
+            self._canonical(),
         )
+
+    def _canonical(self) -> GraphParts | None:
+        """The canonical form of the whole program, once: only the native code of one variant needs it."""
+        if self.as_read is not self.program.as_read:
+            return None
+        canonical, self.program.canonical = self.program.canonical, None
+        return canonical
 
     @cached_property
     def _in_native(self) -> Context:

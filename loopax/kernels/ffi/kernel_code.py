@@ -15,6 +15,7 @@ from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.lock import TRACING
 from loopax.base.upstream.numba import NumbaError
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
+from loopax.ir.program import GraphParts
 from loopax.jax_backend.staging.primitive_rules import Batch
 from loopax.kernels.ffi.handler import handler
 from loopax.kernels.ffi.row import ArrayType
@@ -48,6 +49,8 @@ class KernelCode:
         Whether the graph is part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
     longest
         The most lines of a source with small arrays in locals; None for the default.
+    canonical_form
+        The inputs and outputs of a copy of the graph after these passes, if they have run.
 
     Raises
     ------
@@ -63,6 +66,7 @@ class KernelCode:
         optimize: str = "none",
         canonical: bool = False,
         longest: int | None = None,
+        canonical_form: GraphParts | None = None,
     ) -> None:
         if lines := [describe(v) for v in (*inputs, *outputs) if not is_array(v)]:
             raise UnsupportedOpError(
@@ -72,7 +76,9 @@ class KernelCode:
         check_passes = () if checks else (drop_checks,)
         passes = passes_with(optimize, NATIVE_PASSES)
         passes = after_canonical(passes) if canonical else passes
-        run_passes(graph, (*check_passes, *passes, solve_for_inverses))
+        # The form has the checks: without them, the passes may find more.
+        form = canonical_form if checks and not canonical else None
+        run_passes(graph, (*check_passes, *passes, solve_for_inverses), form)
         self.graph = graph  # lowered: what the native code computes
         self._variants = native_variants(
             graph, on_missing="raise", inner=True, longest=longest or LINES

@@ -23,6 +23,7 @@ from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter, OpToRewriterTracker, Rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -219,13 +220,18 @@ def _stabilize_body(body: FunctionGraph) -> None:
 
 def _of_small_matrices(graph: FunctionGraph, unknown: bool) -> Sequence[str]:
     """Rewrites to leave out where all matrices are small; ``unknown`` decides for unknown sizes."""
-    rows = [
-        node.inputs[0].type.shape[-1]
-        for node in graph.apply_nodes
-        if isinstance(getattr(node.op, "core_op", node.op), _OF_MATRICES)
-    ]
-    are_small = bool(rows) and all(unknown if n is None else n <= _FEW for n in rows)
-    return _SMALL_MATRICES if are_small else ()
+    return _SMALL_MATRICES if has_matrices_of_few_rows(graph, unknown) else ()
+
+
+def has_matrices_of_few_rows(graph: FunctionGraph, unknown: bool = False) -> bool:
+    """Whether ``graph`` has matrix operations, all of few rows; ``unknown`` decides for unknown sizes."""
+    rows = [node.inputs[0].type.shape[-1] for node in graph.apply_nodes if is_matrix_op(node)]
+    return bool(rows) and all(unknown if n is None else n <= _FEW for n in rows)
+
+
+def is_matrix_op(node: Apply) -> bool:
+    """Whether a node is an operation that the backends write out for matrices of few rows."""
+    return isinstance(getattr(node.op, "core_op", node.op), _OF_MATRICES)
 
 
 def stabilize_function(body: FunctionGraph) -> None:
