@@ -25,12 +25,10 @@ from loopax.base.upstream.numba import (
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class EmittedLegalization(IRLegalization):  # type: ignore[misc]  # Numba has no types
-    """Numba's last pass before lowering, for a function that is no generator."""
+    """Numba's last pass before lowering; generated code has no generators."""
 
     def run_pass(self, state: compiler.StateDict) -> bool:
         function, models = state.func_ir, state.targetctx.data_model_manager
-        if function.is_generator:
-            return bool(super().run_pass(state))
         function.generator_info = None
         function.blocks = blocks = canonicalize_cfg(function.blocks)
         counted = {

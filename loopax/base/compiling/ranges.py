@@ -1,4 +1,4 @@
-"""Loops over ranges with a step that is a constant, with one counter in place of Numba's iterator.
+"""Loops over ranges with the step 1 or -1, with one counter in place of Numba's iterator.
 
 Numba divides to find the number of iterations, and keeps that number, the next value and a pair of both
 with a flag in nine stack slots: some 80 instructions a loop, of a program that has hundreds of loops.
@@ -13,7 +13,7 @@ from loopax.base.upstream.numba import cgutils, ir, numba_ir
 
 
 class Counter(NamedTuple):
-    """A range that a loop runs over: the slot of its next value, its end, and its step, not zero."""
+    """A range that a loop runs over: the slot of its next value, its end, and its step, 1 or -1."""
 
     slot: Any
     stop: Any
@@ -24,7 +24,8 @@ class Counter(NamedTuple):
     def next(self, builder: Any) -> tuple[Any, Any]:
         """The next value, and whether it is in the range; advances the counter.
 
-        The sum that follows the last value may overflow; nobody reads it.
+        The sum that follows the last value is the end, so it does not overflow. The sum that follows the
+        end may, and nobody reads it.
         """
         value = builder.load(self.slot)
         compare = builder.icmp_signed if self.is_signed else builder.icmp_unsigned
@@ -35,9 +36,12 @@ class Counter(NamedTuple):
 
 
 def counter_of(builder: Any, state: Any, is_signed: bool) -> Counter | None:
-    """The counter of a range, an LLVM struct of its start, end and step; None if the step is unknown."""
+    """The counter of a range, an LLVM struct of its start, end and step; None for other steps.
+
+    A sum with a larger step may pass the largest integer, and the next comparison would read it.
+    """
     start, stop, step = (builder.extract_value(state, k) for k in range(3))
-    if not (isinstance(step, ir.Constant) and step.constant):
+    if not isinstance(step, ir.Constant) or step.constant not in {1, -1}:
         return None
     slot = cgutils.alloca_once(builder, start.type)
     builder.store(start, slot)

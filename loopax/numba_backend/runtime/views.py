@@ -84,6 +84,7 @@ def _view(
         array_field(context, builder, signature.args[0], source, name)
         for name in ("meminfo", "parent")
     )
+    strides = strides[: kind.ndim]
     value = array_value(context, builder, kind, data, shape, strides, meminfo, parent)
     context.nrt.incref(builder, kind, value)
     return value

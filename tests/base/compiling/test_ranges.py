@@ -63,6 +63,24 @@ def test_the_largest_numbers():
     assert last(top - 2, top) == (top - 1) ^ top ^ (top - 1)
 
 
+@pytest.mark.parametrize("step", [1, 2, 5, -1, -2, -5])
+def test_ranges_that_end_at_the_largest_number(step):
+    text = f"""
+def count(a, b):
+    n = 0
+    for _ in range(a, b, {step}):
+        n += 1
+        if n > 20:
+            break
+    return n
+"""
+    namespace = {}
+    exec(text, namespace)
+    end = np.iinfo(np.int64).max if step > 0 else np.iinfo(np.int64).min
+    start = end - 7 if step > 0 else end + 7
+    assert emitted(namespace["count"])(start, end) == len(range(start, end, step))
+
+
 def test_loops_in_loops_start_again():
     def run(n, m):
         total = 0

@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 
+from loopax.base.compiling.pipeline import EmittedCode
 from loopax.numba_backend.runtime.views import view_of_run
 
 
@@ -49,3 +50,18 @@ def test_an_array_that_must_not_be_written_to():
     a = np.arange(12.0)
     a.flags.writeable = False
     np.testing.assert_array_equal(block(a, 0, 6), a.reshape(6, 2), strict=True)
+
+
+@numba.njit(pipeline_class=EmittedCode)
+def last_number(a, n):
+    view = view_of_run(a, n, ())
+    for k in range(n):
+        view = view_of_run(a, k, ())
+    return view
+
+
+def test_a_view_without_axes():
+    a = np.arange(6.0).reshape(2, 3)
+    for n in (0, 1, 4):
+        view = last_number(a, n)
+        assert view.shape == () and view == max(n - 1, 0)
