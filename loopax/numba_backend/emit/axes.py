@@ -10,7 +10,7 @@ from typing import TypeGuard
 import numpy as np
 
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index
-from loopax.numba_backend.emit.statements import Assign, Function
+from loopax.numba_backend.emit.statements import Assign, Function, SizeTest
 from loopax.numba_backend.emit.values import Position, indices_of, is_small, is_static
 from loopax.numba_backend.emit.writer import Writer
 
@@ -30,6 +30,7 @@ class Axes(Writer):
         super().__init__(source)
         self.largest = largest
         self.axes: dict[Expr, tuple[int, int]] = {}  # length -> argument and axis
+        self.size_tests: list[SizeTest] = []
 
     def is_small(self, shape: Sequence[Dim | None]) -> TypeGuard[tuple[int, ...]]:
         """Whether the elements of an array of ``shape`` are locals."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from loopax.numba_backend.emit.expressions import Dim, Expr, text_of
 from loopax.numba_backend.emit.source import function_of
@@ -77,11 +77,16 @@ class Block:
 
 @dataclass
 class If:
+    """A conditional; once its condition is ``decided``, only the lines of that branch are printed."""
+
     condition: Expr
     body: Block = field(default_factory=Block)
     orelse: Block = field(default_factory=Block)
+    decided: bool | None = None
 
     def lines(self) -> list[str]:
+        if self.decided is not None:
+            return (self.body if self.decided else self.orelse).lines()
         body, orelse = self.body.lines(), self.orelse.lines()
         if not body and not orelse:
             return []
@@ -115,6 +120,14 @@ class Region:
 
 
 Statement = Assign | Do | Raise | Break | Return | Block | If | For | Region
+
+
+class SizeTest(NamedTuple):
+    """A conditional that asks whether the product of ``lengths`` is at most ``most``."""
+
+    statement: If
+    lengths: tuple[Dim, ...]
+    most: int
 
 
 def _indented(lines: list[str]) -> list[str]:

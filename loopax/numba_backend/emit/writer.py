@@ -81,7 +81,10 @@ class Writer:
 
         ``is_uniform``: the condition is equal for all elements of the innermost loop.
         """
-        statement = If(condition)
+        return self.branches_of(If(condition), is_uniform)
+
+    def branches_of(self, statement: If, is_uniform: bool = False) -> tuple[Scope, Scope]:
+        """Write ``statement``; returns the scopes of both branches."""
         self.add(statement)
         body, orelse = (
             Scope(block, chosen=True, is_uniform=is_uniform)

@@ -7,7 +7,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from loopax import jaxify
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, evaluate
+from loopax.numba_backend.callable.program import native_variants
 from loopax.numba_backend.emit import size_specializations as module
 from loopax.numba_backend.runtime.checks import StateChangesShape
 from tests.numba_backend.interpreted import as_python, interpreted, lowered
@@ -145,3 +147,57 @@ def test_functions_for_states_that_keep_their_shapes_are_not_used_again():
 def test_it_does_not_pickle(turned):
     with pytest.raises(TypeError, match="does not pickle"):
         pickle.dumps(as_python(turned))
+
+
+@pytest.fixture
+def inner_products():
+    """A product of two matrices and one with a vector, for native callers."""
+    A, B, x = pt.dmatrix("A"), pt.dmatrix("B"), pt.dvector("x")
+    return native_variants(lowered([A, B, x], [A @ B, A @ x]), "raise", inner=True)
+
+
+def calls_in(source):
+    names = {"matmul", "matmul_by_blas", "matvec", "matvec_by_blas"}
+    return {name for name in names if f" {name}(" in source}
+
+
+def test_products_for_native_callers_are_loops_or_calls_of_blas(inner_products):
+    actual = inner_products
+    assert calls_in(actual.source) == {"matmul", "matmul_by_blas", "matvec", "matvec_by_blas"}
+
+    def found(m, n, k):
+        lengths = {(0, 0): m, (0, 1): n, (1, 0): n, (1, 1): k, (2, 0): n}
+        return actual.find(tuple(lengths[axis] for axis in actual.axes))
+
+    small = found(20, 5, 3)
+    assert calls_in(actual.source) == {"matmul", "matvec"}
+    large = found(2000, 50, 30)
+    assert calls_in(actual.source) == {"matmul_by_blas", "matvec_by_blas"}
+    between = found(50, 50, 30)
+    assert calls_in(actual.source) == {"matmul_by_blas", "matvec"}
+    assert len({small, large, between}) == 3
+    assert found(30, 4, 2) is small and found(900, 90, 40) is large
+
+
+def test_after_four_sets_of_outcomes_a_program_has_both(inner_products):
+    actual = inner_products
+    actual._functions = dict.fromkeys(range(module._MOST))
+    actual.find(tuple(2000 for _ in actual.axes))
+    assert calls_in(actual.source) == {"matmul", "matmul_by_blas", "matvec", "matvec_by_blas"}
+
+
+def test_products_of_direct_callers_are_decided_at_run_time():
+    A, x = pt.dmatrix("A"), pt.dvector("x")
+    actual = native_variants(lowered([A, x], [A @ x]), "raise")
+    assert not actual.axes
+    actual.find(())
+    assert calls_in(actual.source) == {"matvec", "matvec_by_blas"}
+
+
+@pytest.mark.parametrize("m", [1, 20, 700])
+def test_products_of_each_size_in_jax(m):
+    A, x = pt.dmatrix("A"), pt.dvector("x")
+    f = jaxify([A, x], [A @ x, (A @ A.T).sum(0), A.T @ (A @ x)], loops="native")
+    a, b = np.random.default_rng(m).normal(size=(m, 9)), np.arange(9.0)
+    for actual, expected in zip(f(a, b), [a @ b, (a @ a.T).sum(0), a.T @ (a @ b)], strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)

@@ -13,6 +13,7 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.scalar_expressions import cast
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
+from loopax.numba_backend.emit.statements import If, SizeTest
 from loopax.numba_backend.emit.tree_passes.outlining import outlined
 from loopax.numba_backend.emit.values import (
     Array,
@@ -130,7 +131,7 @@ def _matrix_by_matrix(
     else:
         _by_size(
             emit,
-            emit.product(sizes),
+            sizes,
             LARGEST_PRODUCT,
             lambda: emit.do("matmul", *operands),
             lambda: emit.do("matmul_by_blas", *operands),
@@ -145,16 +146,19 @@ def _is_unrolled(sizes: Sequence[Dim], most: int) -> bool:
 
 def _by_size(
     emit: Emitter,
-    size: Dim,
+    lengths: Sequence[Dim],
     most: int,
     write_loops: Callable[[], None],
     call_blas: Callable[[], None],
 ) -> None:
-    """Write loops for at most ``most`` multiplications, a call of BLAS for more."""
+    """Write loops for at most ``most`` multiplications, the product of ``lengths``, else a call of BLAS."""
+    size = emit.product(lengths)
     if isinstance(size, int):
         (write_loops if size <= most else call_blas)()
         return
-    if_small, if_large = emit.branches(expr("{} <= {}", size, most))
+    test = If(expr("{} <= {}", size, most))
+    emit.size_tests.append(SizeTest(test, tuple(map(emit.scopes.canonical, lengths)), most))
+    if_small, if_large = emit.branches_of(test)
     with emit.inside(if_small):
         write_loops()
     with emit.inside(if_large):
@@ -177,7 +181,7 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Sequence[Dim], righ
     else:
         _by_size(
             emit,
-            emit.product(matrix.shape),
+            matrix.shape,
             LARGEST_MATRIX,
             lambda: emit.do(function, *operands),
             lambda: emit.do("matvec_by_blas", *operands, view.is_transposed),
