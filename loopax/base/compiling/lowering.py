@@ -22,7 +22,7 @@ from numba import types
 
 from loopax.base.compiling.elements import LowerElements, is_number
 from loopax.base.compiling.folding import FoldingBuilder
-from loopax.base.compiling.libraries import InnerLibrary
+from loopax.base.compiling.libraries import EmittedLibrary, InnerEmittedLibrary, InnerLibrary
 from loopax.base.compiling.lifetimes import borrowed_arguments
 from loopax.base.compiling.locals import is_arithmetic, used_as_indices, values_once
 from loopax.base.compiling.ranges import Counter, counted_iterators, counter_of
@@ -206,17 +206,30 @@ class LowerEmitted(LowerElements):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no types
-    """Numba's lowering pass, with `LowerEmitted`."""
+    """Numba's lowering pass for programs, with `LowerEmitted`."""
+
+    library_class: Any = EmittedLibrary
 
     @property
     def lowering_class(self) -> Any:
         return LowerEmitted
+
+    def run_pass(self, state: compiler.StateDict) -> bool:
+        state.library = self.library_class(state.targetctx.codegen(), state.func_id.func_qualname)
+        if self.library_class is EmittedLibrary:
+            state.library.enable_object_caching()  # for the disk
+        return bool(super().run_pass(state))
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class InnerLowering(EmittedLowering):
     """Lowering of a function that only native code calls."""
 
-    def run_pass(self, state: compiler.StateDict) -> bool:
-        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        return super().run_pass(state)
+    library_class = InnerLibrary
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class InnerEmittedLowering(EmittedLowering):
+    """Lowering of a program that only native code calls."""
+
+    library_class = InnerEmittedLibrary

@@ -8,7 +8,7 @@ from numba import njit
 
 from loopax.base.compiling.call_types import EmittedTypeInference
 from loopax.base.compiling.lifetimes import EmittedLegalization
-from loopax.base.compiling.lowering import EmittedLowering, InnerLowering
+from loopax.base.compiling.lowering import EmittedLowering, InnerEmittedLowering, InnerLowering
 from loopax.base.compiling.rewrites import EmittedRewrites
 from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassManager
 
@@ -62,7 +62,11 @@ class InnerEmittedCode(InnerCode):
     """Numba's compiler for emitted functions that only native code calls."""
 
     omitted = EmittedCode.omitted
-    replaced = {**InnerCode.replaced, "GenericRewrites": EmittedRewrites}
+    replaced = {
+        **InnerCode.replaced,
+        "GenericRewrites": EmittedRewrites,
+        "NativeLowering": InnerEmittedLowering,
+    }
 
 
 # Without the wrappers for calls from Python and C, which take as long to compile as the function: 18

@@ -30,7 +30,7 @@ from numba.core.analysis import (
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import JITCodeLibrary, _parse_refprune_flags
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
@@ -93,6 +93,7 @@ __all__ = [
     "numba_ir",
     "numbers_functions_in_order",
     "operands_of",
+    "optimize_without_unrolling",
     "random_interval",
     "register_pass",
     "rewrite_registry",
@@ -145,6 +146,26 @@ def literal_type_callable(function: Callable[..., Any]) -> Callable[[Any], None]
         infer_global(function, types.Function(template))
 
     return register
+
+
+def optimize_without_unrolling(library: JITCodeLibrary, module: llvm.ModuleRef) -> None:
+    """Run Numba's passes on the single functions of ``module``, but unroll no loops.
+
+    The legacy passes of LLVM, in older releases of llvmlite, unroll none at this stage.
+    """
+    if not hasattr(llvm, "create_pass_builder"):
+        JITCodeLibrary._optimize_functions(library, module)
+        return
+    codegen = library._codegen
+    module.data_layout = codegen._data_layout
+    for function in module.functions:
+        options = llvm.create_pipeline_tuning_options(int(numba_config.OPT))
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+        builder = llvm.create_pass_builder(codegen._tm, options)
+        passes = builder.getFunctionPassManager()
+        if numba_config.LLVM_REFPRUNE_PASS:
+            passes.add_refprune_pass(_parse_refprune_flags())
+        passes.run(function, builder)
 
 
 def operands_of(expression: numba_ir.Expr) -> Any:
