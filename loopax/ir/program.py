@@ -91,7 +91,7 @@ class Program:
             outputs = self.as_read[1]
             source = self.as_read[0], outputs[: len(outputs) - self.has_flag]
         program = self.with_graph(FunctionGraph(*clone(*source), clone=False))
-        return replace(program, as_read=None, has_flag=False, watching=None, canonical=None)
+        return replace(program, as_read=None, has_flag=False, watching=None)
 
     def with_graph(self, graph: FunctionGraph) -> Program:
         """Copy the program with another ``graph``, whose inputs and outputs correspond."""
@@ -99,6 +99,7 @@ class Program:
         return replace(
             self,
             graph=graph,
+            canonical=None,
             inputs=tuple(
                 replace(i, variable=v) for i, v in zip(self.inputs, graph.inputs[:n], strict=True)
             ),

@@ -150,7 +150,7 @@ class Kernel:
         self.transpiled = transpiled
         self.canonical = canonical
         self.jvp_of = jvp_of
-        self._canonical_form = canonical_form
+        self.canonical_form = canonical_form
         self._shapes = shapes
         self.derivatives: dict[Any, Any] = {}  # by their function and the positions of the inputs
         self.n_lines = 0  # of the native code, once it is written or known
@@ -238,12 +238,10 @@ class Kernel:
                     optimize,
                     self.canonical,
                     self.policy.longest,
-                    self._canonical_form,
+                    self.canonical_form,
                 )
             except UnsupportedOpError as error:
                 return str(error)
-            finally:
-                self._canonical_form = None
             self.n_lines = code.lines
             if code.lines > self.policy.most_lines:
                 length.keep(code.lines)

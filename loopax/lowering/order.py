@@ -216,12 +216,13 @@ def _run(
     passes: tuple[Callable[[FunctionGraph], None], ...],
     keep: Callable[[FunctionGraph], None] | None = None,
 ) -> None:
-    keeps = keep is not None and is_common(graph)
+    if keep is not None and not is_common(graph):
+        keep = None
     # Only the user's nodes need source lines: to look them up for every new node costs 10 %.
     with config.change_flags(traceback__limit=0), gc_paused(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)
             run(graph)
-            if keeps and keep is not None and run is stabilize:
+            if keep is not None and run is stabilize:
                 keep(graph)
     without_dims(graph)

@@ -65,6 +65,13 @@ def test_programs_with_a_form(build, has_one):
     assert (canonical_form(FunctionGraph([x], [build()], clone=True)) is not None) == has_one
 
 
+def test_another_graph_has_no_form_yet():
+    f = jaxify([x], pt.log(pt.exp(x).sum()), loops="native")
+    assert f.program.canonical is not None
+    assert f.program.before_passes().canonical is None
+    assert f.program.with_watches().canonical is None
+
+
 def test_a_program_is_stabilized_once(monkeypatch):
     """For its costs and as native code, and without the part that its data determine."""
     graphs = []

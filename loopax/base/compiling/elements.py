@@ -9,6 +9,7 @@ from typing import Any
 
 from numba import types
 
+from loopax.base.compiling.array_values import array_field
 from loopax.base.upstream.numba import Lower, Signature, cgutils, ir, numba_ir
 
 
@@ -17,7 +18,7 @@ class LowerElements(Lower):  # type: ignore[misc]  # Numba has no types
 
     def init(self) -> None:
         super().init()
-        self.never_negative: set[int] = set()  # ids of values of which that is known
+        self.never_negative: set[int] = set()  # ids of LLVM values
 
     def lower_expr(self, type_: types.Type, expression: numba_ir.Expr) -> Any:
         # Numba first looks for implementations for literal indices, which tuples and records have.
@@ -87,27 +88,25 @@ class LowerElements(Lower):  # type: ignore[misc]  # Numba has no types
             or self.context.enable_boundscheck
         ):
             return None
-        builder, descriptor = self.builder, self.loadvar(array.name)
-        model: Any = self.context.data_model_manager[declared]
-
-        def lengths(field: str) -> Any:
-            packed = builder.extract_value(descriptor, model.get_field_position(field))
-            return cgutils.unpack_tuple(builder, packed, declared.ndim)
-
+        context, builder = self.context, self.builder
+        data, shape, strides = (
+            array_field(context, builder, declared, self.loadvar(array.name), field)
+            for field in ("data", "shape", "strides")
+        )
+        lengths = cgutils.unpack_tuple(builder, shape, declared.ndim)
         index_value = self._cast_var(index, index_type)
         values = (
             cgutils.unpack_tuple(builder, index_value)
             if isinstance(index_type, types.BaseTuple)
             else [index_value]
         )
-        shape = lengths("shape")
         indices = [
             self._from_the_end(kind, value, n)
-            for kind, value, n in zip(kinds, values, shape, strict=True)
+            for kind, value, n in zip(kinds, values, lengths, strict=True)
         ]
-        data = builder.extract_value(descriptor, model.get_field_position("data"))
+        steps = cgutils.unpack_tuple(builder, strides, declared.ndim)
         return cgutils.get_item_pointer2(
-            self.context, builder, data, shape, lengths("strides"), declared.layout, indices
+            context, builder, data, lengths, steps, declared.layout, indices
         )
 
     def _from_the_end(self, kind: types.Integer, index: ir.Value, n: ir.Value) -> Any:
@@ -115,9 +114,8 @@ class LowerElements(Lower):  # type: ignore[misc]  # Numba has no types
         if not kind.signed:
             return self.context.cast(self.builder, index, kind, types.uintp)
         index = self.context.cast(self.builder, index, kind, types.intp)
-        if isinstance(getattr(index, "constant", None), int) and index.constant >= 0:
-            return index
-        if id(index) in self.never_negative:
+        constant = getattr(index, "constant", None)
+        if id(index) in self.never_negative or (isinstance(constant, int) and constant >= 0):
             return index
         is_below = self.builder.icmp_signed("<", index, index.type(0))
         return self.builder.select(is_below, self.builder.add(index, n), index)

@@ -52,8 +52,9 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
 
     def __init__(self, block: Any = None) -> None:
         super().__init__(block)
-        self._slots: dict[int, _Slot] = {}  # by the id of the address, which the slot keeps alive
-        self._fields: dict[int, tuple[_Slot, int, Any]] = {}  # by the id of a field's address
+        # By the ids of addresses, which the slots keep alive.
+        self._slots: dict[int, _Slot] = {}
+        self._fields: dict[int, tuple[_Slot, int]] = {}
         self._extracted: dict[tuple[int, int, int], tuple[Any, Any]] = {}
 
     # -- slots -----------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
         if slot is not None:
             constants = [getattr(k, "constant", None) for k in indices]
             if len(constants) == 2 and constants[0] == 0 and isinstance(constants[1], int):
-                self._fields[id(address)] = slot, constants[1], address
+                self._fields[id(address)] = slot, constants[1]
                 slot.uses.append(address)
             else:
                 self._share(slot)
@@ -91,15 +92,14 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
 
     def load(self, ptr: Any, *args: Any, **kwargs: Any) -> Any:
         slot, field = self._slot_of(ptr)
-        if slot is not None:
-            value = None
-            if not slot.is_shared and self._is_at_end():
-                value = self._content(slot, field)
-            if value is not None:
-                return value
-            slot.is_used = True
+        if slot is None:
+            return super().load(ptr, *args, **kwargs)
+        is_known = not slot.is_shared and self._is_at_end()
+        if is_known and (value := self._content(slot, field)) is not None:
+            return value
+        slot.is_used = True
         value = super().load(ptr, *args, **kwargs)
-        if slot is not None and not slot.is_shared and field is None and self._is_at_end():
+        if is_known and field is None:
             slot.contents[self._block] = _Contents(value)
         return value
 
@@ -112,8 +112,7 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
     def _slot_of(self, address: Any) -> tuple[_Slot | None, int | None]:
         if (slot := self._slots.get(id(address))) is not None:
             return slot, None
-        slot, field, _ = self._fields.get(id(address), (None, None, None))
-        return slot, field
+        return self._fields.get(id(address), (None, None))
 
     def _content(self, slot: _Slot, field: int | None) -> Any:
         """The value that this block wrote into a slot, or into one field of it; None if unknown."""

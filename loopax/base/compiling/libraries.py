@@ -36,17 +36,19 @@ class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
 
 
 class EmittedLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
-    """The code of a program that Python calls."""
+    """The code of a program that Python calls, which the cache on disk may store."""
 
-    def _optimize_functions(self, module: Any) -> None:
-        optimize_without_unrolling(self, module)
+    _optimize_functions = optimize_without_unrolling
+
+    def __init__(self, codegen: object, name: str) -> None:
+        super().__init__(codegen, name)
+        self.enable_object_caching()
 
 
 class InnerEmittedLibrary(InnerLibrary):
     """The code of a program that only native code calls."""
 
-    def _optimize_functions(self, module: Any) -> None:
-        optimize_without_unrolling(self, module)
+    _optimize_functions = optimize_without_unrolling
 
 
 class _WithoutEnvironments:

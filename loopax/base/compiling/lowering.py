@@ -174,13 +174,7 @@ class LowerEmitted(LowerElements):
             return self._undefined(type_)
         match getattr(value, "op", None):
             case "getiter" if target in self._iterators:
-                range_type = self.typeof(value.value.name)
-                if not isinstance(range_type, types.RangeType):
-                    return None
-                counter = counter_of(
-                    self.builder, self.loadvar(value.value.name), range_type.dtype.signed
-                )
-                if counter is None:
+                if (counter := self._counter(value.value.name)) is None:
                     return None
                 self._counters[target] = counter
                 return self._undefined(type_)
@@ -200,6 +194,13 @@ class LowerEmitted(LowerElements):
                 return field
         return None
 
+    def _counter(self, name: str) -> Counter | None:
+        """The counter for a loop over the local ``name``; None for anything but a range of step 1 or -1."""
+        kind = self.typeof(name)
+        if not isinstance(kind, types.RangeType):
+            return None
+        return counter_of(self.builder, self.loadvar(name), kind.dtype.signed)
+
     def _undefined(self, type_: types.Type) -> Any:
         return ir.Constant(self.context.get_value_type(type_), ir.Undefined)
 
@@ -216,8 +217,6 @@ class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no typ
 
     def run_pass(self, state: compiler.StateDict) -> bool:
         state.library = self.library_class(state.targetctx.codegen(), state.func_id.func_qualname)
-        if self.library_class is EmittedLibrary:
-            state.library.enable_object_caching()  # for the disk
         return bool(super().run_pass(state))
 
 

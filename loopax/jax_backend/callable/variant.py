@@ -193,15 +193,8 @@ class Variant:
             self.loops,
             self.optimize,
             self.is_direct,
-            self._canonical(),
+            self.program.canonical if self.as_read is self.program.as_read else None,
         )
-
-    def _canonical(self) -> GraphParts | None:
-        """The canonical form of the whole program, once: only the native code of one variant needs it."""
-        if self.as_read is not self.program.as_read:
-            return None
-        canonical, self.program.canonical = self.program.canonical, None
-        return canonical
 
     @cached_property
     def _in_native(self) -> Context:

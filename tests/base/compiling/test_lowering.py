@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from numba import njit
-from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler import run_frontend
 from numba.core.ir import Assign
 from numba.core.runtime import _nrt_python, rtsys
@@ -102,22 +101,13 @@ def test_arrays_made_in_loops_are_freed(allocations):
     assert after.alloc - before.alloc == after.free - before.free > 20
 
 
-def test_only_what_changes_has_a_place_on_the_stack(monkeypatch):
+def test_only_what_changes_has_a_place_on_the_stack(texts):
     def run(x, n):
         scale = x[0]
         total = 0.0
         for i in range(n):
             total += scale * x[i]
         return total
-
-    texts = []
-    real = CPUCodeLibrary.add_ir_module
-
-    def noted(self, module):
-        texts.append(str(module))
-        real(self, module)
-
-    monkeypatch.setattr(CPUCodeLibrary, "add_ir_module", noted)
 
     def on_stack(**options):
         texts.clear()

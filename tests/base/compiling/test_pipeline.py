@@ -10,7 +10,16 @@ from numba.core.compiler import DefaultPassBuilder
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
-from loopax.base.compiling import pipeline
+from loopax.base.compiling import (
+    call_types,
+    elements,
+    folding,
+    libraries,
+    lifetimes,
+    lowering,
+    pipeline,
+    rewrites,
+)
 from loopax.base.compiling.compile_status import compilation_of
 from loopax.base.gc_pause import gc_paused
 from loopax.lowering import run_passes
@@ -42,6 +51,37 @@ def test_of_numbas_passes_those_are_left_out_that_emitted_code_has_no_use_for(mo
     assert {*whole} >= omitted | replaced.keys()
     kept = [name for name in whole if name not in omitted]
     assert ours == [replaced[n].__name__ if n in replaced else n for n in kept]
+
+
+@pytest.mark.parametrize(
+    ("ours", "names"),
+    [
+        (
+            lowering.LowerEmitted,
+            "_find_singly_assigned_variable setup_function lower_normal_function lower_function_body "
+            "incref decref storevar lower_block lower_assign lower_binop",
+        ),
+        (elements.LowerElements, "init lower_expr lower_inst lower_getitem lower_setitem"),
+        (
+            folding.FoldingBuilder,
+            "alloca gep store load phi _insert extract_value add sub mul call",
+        ),
+        (libraries.InnerLibrary, "codegen _optimize_final_module _finalize_final_module"),
+        (libraries.InnerEmittedLibrary, "_optimize_functions"),
+        (libraries.EmittedLibrary, "_optimize_functions"),
+        (lowering.EmittedLowering, "lowering_class run_pass"),
+        (lifetimes.EmittedLegalization, "run_pass"),
+        (call_types.EmittedTypeInference, "run_pass"),
+        (rewrites.EmittedRewrites, "run_pass"),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_methods_that_take_the_place_of_numbas_exist_there(ours, names):
+    """Under another name nobody would call ours, and all would be as slow as Numba's."""
+    theirs = [base for base in ours.__mro__ if not base.__module__.startswith("loopax")]
+    for name in names.split():
+        assert name in vars(ours)
+        assert any(name in vars(base) for base in theirs), name
 
 
 def test_inner_functions_have_no_machine_code_of_their_own():
