@@ -246,9 +246,11 @@ def _arithmetic(
     dtype = v.type.dtype
     if isinstance(op.scalar_op, ps.Invert) and dtype != "bool":
         return _inverted(operands[0], dtype)
+    if dtype not in (*integer_dtypes, "bool"):
+        return None  # a float in between has no interval here: 5.5 % 6.0 is above 5
     interval = interval_arithmetic(op.scalar_op, *operands)
-    if interval is None or dtype not in (*integer_dtypes, "bool"):
-        return interval
+    if interval is None:
+        return None
     if dtype == "bool":  # an add is `or`, and a cast maps all but 0 to True
         has_zero = interval[0] <= 0 <= interval[1]
         return int(not has_zero), int(interval != (0, 0))

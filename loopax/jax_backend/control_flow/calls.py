@@ -26,7 +26,7 @@ from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame
 from loopax.jax_backend.staging.intervals import known_interval
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import refused_rows
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
@@ -143,8 +143,8 @@ def blockwise_rule(site: Site, *values: object) -> Any:
 def _of_equal_lengths(site: Site, data: jax.Array, lengths: jax.Array, axis: int) -> PaddedArray:
     """Combine ``data`` and the ``lengths`` of its rows, which must be equal, to a `PaddedArray`."""
     length = jnp.max(lengths, initial=0)
-    data = or_refused(site.context, jnp.all(lengths == length), data)
-    return PaddedArray(data, length, axis)
+    rows = PaddedArray(data, length, axis)
+    return refused_rows(site.context, jnp.all(lengths == length), rows)
 
 
 def _signature(op: Blockwise, node: Apply) -> str:

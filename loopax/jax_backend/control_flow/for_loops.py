@@ -28,7 +28,7 @@ from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_s
 from loopax.jax_backend.staging import kept_rules
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import refused_rows
 from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -78,8 +78,8 @@ def _trace(site: Site, rows: object, y: Variable) -> Any:
     if not isinstance(rows, PaddedArray):
         return rows
     length = jnp.max(rows.length, initial=0)
-    data = or_refused(site.context, jnp.all(rows.length == length), rows.data)
-    return PaddedArray(data, length, rows.axis + 1)
+    trace = PaddedArray(rows.data, length, rows.axis + 1)
+    return refused_rows(site.context, jnp.all(rows.length == length), trace)
 
 
 def _no_step(op: Scan, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, list[Any]]:

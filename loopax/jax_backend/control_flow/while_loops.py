@@ -28,7 +28,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps, counted
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import or_refused, refused_rows
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length, is_symbolic
 from loopax.jax_backend.values.lists import RaggedList
@@ -57,7 +57,8 @@ def while_loop(site: Site, args: ScanArgs, bound: int | None, kept: Sequence[int
         asked = None if as_length(asked) == bound else asked
     states = initial_states(args.states, op.args.states)
     if bound == 0:  # lax would trace a step, and there is no row to give it
-        return states, _no_rows(op, args, kept), counted(0), jnp.asarray(False)
+        nothing = states, _no_rows(op, args, kept), counted(0), jnp.asarray(False)
+        return _checked(site, args, asked, bound, kept, nothing)
     try:
         return _run(site, args, asked, bound, states, kept)
     except RAISED as error:
@@ -88,16 +89,31 @@ def _run(
         traces = [of_steps(y, n_done, bound, steps.reverse) for y in ys]
     else:
         states, n_done, stopped = finals(steps, inputs)
+    return _checked(site, args, asked, bound, kept, (states, traces, n_done, stopped))
+
+
+def _checked(
+    site: Site,
+    args: ScanArgs,
+    asked: jax.Array | int | None,
+    bound: int | None,
+    kept: Sequence[int],
+    results: tuple[Any, Any, Any, Any],
+) -> tuple[Any, Any, Any, Any]:
+    """The results of a loop, refused if it cannot take as many steps as it is asked for."""
     if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
-        return states, traces, n_done, stopped
+        return results
+    states, traces, n_done, stopped = results
     legal = _is_legal(args, bound if asked is None else asked)
 
     def checked(x: Any, v: Variable) -> Any:
-        if isinstance(x, PaddedArray):
-            return x.with_data(checked(x.data, v))
-        return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
+        if not isinstance(v.type, DenseTensorType):
+            return x
+        refused = refused_rows if isinstance(x, PaddedArray) else or_refused
+        return refused(site.context, legal, x)
 
-    states = tuple(checked(x, v) for x, v in zip(states, site.op.args.states, strict=True))
+    states = tuple(map(checked, states, site.op.args.states))
+    traces = [checked(x, site.op.outs.ys[k]) for k, x in zip(kept, traces, strict=True)]
     return states, traces, or_refused(site.context, legal, n_done), stopped
 
 

@@ -29,7 +29,7 @@ from pytensor.typed_list.basic import (
 
 from loopax.base.errors import describe
 from loopax.ir import Stack, Unstack
-from loopax.jax_backend.ops.indexing.index import keep_outside
+from loopax.jax_backend.ops.indexing.index import from_front, keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
@@ -133,7 +133,7 @@ def insert(site: Site, x: TypedList | list[Any], index: Array, row: object) -> A
         rows.insert(int(site.static(1)), row)
         return from_rows(rows, site.out.type.ttype)
     n = len(x)
-    at = jnp.clip(jnp.where(index < 0, index + n, index), 0, n)
+    at = jnp.clip(from_front(index, n), 0, n)
     k = jnp.arange(n + 1)
     order = jnp.where(k < at, k, jnp.where(k == at, n, k - 1))
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[order], longer)

@@ -140,6 +140,10 @@ class Frame:
         """The length of ``v``, if the graph shows that it follows from known values."""
         return self.known(self.dims.length(v, axis))
 
+    def distance(self, start: Variable, stop: Variable) -> int | None:
+        """The difference ``stop - start`` of integers, which may be traced, if the graph shows it."""
+        return self.known(self.dims.value(stop) - self.dims.value(start))
+
     def awaited_shape(self, v: Variable) -> tuple[int, ...] | None:
         """The shape of ``v`` implied by its use: a cotangent has the shape of its input."""
         if self.pulled is None:

@@ -106,10 +106,8 @@ def _cuts(frame: Frame, node: Apply) -> bool:
     for k in open_slices:
         if traced(k.step):
             return False
-        if k.start is not None and k.stop is not None:
-            length = frame.dims.value(k.stop) - frame.dims.value(k.start)
-            if frame.known(length) is not None:
-                return False
+        if None not in (k.start, k.stop) and frame.distance(k.start, k.stop) is not None:
+            return False
     bounds = [v for k in open_slices for v in (k.start, k.stop) if traced(v)]
     return bool(bounds) and not any(frame.blame(v, set()) for v in bounds)
 

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from loopax.base.errors import DynamicShapeError
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.context import Context
+from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.numerics.no_number import or_no_number
 
 
@@ -28,6 +29,18 @@ def or_refused(context: Context, ok: ArrayLike, x: jax.Array) -> jax.Array:
     """Return ``x`` where ``ok``, else `no_number`; a direct call learns of it."""
     result = or_no_number(ok, x)
     return result if ok is True else told(context, ok, result)
+
+
+def refused_rows(context: Context, ok: ArrayLike, x: PaddedArray) -> PaddedArray:
+    """Return ``x`` where ``ok``; else all rows are `no_number`, and all count.
+
+    A refused array without rows would go unseen: a sum over none is 0.
+    """
+    if ok is True:
+        return x
+    x = x.fitted(max(x.bound, 1))
+    length = jnp.where(jnp.asarray(ok), x.length, x.bound)
+    return PaddedArray(or_refused(context, ok, x.data), length, x.axis)
 
 
 def told(context: Context, ok: ArrayLike, x: jax.Array) -> jax.Array:

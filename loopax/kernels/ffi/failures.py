@@ -48,7 +48,10 @@ def _xla_error(frame: int, pickled: int, size: int) -> int:
 def _message(pickled: int, size: int) -> str:
     """The message of the exception that Numba pickled at an address; it must not raise."""
     if size == OTHER_SHAPE:
-        return "a native program made a result of another shape than was found while JAX traced it"
+        return (
+            "a native program made a result of another shape than while JAX traced it: a slice "
+            "x[i:i + n] that crosses an end, for example, is shorter"
+        )
     try:
         error, arguments, *_ = pickle.loads(ctypes.string_at(pickled, size))
         details = ", ".join(map(str, arguments or ()))

@@ -7,7 +7,8 @@ The sum becomes a loop of its own, over the rows that it adds. `fuse_loops`, whi
 the loop that makes the rows, since it may reorder a sum.
 
 Condition: float or integer rows, of a trace of a loop that takes all its steps, or computed from such a
-trace row by row; each summand has a static shape, which the initial total needs.
+trace row by row; each summand has a static shape, which the initial total needs. The rows of a trace have
+one shape: where the shape depends on the step, the trace stays, and raises if they differ.
 
 Reason: where only the sum is read, nothing is stored and no second sweep is needed: a likelihood of GARCH
 or AR(2) is then one loop, as by hand. JAX does not use this pass: XLA sums an array faster than a loop
@@ -39,6 +40,7 @@ from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.checked import Checked
 from loopax.ir.replace import replaced
+from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fusion.fusion_plan import can_be_fused
@@ -74,6 +76,8 @@ def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
     if leaves is None:
         return None
     loops = [v.owner for v in leaves if _is_trace(v)]
+    if not all(_rows_have_one_shape(v) for v in leaves if _is_trace(v)):
+        return None
     if loops:
         return _added_up(node, node.inputs[0], max(loops, key=lambda n: order.get(n, -1)))
     joins = [v for v in leaves if _joins_trace(v)]
@@ -101,6 +105,15 @@ def _leaves(x: Variable) -> list[Any] | None:
 def _is_trace(v: Variable) -> bool:
     op: Any = v.owner and v.owner.op
     return can_be_fused(op) and v in v.owner.outputs[op.n_states :]
+
+
+def _rows_have_one_shape(trace: Variable) -> bool:
+    """Whether the shape of each row of ``trace`` is known before its loop runs."""
+    if None not in trace.type.shape[1:]:
+        return True
+    op: Any = trace.owner.op
+    shapes = trailing_shapes(op, op.split_inputs(trace.owner.inputs))
+    return shapes[trace.owner.outputs.index(trace) - op.n_states] is not None
 
 
 def _added_up(node: Apply, x: Variable, loop: Apply) -> Any:

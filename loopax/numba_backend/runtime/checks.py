@@ -49,7 +49,7 @@ def slice_forward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
     if start < 0:
         start = max(start + n, 0)
     if stop < 0:
-        stop += n
+        stop = max(stop + n, 0)  # else the distance from a large start wraps around
     distance = min(stop, n) - start
     return start, (distance - 1) // step + 1 if distance > 0 else 0
 

@@ -29,6 +29,10 @@ OPS = {
     "flags added": lambda a, b, c: pt.cast((a > b) + (b > c), "int64"),
     "flags combined": lambda a, b, c: pt.cast((a > b) & (b > c) | ((a > c) ^ (c > b)), "int64"),
     "least byte": lambda a, b, c: pt.minimum(pt.cast(a, "int8"), np.int8(10)) * np.int8(3),
+    "of floats": lambda a, b, c: pt.cast(
+        ((a + 0.5) % pt.cast(pt.maximum(b, 1), "float64")) * pt.cast(pt.maximum(c, 1), "float64"),
+        "int64",
+    ),
     "byte less": lambda a, b, c: pt.minimum(pt.cast(a, "int8"), pt.cast(b, "int8")) - np.int8(100),
 }
 VECTORS = [pt.lvector(name) for name in "abc"]

@@ -12,13 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import indices_from_subtensor
-from loopax.facts.elementwise import function_of
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -127,12 +123,16 @@ def _entry(
 def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
     """Add a check of the indices that are not known to be in range to ``result``, a read or write of ``x``.
 
-    Only a direct call can raise, and it runs the checks only if a result is not a number: see `Variant`.
+    Only a direct call can raise, and it runs the checks only if a result is not a number: see `Variant`. A
+    write to an axis without elements leaves no such number, so it is checked at once.
     """
     context = site.context
     if not index.open or context.checks != "flag":
         return result
-    if not context.checks_indices:
+    nowhere = any(
+        jnp.shape(x)[axis] == 0 and jnp.size(index.entries[k]) for axis, k in index.open.items()
+    )
+    if not (context.checks_indices or nowhere):
         context.open_indices.add(str(site.op))
         return result
     inside = jnp.asarray(True)
@@ -145,23 +145,24 @@ def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
 
 def _is_proven(site: Site, k: int, length: int) -> bool:
     """Whether the traced index in input ``k`` is known to be in range."""
-    if is_in_bounds(site, k, length):
-        return True
+    return isinstance(length, int) and _is_within(site, k, -length, length - 1)
+
+
+def is_place(site: Site, k: int, length: int) -> bool:
+    """Whether the index in input ``k`` is known to be in range, and not to count from the end."""
+    return isinstance(length, int) and _is_within(site, k, 0, length - 1)
+
+
+def _is_within(site: Site, k: int, least: int, most: int) -> bool:
+    """Whether the integers in input ``k`` are known to be in an interval."""
     known = known_interval(site.frame, site.node.inputs[k])
-    return (
-        known is not None and isinstance(length, int) and -length <= known[0] and known[1] < length
-    )
+    return known is not None and least <= known[0] and known[1] <= most
 
 
 def _narrowed(site: Site, at: jax.Array, k: int, length: int) -> Any:
     """Clip the traced index ``at``, input ``k`` of a node, so that JAX may cast it to 32 bits."""
-    if is_in_bounds(site, k, length):
-        return at
-    known = known_interval(site.frame, site.node.inputs[k])
-    bits = np.iinfo(np.int32)
-    if known is not None and bits.min <= known[0] and known[1] <= bits.max:
-        return at
-    return keep_outside(at, length)
+    fits = _is_within(site, k, np.iinfo(np.int32).min, _INT32)
+    return _at_least_32_bits(at) if fits else keep_outside(at, length)
 
 
 def check_in_bounds(site: Site, index: np.ndarray, axis: int, length: int) -> None:
@@ -192,27 +193,26 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
     def traced(k: int | None) -> bool:
         return k is not None and values[k] is not None and is_traced(values[k])
 
+    def step() -> int | None:
+        by = static(entry.step)
+        return None if by is None else short_step(by, length)
+
     if not (traced(entry.start) or traced(entry.stop)):
-        return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
+        return slice(static(entry.start), static(entry.stop), step())
+    if isinstance(length, int) and length == 0:
+        return slice(0, 0, step())
     if entry.start is not None and entry.stop is not None and static(entry.step) in (None, 1):
-        inputs = site.node.inputs
-        start, low = _offset(site, inputs[first + entry.start])
-        stop, high = _offset(site, inputs[first + entry.stop])
-        if start is stop and start is not None:
-            n = max(high - low, 0)
+        start, stop = (site.node.inputs[first + k] for k in (entry.start, entry.stop))
+        if (n := site.frame.distance(start, stop)) is not None:
+            n = max(n, 0)
             begin: Any = jnp.asarray(values[entry.start])
             begin = keep_outside(begin, length, below=n).astype(int)
-            return Window(begin, n, not _is_inside(site, first + entry.start, n, length))
+            is_inside = isinstance(length, int) and _is_within(
+                site, first + entry.start, 0, length - n
+            )
+            return Window(begin, n, not is_inside)
     # A traced value may still be known, if it depends only on lengths; otherwise this raises.
-    return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
-
-
-def _is_inside(site: Site, k: int, n: int, length: int) -> bool:
-    """Whether the ``n`` elements from the index in input ``k`` on are known to be in the axis."""
-    known = known_interval(site.frame, site.node.inputs[k])
-    return (
-        known is not None and isinstance(length, int) and 0 <= known[0] and known[1] + n <= length
-    )
+    return slice(static(entry.start), static(entry.stop), step())
 
 
 def _positions(window: Window, length: int) -> jax.Array:
@@ -226,56 +226,25 @@ def _positions(window: Window, length: int) -> jax.Array:
     return jnp.where(at < 0, length, at)
 
 
-def _short(step: int | None, length: int) -> int | None:
+def short_step(step: int, length: int) -> int:
     """Limit ``step`` to the length of the axis: JAX computes with it in 64 bits, where it may overflow."""
-    if step is None or not isinstance(length, int):
+    if not isinstance(length, int):
         return step
     return max(-max(length, 1), min(step, max(length, 1)))
-
-
-def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
-    """Split ``v`` into a variable and a static offset, looking through casts: ``i + 3 -> (i, 3)``."""
-    v, shift = _without_casts(v), 0
-    while v.owner is not None and isinstance(op := function_of(v.owner.op), ps.Add | ps.Sub):
-        known = [u for u in v.owner.inputs if not is_traced(site.frame.read(u))]
-        traced = [u for u in v.owner.inputs if is_traced(site.frame.read(u))]
-        if len(traced) != 1 or (isinstance(op, ps.Sub) and v.owner.inputs[0] is not traced[0]):
-            break
-        total = sum(int(site.frame.read(u)) for u in known)
-        shift += -total if isinstance(op, ps.Sub) else total
-        v = _without_casts(traced[0])
-    return v, shift
-
-
-def is_in_bounds(site: Site, k: int, length: int) -> bool:
-    """Whether the index in input ``k`` is ``something % m`` with ``m <= length``, as in a ring."""
-    node = _without_casts(site.node.inputs[k]).owner
-    if node is None or not isinstance(function_of(node.op), ps.Mod):
-        return False
-    m = site.frame.read(node.inputs[1])
-    return not is_traced(m) and bool(np.all(np.greater(m, 0) & np.less_equal(m, length)))
-
-
-def _without_casts(v: Variable) -> Variable:
-    while v.owner is not None and (
-        isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
-        or isinstance(function_of(v.owner.op), ps.Cast)
-    ):
-        v = v.owner.inputs[0]
-    return v
 
 
 _INT32 = np.iinfo(np.int32).max
 
 
-def keep_outside(at: Array, length: int, below: int = 1) -> Array:
-    """Clip ``at``, in its own dtype, to just outside of an axis of ``length``.
+def keep_outside(at: Array, length: Array | int, below: int = 1) -> Array:
+    """Clip ``at``, in a dtype of 32 bits or more, to just outside of an axis of ``length``.
 
     JAX casts an index to int32 wherever the length of the axis fits there, and checks its bounds only
-    afterwards: ``x[2**32]`` would be ``x[0]``, and an unsigned ``2**64 - 1`` the last element.
-    Indices out of range stay so; ``below`` is the number of values kept below the least valid index.
-    An index of a dtype that fits int32 is returned unchanged.
+    afterwards: ``x[2**32]`` would be ``x[0]``, and an unsigned ``2**64 - 1`` the last element. To an index
+    of 8 bits it adds the length in 8 bits. Indices out of range stay so; ``below`` is the number of values
+    kept below the least valid index.
     """
+    at = _at_least_32_bits(at)
     if at.dtype == bool or np.iinfo(at.dtype).max <= _INT32:
         return at
     high = (
@@ -283,3 +252,16 @@ def keep_outside(at: Array, length: int, below: int = 1) -> Array:
     )
     at = jnp.minimum(at, high)
     return at if at.dtype.kind == "u" else jnp.maximum(at, -high - max(below, 1))
+
+
+def _at_least_32_bits(at: Array) -> Array:
+    return at.astype(np.int32) if at.dtype in (np.int8, np.int16) else at
+
+
+def from_front(at: Array, length: Array | int) -> jax.Array:
+    """The positions ``at`` along an axis of ``length``, counted from its start, as 64-bit integers.
+
+    Positions out of range stay so: negative, or ``length`` or more. ``length`` may be traced.
+    """
+    at = keep_outside(jnp.asarray(at), length).astype(int)
+    return jnp.where(at < 0, at + length, at)

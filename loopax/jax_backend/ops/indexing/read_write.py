@@ -41,7 +41,7 @@ from loopax.jax_backend.ops.indexing.index import (
     check_open,
     idx_list,
     index_of,
-    is_in_bounds,
+    is_place,
     slice_of,
 )
 from loopax.jax_backend.ops.indexing.slices import is_basic, write_slices
@@ -70,7 +70,7 @@ def read(site: Site, x: Array, *values: ArrayLike) -> Any:
         at, facts = in_range(index.entries, x.shape)
         return x.at[at].get(**facts)
     x = jnp.asarray(x)
-    if index.row is not None and is_in_bounds(site, 1, x.shape[0]):
+    if index.row is not None and is_place(site, 1, x.shape[0]):
         return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
     if (window := read_clipped(site, index, x)) is not None:
         return window
@@ -139,7 +139,7 @@ def _write(site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: 
         at, facts = in_range(index.entries, x.shape)
         return x.at[at].set(y, **facts) if sets else x.at[at].add(y, **facts)
     target, value = site.node.inputs[:2]
-    if sets and index.row is not None and is_in_bounds(site, 2, x.shape[0]):
+    if sets and index.row is not None and is_place(site, 2, x.shape[0]):
         row = jnp.broadcast_to(y, x.shape[1:])
         if row.ndim and value_reads_target(target, value, needs_reshape=True):
             is_written = jax.lax.iota(index.row.dtype, x.shape[0]) == index.row

@@ -17,7 +17,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.families import normalized
-from loopax.jax_backend.ops.indexing.index import Index, Window
+from loopax.jax_backend.ops.indexing.index import Index, Window, from_front
 from loopax.jax_backend.ops.indexing.slices import is_basic
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import is_traced
@@ -48,7 +48,7 @@ def _clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
     """
     length = x.shape[axis]
     bounds = window.start, window.start + window.length
-    first, last = (jnp.clip(jnp.where(b < 0, b + length, b), 0, length) for b in bounds)
+    first, last = (jnp.clip(from_front(b, length), 0, length) for b in bounds)
     count = jnp.maximum(last - first, 0)
     at = jnp.minimum(first + jnp.arange(window.length), jnp.maximum(last, 1) - 1)
     rows = x.at[(*[slice(None)] * axis, at)].get(mode="clip")

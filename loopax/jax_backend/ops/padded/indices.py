@@ -28,12 +28,12 @@ from loopax.base.upstream.pytensor import (
 from loopax.jax_backend.ops.indexing.index import (
     check_in_bounds,
     check_mask_fits,
+    from_front,
     idx_list,
-    keep_outside,
 )
 from loopax.jax_backend.ops.padded.rows import read_part, write_part
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import or_refused, refused_rows
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import (
@@ -60,7 +60,10 @@ def read(site: Site, x: AnyArray, *values: AnyArray) -> AnyArray:
     legal = (at.legal | at.behind) & fits
     legal = legal.reshape(*legal.shape, *[1] * (data.ndim - legal.ndim))
     data = at.in_place(or_refused(site.context, legal, data))
-    return data if at.padded is None else PaddedArray(data, at.length, at.padded).filled_if_empty()
+    if at.padded is None:
+        return data
+    rows = PaddedArray(data, at.length, at.padded).filled_if_empty()
+    return rows if fits is True else refused_rows(site.context, fits, rows)
 
 
 @trace_rule(AdvancedIncSubtensor1, AdvancedIncSubtensor)
@@ -81,9 +84,11 @@ def write(site: Site, x: AnyArray, y: AnyArray, *values: AnyArray) -> AnyArray:
         data = place.set(y, mode="drop")
     else:  # JAX does not add bools; NumPy's sum of them is `or`
         data = place.max(y, mode="drop") if x.dtype == bool else place.add(y, mode="drop")
-    data = jnp.moveaxis(or_refused(site.context, fits, data), range(len(at.axes)), at.axes)
+    data = jnp.moveaxis(data, range(len(at.axes)), at.axes)
     if isinstance(part, PaddedArray):
-        data = part.with_data(data).repeated()
+        data = refused_rows(site.context, fits, part.with_data(data).repeated())
+    else:
+        data = or_refused(site.context, fits, data)
     if slices is not None:
         data = write_part(site, x, data, slices, sets=True)
     return data if isinstance(x, PaddedArray) or not isinstance(data, PaddedArray) else data.data
@@ -187,8 +192,7 @@ def _places(site: Site, x: AnyArray, arrays: dict[int, Any]) -> _Places:
         n = of_x[axis]
         if not is_traced(k) and not is_traced(n):
             check_in_bounds(site, np.asarray(k), axis, n)
-        k = keep_outside(jnp.asarray(k), room[axis]).astype(int)
-        k = jnp.where(k < 0, k + n, k)
+        k = from_front(k, n)
         legal = legal & (k >= 0) & (k < n)
         entries.append(jnp.clip(k, 0, max(room[axis] - 1, 0)))
     index_shape = np.broadcast_shapes(*[k.shape for k in entries])

@@ -31,7 +31,7 @@ from loopax.facts.axes import raises_of_nothing
 from loopax.facts.families import normalized
 from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import or_refused, refused_rows
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded, lengths
 from loopax.numerics.arrays import Array
@@ -101,11 +101,8 @@ def _of_rows(
     others = [t.length for t in traces if t.length is not length]
     if not others:
         return [PaddedArray(x, length, axis) for x in outs]
-    # Lengths that differ cannot raise while a program runs: all rows are `no_number`, and all count, so
-    # that a sum over none of them is no number either.
     equal = jnp.all(jnp.stack([jnp.asarray(n == length) for n in others]))
-    length = jnp.where(equal, length, bound)
-    return [PaddedArray(or_refused(site.context, equal, x), length, axis) for x in outs]
+    return [refused_rows(site.context, equal, PaddedArray(x, length, axis)) for x in outs]
 
 
 @trace_rule(CheckAndRaise)
@@ -127,7 +124,7 @@ def specify_shape(site: Site, x: PaddedArray, *dims: Array) -> Any:
     asked = dims[x.axis]
     if asked is None:
         return x
-    return x.with_data(or_refused(site.context, x.length == asked, x.data))
+    return refused_rows(site.context, x.length == asked, x)
 
 
 @trace_rule(Shape)
@@ -232,13 +229,11 @@ def _contracted(site: Site, a: AnyArray, b: AnyArray, of_a: str, of_b: str) -> A
     fitted = [x.fitted(bound) for x in along]
     rows = iter([x.masked(0) if name == "k" else x.data for x in fitted])
     (result,) = convert_arrays(site, [next(rows) if name in of else x for x, of in pairs])
-    result = or_refused(
-        site.context, along[-1].length is length or along[-1].length == length, result
-    )
+    fits = along[-1].length is length or along[-1].length == length
     if name == "k":
-        return result
+        return or_refused(site.context, fits, result)
     of_out = [n for n in dict.fromkeys(of_a + of_b) if n != "k"]
-    return PaddedArray(result, length, of_out.index(name))
+    return refused_rows(site.context, fits, PaddedArray(result, length, of_out.index(name)))
 
 
 @trace_rule(Blockwise)

@@ -17,15 +17,15 @@ from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.base.upstream.pytensor import indices_from_subtensor, joined_by
+from loopax.jax_backend.ops.indexing.index import from_front, short_step
 from loopax.jax_backend.ops.padded.shapes import lengths_of
 from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import or_refused, refused_rows
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
 from loopax.numerics.arrays import Array
-from loopax.numerics.no_number import no_number
 
 
 @trace_rule(Subtensor)
@@ -46,14 +46,14 @@ def read_part(site: Site, x: AnyArray, entries: Sequence[Any]) -> AnyArray:
     at = _place(site, x, entries)
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
-        start, step, length = _slice(at.first, x.length)
+        start, step, length = _slice(at.first, x)
         rows = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
         return PaddedArray(
             jnp.moveaxis(rows.data[(slice(None), *at.others)], 0, at.result_axis),
             length,
             at.result_axis,
         )
-    k = jnp.where(at.first < 0, at.first + x.length, at.first)
+    k = from_front(at.first, x.length)
     row = x.data[jnp.clip(k, 0, x.bound - 1)][at.others]
     return or_refused(site.context, (k >= 0) & (k < x.length), row)
 
@@ -67,24 +67,22 @@ def write_part(site: Site, x: AnyArray, y: AnyArray, entries: Sequence[Any], set
     at = _place(site, x, entries)
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
-        start, step, length = _slice(at.first, x.length)
+        start, step, length = _slice(at.first, x)
         bound = _most_rows(at.first, x.bound)
         rows = jnp.where(jnp.arange(bound) < length, start + step * jnp.arange(bound), x.bound)
         ndim = x.ndim - sum(isinstance(k, int) for k in at.others)
         y, legal = _written(site, y, ndim, at.result_axis, length, bound)
-        y = or_refused(site.context, legal, jnp.asarray(y, x.dtype))
     else:
         if isinstance(y, PaddedArray):
             refuse_trace(site)
-        k = jnp.where(at.first < 0, at.first + x.length, at.first)
+        k = from_front(at.first, x.length)
         legal = (k >= 0) & (k < x.length)
-        rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
-        x = PaddedArray(or_refused(site.context, legal, x.data), x.length)
+        rows = jnp.where(legal, k, x.bound)
     place = x.data.at[(rows, *at.others)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
-    written = PaddedArray(data, x.length).repeated()
-    return PaddedArray(jnp.moveaxis(written.data, 0, at.axis), x.length, at.axis)
+    written = refused_rows(site.context, legal, PaddedArray(data, x.length).repeated())
+    return PaddedArray(jnp.moveaxis(written.data, 0, at.axis), written.length, at.axis)
 
 
 def _fitted(site: Site, y: PaddedArray, shape: tuple[int, ...]) -> jax.Array:
@@ -157,13 +155,14 @@ def _parts(k: object) -> Any:
     return [k.start, k.stop, k.step] if isinstance(k, slice) else k
 
 
-def _slice(k: slice, n: Array | int) -> tuple[Any, int, Any]:
-    """The start, step and length of ``k`` in ``n`` rows, as in Python's ``slice.indices``."""
-    step = 1 if k.step is None else int(k.step)
+def _slice(k: slice, x: PaddedArray) -> tuple[Any, int, Any]:
+    """The start, step and length of ``k`` in the rows of ``x``, as in Python's ``slice.indices``."""
+    n = x.length
+    step = 1 if k.step is None else short_step(int(k.step), x.bound)
     low, high = (0, n) if step > 0 else (-1, n - 1)
 
     def end(x: Any, default: Array | int) -> Any:
-        return default if x is None else jnp.clip(jnp.where(x < 0, x + n, x), low, high)
+        return default if x is None else jnp.clip(from_front(x, n), low, high)
 
     start, stop = end(k.start, low if step > 0 else high), end(k.stop, high if step > 0 else low)
     return start, step, jnp.maximum((stop - start + (step - (1 if step > 0 else -1))) // step, 0)
@@ -189,9 +188,9 @@ def join(site: Site, *values: AnyArray) -> PaddedArray:
         bound = min(p.bound for p in parts)
         data = [p.fitted(bound).data for p in parts]
         lengths = jnp.stack([jnp.asarray(p.length) for p in parts])
-        length = lengths.max()  # a nan in rows of length 0 would not be seen
-        joined = or_refused(site.context, (lengths == length).all(), jnp.concatenate(data, axis))
-        return PaddedArray(joined, length, traces[0].axis)
+        length = lengths.max()
+        joined = PaddedArray(jnp.concatenate(data, axis), length, traces[0].axis)
+        return refused_rows(site.context, (lengths == length).all(), joined)
     pieces = [as_padded(p, axis) for p in parts]
     whole = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
     row, room = jnp.arange(whole.shape[axis]), 0
@@ -217,13 +216,14 @@ def split(site: Site, x: AnyArray, *entries: AnyArray) -> Any:
     fits = sum(p.value for p in parts) == x.length
     for p in parts:
         fits &= p.value >= 0
-    x = PaddedArray(or_refused(site.context, fits, x.data), x.length, axis)
+    x = refused_rows(site.context, fits, x)
     begin, pieces = 0, []
     for p in parts:
         if p.known is not None:
             pieces.append(x.rows_at(begin + jnp.arange(p.known), p.known).data)
         else:
             room = x.bound if p.most is None else min(p.most, x.bound)
-            pieces.append(x.rows_at(begin + jnp.arange(room), jnp.maximum(p.value, 0)))
+            length = jnp.where(fits, p.value, room)
+            pieces.append(x.rows_at(begin + jnp.arange(room), length))
         begin = begin + p.value
     return pieces

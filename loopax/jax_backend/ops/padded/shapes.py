@@ -27,7 +27,7 @@ from loopax.ir.ops.rows import KeepRows
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_interval
-from loopax.jax_backend.staging.legal import or_refused
+from loopax.jax_backend.staging.legal import or_refused, refused_rows
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import AnyArray, PaddedArray, as_padded
@@ -69,7 +69,7 @@ def _reshaped(site: Site, x: PaddedArray, asked: list[_Length]) -> Any:
     if axis is not None:
         shape = [x.bound if k == axis else n for k, n in enumerate(known)]
         legal = x.length == asked[axis].value if known[axis] is None else True
-        return PaddedArray(or_refused(site.context, legal, x.data.reshape(shape)), x.length, axis)
+        return refused_rows(site.context, legal, PaddedArray(x.data.reshape(shape), x.length, axis))
     open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
     if len(open_axes) > 1:
         refuse_trace(site)
@@ -89,13 +89,14 @@ def _reshaped(site: Site, x: PaddedArray, asked: list[_Length]) -> Any:
     shape = [room if k == axis else n for k, n in enumerate(known)]
     legal = length * each == flat.length
     if 0 in shape:
-        return PaddedArray(jnp.zeros(shape, x.dtype), length, axis)
+        none = PaddedArray(jnp.zeros(shape, x.dtype), length, axis)
+        return refused_rows(site.context, legal, none)
     inner, outer = int(np.prod(shape[axis + 1 :], dtype=int)), int(np.prod(shape[:axis], dtype=int))
     row = jnp.minimum(jnp.arange(room), jnp.maximum(length - 1, 0))
     rows = jnp.arange(outer)[:, None] * length + row
     at = (rows[:, :, None] * inner + jnp.arange(inner)).reshape(shape)
     data = flat.data[jnp.clip(at, 0, flat.bound - 1)]
-    return PaddedArray(or_refused(site.context, legal, data), length, axis)
+    return refused_rows(site.context, legal, PaddedArray(data, length, axis))
 
 
 def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:

@@ -93,6 +93,68 @@ def test_a_slice_is_numpys(bounds):
         np.testing.assert_array_equal(g(AT), expected)
 
 
+LONG = np.arange(1.0, 301.0)
+
+
+def parts(x, k):
+    """Sums of slices that begin or end near ``k``, which wraps around at the ends of its type."""
+    above = x[x > 3]
+    return [
+        part.sum()
+        for part in (x[k : k + 2], x[k - 1 : k + 1], x[:k], x[k:], x[k::-1], x[: k + 1 : -1])
+    ] + [part.sum() for part in (above[k : k + 2], above[:k], above[k:], above[k :: 2**62])]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+def test_slices_at_the_ends_of_a_type(dtype):
+    """Starts of 8 bits count from the end of 300 rows; a stop that wraps around is NumPy's."""
+    k, ends = pt.scalar("k", dtype=dtype), np.iinfo(dtype)
+    plain = pytensor.function([X, k], parts(X, k), mode=Mode("py", None))
+    in_jax = jaxify([X, k], parts(X, k), loops="xla")
+    forms = jax.jit(in_jax), in_jax, jaxify([X, k], parts(X, k), backend="numba")
+    starts = {-301, -300, -2, -1, 0, 5, 120, 298, 299, 300, 301} | {ends.min, ends.min + 1}
+    starts |= {ends.max - n for n in range(4)}
+    for start in sorted(at for at in starts if ends.min <= at <= ends.max):
+        for x in (LONG, LONG[:3], LONG[:0]):
+            start = np.asarray(start, dtype)
+            expected = plain(x, start)
+            for f in forms:
+                np.testing.assert_array_equal(f(x, start), expected, err_msg=f"{start} {len(x)}")
+
+
+CAST = {
+    "floats": lambda f, k: (pt.cast(f, "int64"), pt.cast(f + 2.5, "int64")),
+    "rounded to zero": lambda f, k: (pt.cast(f - 1, "int64"), pt.cast(f + 2, "int64")),
+    "bytes": lambda f, k: (pt.cast(k, "int8"), pt.cast(k + 3, "int8")),
+}
+
+
+@pytest.mark.parametrize("name", CAST)
+def test_a_cast_in_a_bound_is_no_shift(name):
+    """The distance between two bounds is not known where they are cast after the sum."""
+    f, k = pt.dscalar("f"), pt.lscalar("k")
+    start, stop = CAST[name](f, k)
+    out = X[start:stop].sum()
+    options = {"mode": Mode("py", None), "on_unused_input": "ignore"}
+    plain = pytensor.function([X, f, k], out, **options)
+    in_jax = jaxify([X, f, k], out, loops="xla")
+    for values in ((LONG, 0.7, 1), (LONG, 0.2, 126), (LONG, 0.4, 254)):
+        for form in (in_jax, jax.jit(in_jax), jaxify([X, f, k], out, backend="numba")):
+            np.testing.assert_array_equal(form(*values), plain(*values))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "uint8"])
+def test_a_narrow_index_counts_from_the_end_of_a_long_axis(dtype):
+    k, ks = pt.scalar("k", dtype=dtype), pt.vector("ks", dtype=dtype)
+    outs = [X[k], X[ks], pt.set_subtensor(X[k], 0.0), pt.inc_subtensor(X[ks], 1.0), X[k % 7]]
+    f = jax.jit(jaxify([X, k, ks], outs, loops="xla"))
+    plain = pytensor.function([X, k, ks], outs, mode=Mode("py", None))
+    for start in (-100, -1, 5, 120) if dtype != "uint8" else (5, 250):
+        values = LONG, np.asarray(start, dtype), np.asarray([start, 3], dtype)
+        for a, b in zip(f(*values), plain(*values), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 REDUCED = {
     "sum": lambda x, m, k: x[k : k + 3].sum(),
     "mean": lambda x, m, k: x[k - 2 : k + 1].mean(),
