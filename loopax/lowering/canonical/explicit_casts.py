@@ -2,21 +2,23 @@
 
     log(sigmoid(x))  ->  log(sigmoid(cast(x, "float32")))
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
+    sum(x)           ->  sum(cast(x, "int64"))              of narrow integers; products and dots, too
     polygamma(n, x)  ->  polygamma(cast(n, "int64"), x)    of a short n: SciPy would compute in float32
     solve(a, b)      ->  solve(cast(a, "float64"), b)      linear algebra and convolutions of integers
     vstack([a, b])   ->  vstack([cast(a, "float64"), b])   of sparse matrices of several dtypes
 
 Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
-integer or bool operand of another one; or a decomposition, a solve or a convolution has one. (A complex
-number made of its parts computes in floats.) Constants of elementwise operations stay, whose values the
-rewrites read, and so does an exponent of a float base, for which the backends have powers of their own.
+integer or bool operand of another one; or a decomposition, a solve or a convolution has one; or a sum, a
+product or a dot has an integer operand of another one. (A complex number made of its parts computes in
+floats. A sum of bools counts them, in any order.) Constants of elementwise operations stay, whose values
+the rewrites read, and so does an exponent of a float base, for which the backends have powers of their own.
 
 Reason: PyTensor's rewrites hold for real numbers. They move operations over operands whatever the dtypes:
 ``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
-``cast(sqr(x), "int16")``, which wraps first. No rewrite moves anything across a cast, so that behind one
-they see an operation of a single dtype, where they are right: integers of one width are a ring.
-PyTensor's native conversions of linear algebra, convolutions and stacks of sparse matrices want operands
-of one dtype (3.3.8).
+``cast(sqr(x), "int16")``, which wraps first; ``sum(-x)`` becomes ``-sum(x)``, which is 2**64 too large. No
+rewrite moves anything across a cast, so that behind one they see an operation of a single dtype, where they
+are right: integers of one width are a ring. PyTensor's native conversions of linear algebra, convolutions
+and stacks of sparse matrices want operands of one dtype (3.3.8).
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from pytensor.scalar.math import PolyGamma
 from pytensor.sparse.basic import Stack
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
+from pytensor.tensor.math import Dot, Prod, Sum
 from pytensor.tensor.signal.conv import Convolve1d
-from pytensor.tensor.type import complex_dtypes, discrete_dtypes, float_dtypes
+from pytensor.tensor.type import complex_dtypes, discrete_dtypes, float_dtypes, integer_dtypes
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.inner_gradients import is_sparse
@@ -60,7 +63,9 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` in place, without its bodies."""
     for node in graph.toposort():
         if scalar_op_of(node.op) is None:
-            if _computes_in_floats(core_of(node.op)):
+            if isinstance(node.op, Sum | Prod | Dot):
+                _cast_narrow(graph, node)
+            elif _computes_in_floats(core_of(node.op)):
                 _cast_operands(graph, node)
             elif isinstance(node.op, Stack):
                 dtype = node.outputs[0].type.dtype
@@ -115,6 +120,13 @@ def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
         for v in node.inputs
     ]
     _cast_inputs(graph, node, wanted, declared[0])
+
+
+def _cast_narrow(graph: FunctionGraph, node: Apply) -> None:
+    """Cast integers to the dtype in which they are added or multiplied."""
+    dtype = getattr(node.op, "acc_dtype", None) or node.outputs[0].type.dtype
+    wanted = [v.type.dtype in integer_dtypes and v.type.dtype != dtype for v in node.inputs]
+    _cast_inputs(graph, node, wanted, dtype)
 
 
 def _widen_order(graph: FunctionGraph, node: Apply) -> None:

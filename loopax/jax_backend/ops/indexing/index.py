@@ -203,7 +203,10 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
         return slice(0, 0, step())
     if entry.start is not None and entry.stop is not None and static(entry.step) in (None, 1):
         start, stop = (site.node.inputs[first + k] for k in (entry.start, entry.stop))
-        if (n := site.frame.distance(start, stop)) is not None:
+        # In ``x[2 * i : 2 * i + 2]`` the last batch may be shorter: a direct call makes ``i`` static.
+        is_batch = any(factor != 1 for _, factor in site.frame.dims.value(start).terms)
+        n = None if is_batch else site.frame.distance(start, stop)
+        if n is not None:
             n = max(n, 0)
             begin: Any = jnp.asarray(values[entry.start])
             begin = keep_outside(begin, length, below=n).astype(int)

@@ -68,12 +68,12 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         total = emit.temp(literal(0, dtype), "sum")
         with emit.loops([n]) as indices:
             for (k,) in indices:
-                p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
+                p = cast(emit.read(a, [*rows, k]), a.dtype, dtype)
+                q = cast(emit.read(b, [k, *columns]), b.dtype, dtype)
                 if dtype == "bool":
                     new = expr("{} | ({} & {})", total, p, q)
                 else:
-                    term = (p * q).astype(dtype)
-                    new = call("plus", total, term) if is_float else total + term
+                    new = call("plus", total, p * q) if is_float else (total + p * q).astype(dtype)
                 emit.set(total, new)
         return total
 
@@ -113,7 +113,8 @@ def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
     a, b = map(emit.for_many_reads, (a, b))
 
     def at(index: Sequence[Index]) -> Expr:
-        p, q = emit.read(a, [*index[:rows], 0]), emit.read(b, [0, *index[rows:]])
+        p = cast(emit.read(a, [*index[:rows], 0]), a.dtype, dtype)
+        q = cast(emit.read(b, [0, *index[rows:]]), b.dtype, dtype)
         return _cast(emit, p * q, a, b, dtype)
 
     return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
