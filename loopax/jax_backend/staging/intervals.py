@@ -10,6 +10,7 @@ frame, and the size of a `PaddedArray`, which may be less than the expression of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -39,29 +40,47 @@ def known_interval(
     With ``rows``, a row of a sequence is in the interval of the whole sequence; with ``indices``, which
     defaults to ``rows``, the index of a step is below the trip count.
     """
-    indices = rows if indices is None else indices
-    x = frame.read(v)
-    if not is_traced(x):
-        return interval_of_values(x)
-    if v in frame.intervals:
-        return frame.intervals[v]
-    if getattr(v.type, "dtype", None) == "bool":
-        return 0, 1
-    if v in frame.plan.positions:
+    return _Query(rows, rows if indices is None else indices).interval(frame, v)
+
+
+@dataclass
+class _Query:
+    """The intervals behind one interval, each computed once: an index may read an earlier one twice."""
+
+    rows: bool
+    indices: bool
+    computed: dict[tuple[int, Variable], Interval | None] = field(default_factory=dict)
+
+    def interval(self, frame: Frame, v: Variable) -> Interval | None:
+        key = id(frame), v
+        if key not in self.computed:
+            self.computed[key] = self._interval(frame, v)
+        return self.computed[key]
+
+    def _interval(self, frame: Frame, v: Variable) -> Interval | None:
+        x = frame.read(v)
+        if not is_traced(x):
+            return interval_of_values(x)
+        if v in frame.intervals:
+            return frame.intervals[v]
+        if getattr(v.type, "dtype", None) == "bool":
+            return 0, 1
+        if v in frame.plan.positions:
+            return self._interval_of_input(frame, v)
+        return interval_of(v, partial(self.interval, frame), partial(_length_interval, frame))
+
+    def _interval_of_input(self, frame: Frame, v: Variable) -> Interval | None:
         origin = frame.origins[frame.plan.positions[v]]
-        if rows and isinstance(origin, RowOf):
+        if self.rows and isinstance(origin, RowOf):
             origin = origin.sequence
-        if indices and isinstance(origin, IndexOf) and frame.parent is not None:
-            steps = known_interval(frame.parent, origin.n_steps, rows, indices)
+        if frame.parent is None:
+            return None
+        if self.indices and isinstance(origin, IndexOf):
+            steps = self.interval(frame.parent, origin.n_steps)
             if steps is None or steps[1] >= UNBOUNDED:
                 return None
             return 0, max(steps[1] - 1, 0)
-        if isinstance(origin, Variable) and frame.parent is not None:
-            return known_interval(frame.parent, origin, rows, indices)
-        return None
-    return interval_of(
-        v, lambda u: known_interval(frame, u, rows, indices), partial(_length_interval, frame)
-    )
+        return self.interval(frame.parent, origin) if isinstance(origin, Variable) else None
 
 
 def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:

@@ -262,3 +262,12 @@ def test_more_steps_than_rows_are_not_counted(kind):
     assert f(AT, 4) == 10.0
     for k in (6, 2**40, 2**62):
         assert np.isnan(f(AT, k))
+
+
+def test_the_interval_of_an_index_is_computed_once_for_each_value():
+    """Each of 60 values reads the one before twice: without a memo that were 2**60 intervals."""
+    k = K % 50
+    for _ in range(60):
+        k = pt.minimum(k + k % 3, 60 + k)
+    f = jaxify([X, K], X[k % 300], loops="xla")
+    assert f(LONG, 7) == pytensor.function([X, K], X[k % 300], mode=Mode("py", None))(LONG, 7)
