@@ -46,15 +46,23 @@ class Expressions:
 
     def length(self, x: Variable, axis: int) -> DimExpr:
         """The length of ``x`` along an axis, expressed by something other than ``x`` where possible."""
-        expr = self.dims.length(x, axis)
-        variable = expr.only_variable if axis else None
-        if not isinstance(variable, Length) or not variable.axis:
-            return expr
-        parts = joined_rows(variable.of.owner)
-        if not parts:
-            return expr
-        lengths = [self.length(part, variable.axis) for part in parts]
-        return next((n for n in lengths if n.constant is not None), lengths[0])
+        first: DimExpr | None = None
+        stack, seen = [(x, axis)], {(x, axis)}  # parts may be joined of the same parts again
+        while stack:
+            expr = self.dims.length(*stack.pop())
+            variable: Any = expr.only_variable if axis else None
+            is_length = isinstance(variable, Length) and variable.axis
+            parts = joined_rows(variable.of.owner) if is_length else None
+            if not parts:
+                if expr.constant is not None:
+                    return expr
+                first = first or expr
+                continue
+            new = [(part, variable.axis) for part in parts if (part, variable.axis) not in seen]
+            seen.update(new)
+            stack += reversed(new)
+        assert first is not None
+        return first
 
     def hangs_on(self, expr: DimExpr, x: Variable) -> bool:
         """Whether the variable for ``expr`` would be read from the shape of ``x``."""
