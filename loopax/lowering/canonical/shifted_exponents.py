@@ -37,7 +37,6 @@ from loopax.facts.families import normalized
 from loopax.ir.ops.greatest import greatest
 
 SHIFTED = "loopax_shifted"
-_DEPTH = 12  # most nested sums and products that are taken apart
 
 
 @node_rewriter([log])
@@ -189,32 +188,48 @@ def _along(axis: Sequence[int] | None, x: Variable) -> set[int]:
 
 
 def _terms(x: Variable) -> _Terms:
-    """Flatten ``x`` to a sum: each term with its factor."""
+    """Flatten ``x`` to a sum: each term with its factor.
+
+    However deep: a limit would cut ``y - m`` off at another place than ``y`` itself, and the two would
+    never agree. Each value is visited once, after all sums that read it.
+    """
+    order: list[Any] = []
+    stack, seen = [(x, False)], set()
+    while stack:
+        v, is_done = stack.pop()
+        if is_done:
+            order.append(v)
+        elif v not in seen:
+            seen.add(v)
+            stack.append((v, True))
+            stack += [(u, False) for u, _ in _summands(v)]
+    factors: dict[Any, float] = {x: 1.0}
     terms: _Terms = {}
-    for v, factor in _flat(x, 1.0, _DEPTH):
-        terms[v] = terms.get(v, 0.0) + factor
+    for v in reversed(order):
+        factor, summands = factors[v], _summands(v)
+        if not summands:
+            terms[v] = factor
+        for u, c in summands:
+            factors[u] = factors.get(u, 0.0) + factor * c
     return terms
 
 
-def _flat(v: Variable, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
+def _summands(v: Variable) -> list[tuple[Any, float]]:
+    """The values whose sum ``v`` is, each with its factor; none where ``v`` is no sum."""
     node = v.owner
-    op = scalar_op_of(node.op) if node is not None and depth else None
+    op = None if node is None else scalar_op_of(node.op)
     if isinstance(op, ps.Add | ps.Sub):
-        for k, u in enumerate(node.inputs):
-            yield from _flat(u, -factor if k and isinstance(op, ps.Sub) else factor, depth - 1)
-        return
+        signs = [-1.0 if k and isinstance(op, ps.Sub) else 1.0 for k in range(len(node.inputs))]
+        return list(zip(node.inputs, signs, strict=True))
     if isinstance(op, ps.Neg):
-        yield from _flat(node.inputs[0], -factor, depth - 1)
-        return
+        return [(node.inputs[0], -1.0)]
     if isinstance(op, ps.Mul | ps.TrueDiv):
         scaled = [u for u in node.inputs if number_in(u) is None]
         c = float(np.prod([n for u in node.inputs if (n := number_in(u)) is not None]))
         first = len(scaled) == 1 and (isinstance(op, ps.Mul) or scaled[0] is node.inputs[0])
         if first and np.isfinite(c) and c != 0.0:
-            inner = factor * c if isinstance(op, ps.Mul) else factor / c
-            yield from _flat(scaled[0], inner, depth - 1)
-            return
-    yield v, factor
+            return [(scaled[0], c if isinstance(op, ps.Mul) else 1 / c)]
+    return []
 
 
 def number_in(v: Variable) -> float | None:

@@ -172,3 +172,20 @@ def test_in_a_loop(loops, as_users_have_it):
 def test_lazy_gradients():
     f = jaxify([Z], loopax.grad(lambda z: pt.logsumexp(z, axis=1).sum())(Z), loops="xla")
     np.testing.assert_allclose(f(AT), scipy.special.softmax(AT, axis=1), rtol=1e-12)
+
+
+def test_a_long_chain_of_normalized_steps_ends():
+    """However many sums are nested in the exponents: a limit of 12 made `stabilize` run for ever."""
+    x, steps = pt.dvector("x"), 20
+    v = x
+    for _ in range(steps):
+        v = v - pt.log(pt.exp(v).sum()) + v * 0.1
+    f = jaxify([x], v.sum(), loops="xla")
+    at = np.array([0.3, -0.2, 0.5])
+    value = at
+    for _ in range(steps):
+        value = value - np.log(np.exp(value).sum()) + value * 0.1
+    np.testing.assert_allclose(f(at), value.sum(), rtol=1e-12)
+    text = str(jax.make_jaxpr(f)(at))
+    assert text.count(" exp ") == steps
+    assert text.count("reduce_max") <= 2 * steps
