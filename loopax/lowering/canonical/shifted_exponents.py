@@ -27,6 +27,7 @@ from pytensor.gradient import DisconnectedGrad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.graph.traversal import general_toposort
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Sum, log
 from pytensor.tensor.special import LogSoftmax, Softmax
@@ -191,26 +192,16 @@ def _terms(x: Variable) -> _Terms:
     """Flatten ``x`` to a sum: each term with its factor.
 
     However deep: a limit would cut ``y - m`` off at another place than ``y`` itself, and the two would
-    never agree. Each value is visited once, after all sums that read it.
+    never agree.
     """
-    order: list[Any] = []
-    stack, seen = [(x, False)], set()
-    while stack:
-        v, is_done = stack.pop()
-        if is_done:
-            order.append(v)
-        elif v not in seen:
-            seen.add(v)
-            stack.append((v, True))
-            stack += [(u, False) for u, _ in _summands(v)]
     factors: dict[Any, float] = {x: 1.0}
     terms: _Terms = {}
-    for v in reversed(order):
-        factor, summands = factors[v], _summands(v)
+    for v in reversed(general_toposort([x], lambda v: [u for u, _ in _summands(v)])):
+        summands = _summands(v)
         if not summands:
-            terms[v] = factor
+            terms[v] = factors[v]
         for u, c in summands:
-            factors[u] = factors.get(u, 0.0) + factor * c
+            factors[u] = factors.get(u, 0.0) + factors[v] * c
     return terms
 
 

@@ -88,3 +88,13 @@ def test_what_is_joined():
     assert fill == Fill(row, ONE + 1)
     assert pieces.rows(row[None]) == (Row(row),)
     assert backwards((Row(row), Fill(row, ONE))) == (Fill(row, ONE + 1),)
+
+
+def test_the_length_of_parts_that_are_joined_again_and_again():
+    """Each of 60 stacks reads the one before twice: without a memo that were 2**60 lengths."""
+    v = pt.dvector("v")
+    rows = v
+    for _ in range(60):
+        rows = pt.stack([rows, rows * 0.5]).sum(0)
+    pieces = Pieces(Dims())
+    assert pieces.length(pt.stack([rows, rows]), 1) == pieces.length(v, 0)

@@ -182,7 +182,10 @@ class _Loop:
         return solver or LinearFractional.of(*step)
 
     def _places(self, k: int) -> int | None:
-        """The length of the rows that state ``k`` indexes; None if there are none, or too many."""
+        """The length of the rows that state ``k`` indexes; None if there are none, or too many.
+
+        They are also too many for the state's dtype if it does not number them all.
+        """
         row = row_of_pointers(self.op, k)
         if row is None:
             return None
@@ -190,7 +193,8 @@ class _Loop:
         group = self.op.args.rows if is_row else self.op.args.consts
         arrays = self.rows[1:] if is_row else self.args.consts
         size = int(np.shape(arrays[list(group).index(row)])[-1])
-        return size if 0 < size and size * self.n <= MOST_NUMBERS else None
+        numbered = size <= np.iinfo(self.op.args.states[k].type.dtype).max
+        return size if 0 < size and numbered and size * self.n <= MOST_NUMBERS else None
 
     # -- one part ------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.extensions.parallel.loops.blocks import scan_in_blocks
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
+from loopax.jax_backend.ops.indexing.index import from_front
 from loopax.numerics.no_number import or_no_number
 
 
@@ -52,7 +53,7 @@ def places_behind(maps: Any, start: Any, reverse: bool) -> Any:
 def _composed(first: Any, second: Any) -> Any:
     """The composition of maps ``(S, blocks)``."""
     size = second.shape[0]
-    places = jnp.where(first < 0, first + size, first)
+    places = from_front(first, size)
     inside = (places >= 0) & (places < size)
     images = jnp.take_along_axis(second, jnp.where(inside, places, 0), axis=0)
     return or_no_number(inside, images)

@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import indices_from_subtensor
+from loopax.facts.elementwise import function_of
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -203,9 +207,9 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
         return slice(0, 0, step())
     if entry.start is not None and entry.stop is not None and static(entry.step) in (None, 1):
         start, stop = (site.node.inputs[first + k] for k in (entry.start, entry.stop))
-        # In ``x[2 * i : 2 * i + 2]`` the last batch may be shorter: a direct call makes ``i`` static.
-        is_batch = any(factor != 1 for _, factor in site.frame.dims.value(start).terms)
-        n = None if is_batch else site.frame.distance(start, stop)
+        # The last batch ``x[2 * i : 2 * (i + 1)]`` may be shorter: a direct call makes ``i`` static.
+        is_shifted = _unshifted(site, start) is _unshifted(site, stop)
+        n = site.frame.distance(start, stop) if is_shifted else None
         if n is not None:
             n = max(n, 0)
             begin: Any = jnp.asarray(values[entry.start])
@@ -216,6 +220,24 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
             return Window(begin, n, not is_inside)
     # A traced value may still be known, if it depends only on lengths; otherwise this raises.
     return slice(static(entry.start), static(entry.stop), step())
+
+
+def _unshifted(site: Site, v: Variable) -> Variable:
+    """The traced variable beneath conversions and static summands of ``v``: ``i`` for ``i + 3``."""
+    while v.owner is not None:
+        function = function_of(v.owner.op)
+        if isinstance(function, ps.Add | ps.Sub):
+            traced = [u for u in v.owner.inputs if is_traced(site.frame.read(u))]
+            if len(traced) != 1 or (isinstance(function, ps.Sub) and v.owner.inputs[1] in traced):
+                break
+            (v,) = traced
+        elif isinstance(function, ps.Cast) or isinstance(
+            v.owner.op, ScalarFromTensor | TensorFromScalar
+        ):
+            (v,) = v.owner.inputs
+        else:
+            break
+    return v
 
 
 def _positions(window: Window, length: int) -> jax.Array:

@@ -68,8 +68,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         total = emit.temp(literal(0, dtype), "sum")
         with emit.loops([n]) as indices:
             for (k,) in indices:
-                p = cast(emit.read(a, [*rows, k]), a.dtype, dtype)
-                q = cast(emit.read(b, [k, *columns]), b.dtype, dtype)
+                p, q = _factor(emit, a, [*rows, k], dtype), _factor(emit, b, [k, *columns], dtype)
                 if dtype == "bool":
                     new = expr("{} | ({} & {})", total, p, q)
                 else:
@@ -88,7 +87,7 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
         in_column: tuple[slice | int, ...] = (slice(None), *at[x.ndim - 1 :])
         pairs = list(zip(x[at[: x.ndim - 1]], y[in_column], strict=True))
         elements[at] = _cast(
-            emit, sum_of_products(emit, pairs) if pairs else literal(0, dtype), a, b, dtype
+            emit, sum_of_products(emit, pairs) if pairs else literal(0, dtype), dtype
         )
         when = max((ready(emit, x) for pair in pairs for x in pair), default=-1)
         if when >= 0:
@@ -106,6 +105,11 @@ def _elements_in(dtype: str, a: Small) -> np.ndarray:
     return elements
 
 
+def _factor(emit: Emitter, v: Value, index: Sequence[Index], dtype: str) -> Expr:
+    """An element of a factor, in the dtype of the product."""
+    return cast(emit.read(v, index), v.dtype, dtype)
+
+
 def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
     """An outer product: a sum of one term."""
     emit, dtype = site.emit, site.out.type.dtype
@@ -113,9 +117,11 @@ def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
     a, b = map(emit.for_many_reads, (a, b))
 
     def at(index: Sequence[Index]) -> Expr:
-        p = cast(emit.read(a, [*index[:rows], 0]), a.dtype, dtype)
-        q = cast(emit.read(b, [0, *index[rows:]]), b.dtype, dtype)
-        return _cast(emit, p * q, a, b, dtype)
+        p, q = (
+            _factor(emit, a, [*index[:rows], 0], dtype),
+            _factor(emit, b, [0, *index[rows:]], dtype),
+        )
+        return _cast(emit, p * q, dtype)
 
     return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
 
@@ -217,6 +223,6 @@ def _transposed(emit: Emitter, v: Value) -> Value:
     )
 
 
-def _cast(emit: Emitter, x: Expr, a: Value, b: Value, dtype: str) -> Expr:
-    plain = a.dtype == b.dtype == dtype and dtype in ("float64", "float32")
-    return emit.temp(x if plain else x.astype(dtype))
+def _cast(emit: Emitter, x: Expr, dtype: str) -> Expr:
+    """A sum of products of factors in ``dtype``: Numba computes narrow integers in 64 bits."""
+    return emit.temp(x if dtype in ("float64", "float32") else x.astype(dtype))

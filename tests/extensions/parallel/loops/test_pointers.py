@@ -118,3 +118,13 @@ def test_what_is_no_place_alone_is_none():
         f = jaxify([pointers, start], final % S, parallel=True, loops="xla")
         f(ROWS % (S - 1), 0)
     assert loopax.explain(f) is not None
+
+
+@pytest.mark.filterwarnings("ignore:.*takes its steps one by one")
+def test_more_places_than_the_dtype_numbers():
+    """In int8 place 150 of 200 is -50."""
+    rows, first = pt.matrix("rows", dtype="int8"), pt.scalar("first", dtype="int8")
+    places = np.random.default_rng(5).integers(-100, 100, (40, 200)).astype("int8")
+    for f in in_both([rows, first], way(False, first, rows)):
+        for a, b in zip(f(places, np.int8(3)), by_hand(places, 3, False), strict=True):
+            np.testing.assert_array_equal(a, b)

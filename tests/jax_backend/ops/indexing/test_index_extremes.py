@@ -169,6 +169,7 @@ REDUCED = {
     "of bools": lambda x, m, k: (x[k : k + 3] > 0).any(),
     "of integers": lambda x, m, k: pt.cast(x, "int64")[k : k + 2].sum(),
     "of a function with a number": lambda x, m, k: pt.exp(x[k : k + 3] * x[0]).sum(),
+    "at an even start": lambda x, m, k: x[2 * k : 2 * k + 3].sum(),
     "longer than the array": lambda x, m, k: x[k : k + 9].sum(),
     "columns": lambda x, m, k: m[:, k : k + 2].sum(axis=1),
     "of one row": lambda x, m, k: m[1, k : k + 2].sum(),
@@ -203,6 +204,17 @@ def test_a_reduced_window_is_clipped(name):
         for start in starts:
             for a, b in zip(slope(*values, start), native(*values, start), strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_pools_of_two_in_a_loop():
+    sums = pytensor.scan(
+        lambda i, x: x[2 * i : 2 * i + 2].sum(),
+        pt.arange(100),
+        non_sequences=X,
+        return_updates=False,
+    )
+    f = jax.jit(jaxify([X], sums, loops="xla"))
+    np.testing.assert_allclose(f(LONG[:200]), LONG[:200].reshape(100, 2).sum(axis=1))
 
 
 OF_TWO = {
