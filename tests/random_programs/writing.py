@@ -221,14 +221,23 @@ class Writer:
     # -- the program
 
     def given(
-        self, dtype: str, shape: tuple[int, ...], values: Any = None, shared: bool = False
+        self,
+        dtype: str,
+        shape: tuple[int, ...],
+        values: Any = None,
+        shared: bool = False,
+        is_wide: bool = False,
     ) -> None:
+        """An input. ``is_wide``: integers up to the ends of their dtype."""
         rng = np.random.default_rng(self.rng.randrange(2**32))
         if values is None:
             if dtype == "bool":
                 values = rng.random(shape) < 0.5
             elif dtype[0] in "iu":
-                values = rng.integers(0 if dtype[0] == "u" else -5, 8, size=shape)
+                ends = np.iinfo(dtype)
+                values = rng.integers(max(ends.min, -5), 8, size=shape)
+                if is_wide:
+                    values = rng.integers(ends.min, ends.max, shape, dtype, endpoint=True)
             else:
                 values = rng.normal(size=shape).round(2)
         value = np.asarray(values).astype(dtype).reshape(shape)
@@ -250,8 +259,9 @@ class Writer:
                 case 0:
                     self.given("float32", self.choice([*vectors, ()]))
                 case 1:
-                    small = self.choice(["int8", "uint8", "int16", "uint16"])
-                    self.given(small, self.choice(vectors))
+                    small = ["int8", "uint8", "int16", "uint16"]
+                    dtype = self.choice([*small, *small, "int32", "uint32", "uint64"])
+                    self.given(dtype, self.choice([*vectors, ()]), is_wide=self.chance(0.5))
                 case 2:
                     self.given("bool", self.choice(vectors))
                 case 3:
