@@ -130,4 +130,8 @@ def pulled_back_in_jax(kernel: Kernel, wrt: Inputs, args: Sequence[Any]) -> list
 
 
 def _floats_in_jax(kernel: Kernel) -> InJax:
-    return lambda *args: [kernel.in_jax(*args)[k] for k in kernel.floats]
+    def floats(*args: jax.Array) -> list[Any]:
+        outs = kernel.in_jax(*args)  # once: JAX would trace a loop again for each output
+        return [outs[k] for k in kernel.floats]
+
+    return floats

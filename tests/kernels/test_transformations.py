@@ -11,7 +11,8 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import UnsupportedOpError, jaxify
-from tests.support.compare import primitives
+from loopax.kernels import derivative_kernels
+from tests.support.compare import equations, primitives
 
 RTOL, ATOL = 1e-9, 1e-11
 
@@ -115,6 +116,21 @@ def test_second_order(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["volatility", "filtered"])
+def test_jax_operations_run_each_loop_once(name):
+    """They are traced once for all float outputs: XLA does not merge equal loops."""
+    (equation,) = jax.make_jaxpr(both(name)[0])(P, X).eqns
+    kernel = next(e for e in equations(equation.params["jaxpr"])).params["kernel"]
+    if name == "volatility":
+        kernel = derivative_kernels.with_gradient(kernel, (0, 1))
+    results = kernel.shapes((P.shape, X.shape))
+    cotangents = [jnp.ones(results[k]) for k in kernel.floats]
+    pushed = jax.make_jaxpr(derivative_kernels.pushforward(kernel, (0, 1)).in_jax)(P, X, P, X)
+    pulled = jax.make_jaxpr(derivative_kernels.pullback(kernel, (0, 1)).in_jax)(P, X, *cotangents)
+    n_loops = {"volatility": (2, 4), "filtered": (1, 2)}  # value and derivative, forward and back
+    assert (primitives(pushed)["scan"], primitives(pulled)["scan"]) == n_loops[name]
+
+
 def test_reverse_over_reverse():
     check("volatility", lambda f: jax.jacrev(jax.grad(f)), P, X)
 
