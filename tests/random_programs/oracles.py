@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytensor
 from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import applys_between
+from pytensor.tensor.elemwise import Elemwise
 
 from tests.random_programs.answers import Answer, NotAProgram, is_finite
 from tests.random_programs.building import Graph, build
@@ -291,6 +294,15 @@ class Case:
         )
         return [np.asarray(x) for x in f(*[np.copy(x) for x in self.values])]
 
+    @cached_property
+    def is_singular(self) -> bool:
+        """Whether an elementwise op of the program has no finite derivative at its operands."""
+        if self.flat is None:
+            return False
+        assert self.flat.flat is not None
+        nodes = applys_between(self.flat.inputs, self.flat.outputs)
+        return any(_is_singular(node, self.flat.flat.values) for node in nodes)
+
     # -- other values
 
     @cached_property
@@ -315,6 +327,22 @@ class Case:
             values = [_row(x.value, r, x.makes_shapes) for x in self.program.given]
             made.append(Case(self.program, values, self))
         return made
+
+
+def _is_singular(node: Any, values: Values) -> bool:
+    """Whether an elementwise op has a derivative that is not finite, as arctan2 at (0, 0) has."""
+    if not isinstance(node.op, Elemwise):
+        return False
+    inputs = [v.type() for v in node.inputs]
+    floats = [v for v in inputs if v.type.dtype.startswith("float")]
+    y = node.op(*inputs)
+    if not floats or not isinstance(y, Variable) or not y.type.dtype.startswith("float"):
+        return False
+    local = Values()
+    local.known.update(zip(inputs, [values[v] for v in node.inputs], strict=True))
+    with np.errstate(all="ignore"):
+        slopes = pytensor.grad(y.sum(), floats, disconnected_inputs="ignore")
+        return not all(is_finite(np.asarray(local[g])) for g in slopes)
 
 
 def _row(x: np.ndarray, r: int, fixed: bool) -> np.ndarray:
