@@ -100,19 +100,24 @@ class PaddedArray:
 
     def rows(self) -> Any:
         """The actual rows. Only outside transformations, where their number is known."""
+        index = self._index_of_rows
+        return jax.tree.map(lambda x: x[index], self.data)
+
+    @property
+    def _index_of_rows(self) -> tuple[slice, ...]:
         if np.ndim(self.length):
             raise ValueError(
                 f"This is a batch of {np.shape(self.length)[0]} traces, each with its own length: "
                 "select one with trace.member(k)."
             )
-        cut = (*[slice(None)] * self.axis, slice(int(self.length)))
-        return jax.tree.map(lambda x: x[cut], self.data)
+        return *[slice(None)] * self.axis, slice(int(self.length))
 
     def __len__(self) -> int:
         return int(self.length)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.rows(), dtype=dtype)
+        # By NumPy: while a loop is traced, JAX's slice of a concrete array would be a tracer.
+        return np.array(np.asarray(self.data)[self._index_of_rows], dtype=dtype)
 
     def __repr__(self) -> str:
         return f"PaddedArray({self.data!r}, length={self.length!r})"

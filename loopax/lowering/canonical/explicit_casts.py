@@ -63,9 +63,10 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` in place, without its bodies."""
     for node in graph.toposort():
         if scalar_op_of(node.op) is None:
-            if isinstance(node.op, Sum | Prod | Dot):
+            core = core_of(node.op)
+            if isinstance(core, Sum | Prod | Dot):
                 _cast_narrow(graph, node)
-            elif _computes_in_floats(core_of(node.op)):
+            elif _computes_in_floats(core):
                 _cast_operands(graph, node)
             elif isinstance(node.op, Stack):
                 dtype = node.outputs[0].type.dtype
@@ -124,7 +125,7 @@ def _cast_operands(graph: FunctionGraph, node: Apply) -> None:
 
 def _cast_narrow(graph: FunctionGraph, node: Apply) -> None:
     """Cast integers to the dtype in which they are added or multiplied."""
-    dtype = getattr(node.op, "acc_dtype", None) or node.outputs[0].type.dtype
+    dtype = getattr(core_of(node.op), "acc_dtype", None) or node.outputs[0].type.dtype
     wanted = [v.type.dtype in integer_dtypes and v.type.dtype != dtype for v in node.inputs]
     _cast_inputs(graph, node, wanted, dtype)
 

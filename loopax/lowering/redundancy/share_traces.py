@@ -63,7 +63,7 @@ def _trace_of(x: Variable) -> tuple[Any, list[Any]] | None:
             has_moved = True
         v = v.owner.inputs[0]
     is_trace = v.owner is not None and isinstance(v.owner.op, Scan)
-    return (v, order) if is_trace and has_moved and order[0] == 0 else None
+    return (v, order) if is_trace and has_moved and order[:1] == [0] else None
 
 
 def _of_lengths(trace: Variable, order: Sequence[Any], x: Any) -> Any:

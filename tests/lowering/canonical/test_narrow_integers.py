@@ -6,6 +6,7 @@ traceback of a rewrite that does not apply.
 
 import warnings
 
+import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -56,6 +57,7 @@ PROGRAMS = {
     "matrix and vector": lambda a, b, s, m, f: pt.dot(m, a) * f,
     "matrices": lambda a, b, s, m, f: pt.dot(m, m.T),
     "outer": lambda a, b, s, m, f: pt.outer(a, b),
+    "products of batches": lambda a, b, s, m, f: pt.matmul(-m[None, :, :1], f[:1, None]),
     "convolution": lambda a, b, s, m, f: convolve1d(a, b, mode="full"),
     "valid convolution": lambda a, b, s, m, f: convolve1d(a[:2], b, mode="valid"),
     "sum in its type": lambda a, b, s, m, f: m.sum(dtype=m.dtype, acc_dtype=m.dtype) * f,
@@ -100,3 +102,18 @@ def test_wraps_around_where_pytensor_does(dtype, static, options, caplog):
                 np.asarray(a)[known], b[known], rtol=rtol, atol=4 * rtol * scale, err_msg=name
             )
     assert "Rewrite failure" not in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"backend": "numba"}, {"loops": "xla"}], ids=str)
+@pytest.mark.parametrize("name", ["outer", "dot of negatives", "sum of negatives"])
+def test_rows_of_a_batch_wrap_around_as_one_does(name, options):
+    shapes = {"a": (None,), "b": (None,), "s": (), "m": (None, None)}
+    inputs = [pt.tensor(n, dtype="uint32", shape=shape) for n, shape in shapes.items()]
+    inputs.append(pt.dvector("f"))
+    out = PROGRAMS[name](*inputs) if name != "outer" else pt.outer(-inputs[0], inputs[4])
+    f = jaxify(inputs, out, **options)
+    rows = list(values("uint32", [(N,), (N,), (), (N, N)]))
+    vmap = loopax.vmap if "backend" in options else jax.vmap
+    batch = vmap(f)(*map(np.stack, zip(*rows, strict=True)))
+    plain = pytensor.function(inputs, out, mode=PLAIN, on_unused_input="ignore")
+    np.testing.assert_allclose(batch, [plain(*row) for row in rows], rtol=1e-12)

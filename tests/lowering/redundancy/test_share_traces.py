@@ -100,3 +100,10 @@ def test_in_the_step_of_a_loop():
     (loop,) = loops(shared(total))
     (inner,) = loops(loop.op.fgraph)
     assert inner.op.n_ys == 1
+
+
+def test_a_loop_that_begins_with_a_number_of_another_loop():
+    """The number has no axis behind which a trace could be transposed."""
+    first = scan(lambda s, a: (0.5 * s, None), pt.ones((1, 1)), A)[0]
+    total = scan(lambda s, a: (s + a.sum(), None), first.dimshuffle(), A)[0]
+    assert len(loops(shared(total))) == 2

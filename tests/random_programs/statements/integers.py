@@ -58,7 +58,7 @@ def wrapping_reduction(w: Writer) -> str:
 def wrapping_product(w: Writer) -> str:
     v = w.pick(lambda v: v.kind in "iu" and 1 <= v.ndim <= 3)
     if v.ndim == 3:
-        return f"pt.batched_dot({v.name}, {v.name}.swapaxes(-1, -2))"
+        return f"pt.matmul(-{v.name}, {v.name}.swapaxes(-1, -2) * 0.5)"
     other = w.pick(lambda u: u.ndim in (1, 2) and u.shape[0] == v.shape[-1])
     c = _constant(w, v)
     forms = ["pt.dot({0}, {1})", "pt.dot(-{0}, {1})", "pt.dot({2} * {0}, {1})", "{0} @ (-{1})"]

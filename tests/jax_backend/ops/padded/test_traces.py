@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from pytensor.scan.utils import until as stop_if
 
 import loopax
 from loopax import DynamicShapeError, jaxify, scan
@@ -554,3 +555,12 @@ def test_blocks_of_each_row():
     f = jax.jit(jaxify([X, LIMIT], blocks.sum(axis=(0, 2))))
     expected = pytensor.function([X, LIMIT], blocks.sum(axis=(0, 2)), mode="FAST_COMPILE")
     np.testing.assert_allclose(f(XS, 2.5), expected(XS, 2.5), rtol=1e-10)
+
+
+def test_a_row_of_a_trace_is_an_index_while_a_loop_is_traced():
+    """The interval of the index is that of the trace, which has values outside of the loop."""
+    whole = pt.lvector("whole")
+    kept = pytensor.scan(lambda u: (u + 0, stop_if(u > 2)), whole, return_updates=False)
+    read = pytensor.scan(lambda u, x: x[-1 - u % 2], kept, non_sequences=X, return_updates=False)
+    f = jaxify([whole, X], read, loops="xla", jit=False)
+    np.testing.assert_array_equal(np.asarray(f(np.arange(5), XS)), XS[[-1, -2, -1, -2]])
