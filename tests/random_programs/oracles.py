@@ -268,14 +268,14 @@ class Case:
             return compiled(self.flat)
 
     def slopes(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By differences of the reference to both sides: the smaller ones, and the larger."""
+        """Bounds, by differences of the reference to both sides, as wide as the rounding of the cost."""
         f = self._cost_by_reference()
         here = float(f(*self.values))
         actual = []
         for k in self.wrt:
             x = self.values[k]
             step = 1e-6 if x.dtype == "float64" else 1e-3
-            sides = np.zeros((2, *x.shape))
+            sides, noise = np.zeros((2, *x.shape)), np.zeros(x.shape)
             for at in np.ndindex(x.shape):
                 for side, sign in enumerate((1, -1)):
                     moved = [np.copy(v) for v in self.values]
@@ -283,7 +283,8 @@ class Case:
                     with np.errstate(all="ignore"):
                         rise, run = float(f(*moved)) - here, float(moved[k][at]) - float(x[at])
                         sides[side, *at] = np.divide(rise, run)
-            actual.append((sides.min(0), sides.max(0)))
+                        noise[at] = np.divide(4 * np.spacing(abs(here)), abs(run))
+            actual.append((sides.min(0) - noise, sides.max(0) + noise))
         return actual
 
     def by_numba(self) -> list[np.ndarray]:

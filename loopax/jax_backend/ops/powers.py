@@ -24,7 +24,8 @@ def power(x: Array, y: Array) -> Any:
     is_traced = isinstance(y, jax.core.Tracer | jax.Array)
     if kind == "f" and jnp.result_type(y).kind == "f":
         return _of_floats(x, y, is_traced)
-    if kind in "iu" and is_traced:
+    # JAX multiplies out a known exponent, which must be one number and not negative.
+    if kind in "iu" and (is_traced or np.ndim(y) or np.less(y, 0)):
         return _of_integers(x, y)
     return jnp.power(x, y)  # JAX's derivative is right for an integer exponent
 
