@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.facts.families import elementwise_op
@@ -41,6 +42,22 @@ def is_elementwise(node: Apply | None, *scalar_ops: type) -> bool:
     if node is None or not isinstance(node.op, Elemwise):
         return False
     return not scalar_ops or isinstance(node.op.scalar_op, scalar_ops)
+
+
+def uncast(v: Variable) -> Variable:
+    """The variable beneath casts of ``v`` and its conversions between numbers and 0-d arrays.
+
+    >>> import pytensor.tensor as pt
+    >>> i = pt.iscalar("i")
+    >>> uncast(pt.cast(i, "int64")) is i
+    True
+    """
+    while v.owner is not None and (
+        isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
+        or isinstance(function_of(v.owner.op), ps.Cast)
+    ):
+        v = v.owner.inputs[0]
+    return v
 
 
 def is_dear_function(op: Op) -> bool:

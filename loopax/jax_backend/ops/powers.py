@@ -70,6 +70,8 @@ def _slope_of_exponent(x: Array, y: Array) -> jax.Array:
 
 def _of_integers(x: Array, y: Array) -> Any:
     dtype = jnp.result_type(x, y)
+    is_known = isinstance(y, np.ndarray | np.generic)
+    bits = int(np.max(y, initial=0)).bit_length() if is_known else np.iinfo(dtype).bits
     x, y = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
 
     def square(_: object, state: tuple[jax.Array, ...]) -> Any:
@@ -77,7 +79,6 @@ def _of_integers(x: Array, y: Array) -> Any:
         product = jnp.where(bits & 1 == 1, product * base, product)
         return product, base * base, bits >> 1
 
-    bits = np.iinfo(dtype).bits
     product, _, _ = manual_axes.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
     if dtype.kind == "u":
         return product

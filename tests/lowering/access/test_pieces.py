@@ -91,7 +91,7 @@ def test_what_is_joined():
 
 
 def test_the_length_of_parts_that_are_joined_again_and_again():
-    """Each of 60 stacks reads the one before twice: without a memo that were 2**60 lengths."""
+    """Each of 60 stacks reads the one before twice: one by one, these would be 2**60 lengths."""
     v = pt.dvector("v")
     rows = v
     for _ in range(60):

@@ -32,8 +32,7 @@ def _integers(w: Writer, least: int = 0) -> Value:
 
 def _constant(w: Writer, v: Value) -> str:
     """A number, weakly typed or of the dtype of ``v``."""
-    ends = [2, 3, 100, 120] if v.kind == "u" else [2, -1, -3, 100, -128]
-    number = w.choice(ends)
+    number = w.choice([2, 3, 100, 120] if v.kind == "u" else [2, -1, -3, 100, -128])
     return w.choice([str(number), f"np.{v.dtype}({number})"])
 
 
@@ -63,11 +62,9 @@ def wrapping_product(w: Writer) -> str:
     c = _constant(w, v)
     forms = ["pt.dot({0}, {1})", "pt.dot(-{0}, {1})", "pt.dot({2} * {0}, {1})", "{0} @ (-{1})"]
     if v.ndim == 1:
-        forms += [
-            "pt.outer({0}, {2} * {0})",
-            "pt.outer(-{0}, {1}[..., 0] if {1}.ndim > 1 else {1})",
-        ]
-    return w.choice(forms).format(v.name, other.name, c)
+        forms += ["pt.outer({0}, {2} * {0})", "pt.outer(-{0}, {3})"]
+    column = other.name if other.ndim == 1 else f"{other.name}[..., 0]"
+    return w.choice(forms).format(v.name, other.name, c, column)
 
 
 @statement("narrow integers", 1.5)

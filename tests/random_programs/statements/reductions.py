@@ -37,8 +37,9 @@ def cumulative(w: Writer) -> str:
     name = w.choice(["cumsum", "cumprod"])
     axis = w.choice([None, w.axis(v), w.axis(v)])
     # Of narrow integers PyTensor declares their dtype and computes another.
-    wide = f"{v.name}.astype('int64')" if v.kind in "iu" else v.name
-    return f"pt.{name}({wide}, axis={axis})"
+    is_narrow = v.kind in "iu" and v.value.itemsize < 8
+    operand = f"{v.name}.astype('int64')" if is_narrow else v.name
+    return f"pt.{name}({operand}, axis={axis})"
 
 
 @statement("sorting")

@@ -13,12 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import pytensor.scalar as ps
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.extensions.parallel.loops.blocks import scan_in_blocks
-from loopax.facts.elementwise import is_elementwise
+from loopax.facts.elementwise import uncast
 from loopax.ir import Scan
 from loopax.jax_backend.ops.indexing.index import from_front
 from loopax.numerics.no_number import or_no_number
@@ -26,23 +24,13 @@ from loopax.numerics.no_number import or_no_number
 
 def row_of_pointers(op: Scan, k: int) -> Any:
     """The variable of the body that state ``k`` is read from at its own index; None if there is none."""
-    node = _uncast(op.outs.states[k]).owner
+    node = uncast(op.outs.states[k]).owner
     if node is None or not isinstance(node.op, Subtensor) or len(node.inputs) != 2:
         return None
     row, place = node.inputs
     is_element = row.type.ndim == 1 and node.outputs[0].type.ndim == 0
     is_given = row in op.args.rows or row in op.args.consts
-    return row if is_element and is_given and _uncast(place) is op.args.states[k] else None
-
-
-def _uncast(v: Any) -> Any:
-    """The variable beneath casts and conversions of scalars."""
-    while v.owner is not None and (
-        isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
-        or is_elementwise(v.owner, ps.Cast)
-    ):
-        v = v.owner.inputs[0]
-    return v
+    return row if is_element and is_given and uncast(place) is op.args.states[k] else None
 
 
 def places_behind(maps: Any, start: Any, reverse: bool) -> Any:

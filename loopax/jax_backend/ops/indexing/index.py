@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 
 from loopax.base.errors import describe
 from loopax.base.upstream.pytensor import indices_from_subtensor
-from loopax.facts.elementwise import function_of
+from loopax.facts.elementwise import function_of, uncast
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -224,19 +223,14 @@ def slice_of(site: Site, entry: slice, first: int, values: Sequence[Any], length
 
 def _unshifted(site: Site, v: Variable) -> Variable:
     """The traced variable beneath conversions and static summands of ``v``: ``i`` for ``i + 3``."""
-    while v.owner is not None:
-        function = function_of(v.owner.op)
-        if isinstance(function, ps.Add | ps.Sub):
-            traced = [u for u in v.owner.inputs if is_traced(site.frame.read(u))]
-            if len(traced) != 1 or (isinstance(function, ps.Sub) and v.owner.inputs[1] in traced):
-                break
-            (v,) = traced
-        elif isinstance(function, ps.Cast) or isinstance(
-            v.owner.op, ScalarFromTensor | TensorFromScalar
-        ):
-            (v,) = v.owner.inputs
-        else:
+    while (node := (v := uncast(v)).owner) is not None:
+        function = function_of(node.op)
+        if not isinstance(function, ps.Add | ps.Sub):
             break
+        traced = [u for u in node.inputs if is_traced(site.frame.read(u))]
+        if len(traced) != 1 or (isinstance(function, ps.Sub) and node.inputs[1] in traced):
+            break
+        (v,) = traced
     return v
 
 

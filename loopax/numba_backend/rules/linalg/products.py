@@ -117,10 +117,8 @@ def _outer(site: Site, a: Value, b: Value, shape: Sequence[Dim]) -> Any:
     a, b = map(emit.for_many_reads, (a, b))
 
     def at(index: Sequence[Index]) -> Expr:
-        p, q = (
-            _factor(emit, a, [*index[:rows], 0], dtype),
-            _factor(emit, b, [0, *index[rows:]], dtype),
-        )
+        p = _factor(emit, a, [*index[:rows], 0], dtype)
+        q = _factor(emit, b, [0, *index[rows:]], dtype)
         return _cast(emit, p * q, dtype)
 
     return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
