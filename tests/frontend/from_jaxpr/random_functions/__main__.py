@@ -57,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             except comparing.NotDifferentiable:
                 counts["has no derivative"] += 1
                 continue
+            except Exception:
+                counts["refused by JAX itself"] += 1
+                print(f"seed {seed}, {name}, {dtype}: refused by JAX itself")
+                traceback.print_exc(limit=-4)
+                continue
             counts["undecided"] += comparison.share_decided < 0.5
             for form in arguments.form or ["python"]:
                 try:

@@ -14,6 +14,8 @@ from jax import lax
 from tests.frontend.from_jaxpr.random_functions.arrays import ARRAYS, Statement, Value, one_of, pick
 from tests.frontend.from_jaxpr.random_functions.control_flow import branch, loop
 from tests.frontend.from_jaxpr.random_functions.integers import typed_integers
+from tests.frontend.from_jaxpr.random_functions.ranks import stacks
+from tests.frontend.from_jaxpr.random_functions.transformed import draws, matrices, transformed
 
 
 def _unary(rng: np.random.Generator, values: list[Value]) -> Value:
@@ -112,7 +114,7 @@ def _conversion(rng: np.random.Generator, values: list[Value]) -> Value:
 
 
 SIMPLE: list[Statement] = [_unary, _binary, _integers, _comparison, _flags, _choice, _conversion]
-SIMPLE += [typed_integers, *ARRAYS, *ARRAYS]
+SIMPLE += [typed_integers, *ARRAYS, *ARRAYS, stacks, stacks, transformed, matrices, draws]
 SMALL = 40  # elements of the largest array that goes on
 
 
