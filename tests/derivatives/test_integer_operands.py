@@ -49,6 +49,7 @@ def test_native(name):
     np.testing.assert_allclose(loopax.hessian(f)(*arguments), curvature, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_stack_of_sparse_matrices():
     """PyTensor itself has no gradient of one of integers."""
     blocks = [sparse.csc_from_dense(m) for m in (MATRIX, pt.diag(X))]

@@ -173,7 +173,11 @@ def _hvp_of_jax(f, at, along):
 
 
 @pytest.mark.parametrize(
-    "options, hvp", [({"backend": NATIVE}, loopax.hvp), ({"loops": "xla"}, _hvp_of_jax)]
+    "options, hvp",
+    [
+        ({"backend": NATIVE}, loopax.hvp),
+        pytest.param({"loops": "xla"}, _hvp_of_jax, marks=pytest.mark.slow),
+    ],
 )
 def test_densities_move_with_a_shape_of_1(options, hvp):
     """Their power is 1 there, and its derivative in the exponent a logarithm; 0 where that is infinite."""

@@ -102,7 +102,9 @@ def test_derivatives_go_through_the_other_operands():
     assert_native_agrees(jax.grad(f), x)
 
 
-@pytest.mark.parametrize("method", ["scan_unrolled", "sort", "compare_all"])
+@pytest.mark.parametrize(
+    "method", ["scan_unrolled", "sort", pytest.param("compare_all", marks=pytest.mark.slow)]
+)
 def test_other_methods_are_read_step_by_step(method):
     f = partial(jnp.searchsorted, method=method)
     assert not searches(f, ROWS[0], QUERIES)[0]

@@ -48,7 +48,7 @@ def test_what_is_known_of_a_matrix_that_is_read_whole_is_used():
     assert "SolveTriangular" in str(graph.toposort())
 
 
-@pytest.mark.parametrize("loops", ["xla", "native"])
+@pytest.mark.parametrize("loops", ["xla", pytest.param("native", marks=pytest.mark.slow)])
 def test_promise_about_a_matrix_is_for_the_system_that_makes_it(loops):
     """The other system reads all of the matrix, whose triangles differ here."""
     a, b = pt.dmatrix("a"), pt.dvector("b")

@@ -76,6 +76,7 @@ def values(dtype, shapes):
         yield [*map(np.asarray, drawn), rng.normal(size=N).round(3)]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", [{"backend": "numba"}, {"loops": "xla"}], ids=str)
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32"])

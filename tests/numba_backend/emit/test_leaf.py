@@ -221,6 +221,7 @@ def test_factors_of_empty_matrices(shape):
         np.testing.assert_allclose(np.abs(x), np.abs(y), rtol=1e-12, atol=1e-12, strict=True)
 
 
+@pytest.mark.slow
 def test_eigenvalues_of_a_batch_of_empty_matrices():
     m = pt.dtensor3("m")
     f = jaxify([m], [*pt.linalg.eigh(m), pt.linalg.eigvalsh(m).sum()], backend="numba")

@@ -105,6 +105,7 @@ def parts(x, k):
     ] + [part.sum() for part in (above[k : k + 2], above[:k], above[k:], above[k :: 2**62])]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
 def test_slices_at_the_ends_of_a_type(dtype):
     """Starts of 8 bits count from the end of 300 rows; a stop that wraps around is NumPy's."""
@@ -180,6 +181,7 @@ REDUCED = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", REDUCED)
 def test_a_reduced_window_is_clipped(name):
     """At each end, from either end, and far out of 32 bits; its gradient too, and a batch of starts."""

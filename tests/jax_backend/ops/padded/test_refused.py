@@ -52,6 +52,7 @@ def outcome(f, values):
         return None
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_numpy_refuses(name):
     inputs, out = [X, Y, K], REFUSED[name]
