@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
 from loopax.frontend import from_jaxpr
-from loopax.frontend.mistakes import refuse_no_function
+from loopax.frontend.mistakes import refuse_no_function, refusing_arguments
 from loopax.jax_backend.callable.forms import LOOPS
 from loopax.kernels.native_call.function import NativeFunction
 from loopax.kernels.native_call.native_parts import Plan
@@ -21,6 +21,19 @@ _NOTHING: Any = object()
 register_reader(Reader(from_jaxpr.read_equations, from_jaxpr.tensor_type, from_jaxpr.NotImportable))
 
 
+_STATIC = "arguments that are neither arrays nor numbers are static automatically"
+# Options of `jax.jit` and `jaxify`, and how to write them here.
+_IN_PLACE_OF = {
+    "static_argnames": _STATIC,
+    "static_argnums": _STATIC,
+    "donate_argnums": "donate them to the function around it: jax.jit(native(f), donate_argnums=0)",
+    "donate_argnames": "donate them to the function around it: jax.jit(native(f), donate_argnames='x')",
+    "loop": "it is called loops: native(f, loops='native')",
+    "backend": "the form of the loops is an option: native(f, loops='native')",
+    "jit": "native code compiles at the first call: native(f), or jax.jit(native(f))",
+}
+
+
 @overload
 def native(
     f: F, *, loops: Loops | None = None, checks: Checks | None = None, cache: bool = True
@@ -29,6 +42,7 @@ def native(
 def native(
     *, loops: Loops | None = None, checks: Checks | None = None, cache: bool = True
 ) -> Callable[[F], F]: ...
+@refusing_arguments(_IN_PLACE_OF)
 def native(
     f: Any = _NOTHING,
     *,

@@ -12,11 +12,12 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
+from loopax.frontend.loops import keywords
 from loopax.frontend.loops.capture import age, close
 from loopax.frontend.loops.joins import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
-from loopax.frontend.mistakes import explained, label_of, refuse_no_function
+from loopax.frontend.mistakes import explained, label_of, refuse_no_function, refusing_arguments
 from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.cond import Cond
@@ -41,6 +42,7 @@ def cond(
     *operands: object,
     name: str | None = None,
 ) -> T: ...
+@refusing_arguments(keywords.COND)
 def cond(
     pred: TensorLike,
     true_fn: Callable[..., Any],

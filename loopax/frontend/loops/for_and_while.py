@@ -15,10 +15,11 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
+from loopax.frontend.loops import keywords
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.loop import Emitted, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
-from loopax.frontend.mistakes import label_of, refuse_no_function
+from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
 from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, Checkpoint
 
 # The type of the results of a step and of the loop. Arguments are not typed: mypy would infer int for
@@ -26,6 +27,7 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, Checkpoint
 C = TypeVar("C")
 
 
+@refusing_arguments(keywords.FORI_LOOP)
 def fori_loop(
     lo: TensorLike,
     hi: TensorLike,
@@ -104,6 +106,7 @@ def fori_loop(
     ).final
 
 
+@refusing_arguments(keywords.WHILE_LOOP)
 def while_loop(
     cond: Callable[[Any], Any],
     body: Callable[[Any], C],

@@ -16,11 +16,12 @@ from pytensor.typed_list import append
 from pytensor.typed_list.type import TypedListType
 
 from loopax.base.errors import LoopTypeError
+from loopax.frontend.loops import keywords
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag
 from loopax.frontend.loops.loop import Emitted, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
-from loopax.frontend.mistakes import label_of
+from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
 from loopax.ir.ops.calling_convention import Checkpoint
 
 # The type of the results of a step and of the loop. Arguments are not typed: mypy would infer int for
@@ -29,6 +30,7 @@ C = TypeVar("C")
 Y = TypeVar("Y")
 
 
+@refusing_arguments(keywords.MAP)
 def map(
     f: Callable[[Any], Y],
     xs: object,
@@ -67,6 +69,7 @@ def map(
     array([1., 5., 9.])
     """
     label = label_of("map", name)
+    refuse_no_function(f, f"{label}(f, xs)", "f", "It is called as f(x), for each row x.")
     rows = Rows(xs, label)
     options = make_options(name, unroll=unroll)
     return build_loop(
@@ -80,6 +83,7 @@ def map(
     ).ys
 
 
+@refusing_arguments(keywords.REDUCE)
 def reduce(
     f: Callable[[Any, Any], C],
     init: object,
@@ -124,6 +128,7 @@ def reduce(
     array(3.)
     """
     label = label_of("reduce", name)
+    refuse_no_function(f, f"{label}(f, init, xs)", "f", "It is called as f(carry, x).")
     rows = Rows(xs, label)
     options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
     return build_loop(
@@ -138,6 +143,7 @@ def reduce(
     ).final
 
 
+@refusing_arguments(keywords.FILTER)
 def filter(
     pred: Callable[[Any], Any], xs: object, *, strict: bool = False, name: str | None = None
 ) -> Any:
@@ -177,6 +183,9 @@ def filter(
     array([3., 2.])
     """
     label = label_of("filter", name)
+    refuse_no_function(
+        pred, f"{label}(pred, xs)", "pred", "It is called as pred(x), for each row x."
+    )
     rows = Rows(xs, label)
     for leaf in rows.leaves:
         if leaf.marked:

@@ -12,6 +12,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.base.extensions import required
+from loopax.frontend.loops import keywords
 from loopax.frontend.loops.leaves import as_flag
 from loopax.frontend.loops.loop import Emitted, Result, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
@@ -19,24 +20,12 @@ from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
 from loopax.ir.ops.calling_convention import UNBOUNDED, Checkpoint, Newton, ScanOptions
 
-# Arguments of `pytensor.scan`, whose graphs jaxify takes as they are.
-_IN_PLACE_OF = {
-    "fn": "the step comes first, and takes (carry, x): scan(step, init, xs)",
-    "sequences": "they are called xs: scan(step, init, xs)",
-    "outputs_info": "the carry before the first step is init: scan(step, init, xs)",
-    "non_sequences": "a step captures variables automatically: scan(step, init, xs)",
-    "n_steps": "it is called length: scan(step, init, length=n)",
-    "go_backwards": "it is called reverse: scan(step, init, xs, reverse=True)",
-    "return_updates": "there are no updates, because a step carries its generators",
-}
-
-
 # The type of the results of the step and of the loop, which have one structure. The step's arguments
 # are not typed: mypy would infer int for the c of `lambda c, x: (2 * c, x)`.
 R = TypeVar("R", bound=tuple[Any, Any] | tuple[Any, Any, Any])
 
 
-@refusing_arguments(_IN_PLACE_OF)
+@refusing_arguments(keywords.SCAN)
 def scan(
     step: Callable[[Any, Any], R],
     init: object,
