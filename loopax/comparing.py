@@ -60,8 +60,7 @@ def compare(fn: object, /, *args: object, **kwargs: object) -> Comparison:
     Parameters
     ----------
     fn
-        Any function that `loopax.diagnose` takes, except transformations and models; for a model pass
-        its log-density, ``loopax.pymc.logp(model)``.
+        Any function that `loopax.diagnose` takes, except transformations.
     args, kwargs
         The arguments of the call.
 

@@ -92,7 +92,7 @@ def read_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Grap
     TypeError
         ``fn`` is not a function with a program.
     """
-    fn = unwrapped(fn)
+    fn = jaxify(fn) if is_pymc_model(fn) else unwrapped(fn)
     if hasattr(fn, "of_point"):  # the log-density of a model
         fn, args = fn.of_point, args or (fn.initial_point(),)
     return call_of(fn if isinstance(fn, BackendFunction) else _as_function(fn), args, kwargs)
@@ -107,9 +107,8 @@ def _as_function(fn: object) -> Any:
     if callable(fn) and not isinstance(fn, Variable):
         return jaxify(fn)
     raise TypeError(
-        "diagnose takes a function that jaxify returned, or a function of PyTensor variables; got "
-        f"{fn!r} of type {type(fn).__name__}. If you have inputs and outputs, write "
-        "diagnose(jaxify([x], y), value)."
+        "This needs a function that jaxify returned, a function of PyTensor variables or a PyMC model; got "
+        f"{fn!r} of type {type(fn).__name__}. If you have inputs and outputs, pass jaxify([x], y)."
     )
 
 

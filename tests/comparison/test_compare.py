@@ -113,7 +113,7 @@ def test_models_and_shared_values():
 
 
 def test_what_it_does_not_take():
-    with pytest.raises(TypeError, match="takes a function"):
+    with pytest.raises(TypeError, match="needs a function"):
         compare(3)
 
 

@@ -258,7 +258,7 @@ def test_what_it_takes():
     assert diagnose(jax.jit(f), -1.0).first.op == "Log"
     with pytest.raises(TypeError, match="loopax.vmap"):
         diagnose(jax.vmap(f), np.array([-1.0]))
-    with pytest.raises(TypeError, match="diagnose takes a function"):
+    with pytest.raises(TypeError, match="This needs a function that jaxify returned"):
         diagnose(3, 4)
     with pytest.raises(TypeError, match="cannot look into hessian"):
         diagnose(loopax.hessian(f), -1.0)

@@ -21,6 +21,7 @@ from loopax.frontend.mistakes import explained, label_of, refuse_no_function, re
 from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.random_ops import RandomCond, has_generators
 
 T = TypeVar("T")
 
@@ -122,9 +123,9 @@ def cond(
     # An operand that no branch reads would be computed for nothing.
     read_inputs = {*graph_inputs(closure.outs)}
     bindings = [(x, d) for x, d in bindings if d in read_inputs]
-    op = Cond.from_branches(
-        [d for _, d in bindings], closure.outs[: len(pairs)], closure.outs[len(pairs) :], name
-    )
+    inner = [d for _, d in bindings]
+    kind = RandomCond if has_generators(inner) else Cond
+    op = kind.from_branches(inner, closure.outs[: len(pairs)], closure.outs[len(pairs) :], name)
     return then_tree.build(op.bind(flag, [x for x, _ in bindings]))
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
@@ -121,28 +122,39 @@ def young_nodes(
 
 
 def refuse_hidden_draws(outs: Iterable[Variable], since: int, label: str) -> None:
-    """Raise if a step draws from a generator that is only updated between calls.
+    """Raise if a step draws from a generator that no step updates, so that all would make one draw.
 
-    ``RandomStream`` makes such generators: a shared variable with a ``default_update``. Inside a loop
-    it would be read at each step and give the same draw each time.
+    Such generators are those of ``RandomStream``, shared variables with a ``default_update`` between two
+    calls, and the one that a random variable without ``rng=`` creates, which is as young as the step.
     """
     for node in young_nodes(outs, since):
         for v in node.inputs:
-            if isinstance(v.type, RandomType) and getattr(v, "default_update", None) is not None:
-                raise StatefulFunctionError(
-                    f"The step of {label} draws from a shared generator with a default update, in "
-                    f"{describe(node.outputs[-1])}. Such a generator (RandomStream makes them) is "
-                    "updated between two calls of a function, not between two steps of a loop, so "
-                    "every step would make the same draw. Carry the generator:\n"
-                    "\n"
-                    "    rng = pytensor.shared(np.random.default_rng(1))\n"
-                    "\n"
-                    "    def step(rng, x):\n"
-                    "        rng, eps = pt.random.normal(rng=rng, return_next_rng=True)\n"
-                    "        return rng, x + eps\n"
-                    "\n"
-                    "    rng_after, ys = scan(step, rng, xs)"
+            if not isinstance(v.type, RandomType) or v.owner is not None:
+                continue
+            if getattr(v, "default_update", None) is not None:
+                origin = (
+                    "a shared generator with a default update. Such a generator (RandomStream makes "
+                    "them) is updated between two calls of a function, not between two steps of a loop"
                 )
+            elif isinstance(v, SharedVariable) and age(v) > since:
+                origin = (
+                    "a generator that the step creates, because it passes no rng=. Nothing updates it "
+                    "between two steps of a loop"
+                )
+            else:
+                continue
+            raise StatefulFunctionError(
+                f"The step of {label}, in {describe(node.outputs[-1])}, draws from {origin}, so "
+                "every step would make the same draw. Carry the generator:\n"
+                "\n"
+                "    rng = pytensor.shared(np.random.default_rng(1))\n"
+                "\n"
+                "    def step(rng, x):\n"
+                "        rng, eps = pt.random.normal(rng=rng, return_next_rng=True)\n"
+                "        return rng, x + eps\n"
+                "\n"
+                "    rng_after, ys = scan(step, rng, xs)"
+            )
 
 
 def refuse_captures(outer: Sequence[Variable], label: str) -> None:

@@ -154,13 +154,17 @@ def carry_leaves(result: object, names: Sequence[str], tree: Tree, label: str) -
         lines += [
             f"  - {name} was not there" for name in result_names if name not in expected_names
         ]
+        returns = (
+            "A step returns (carry, y), or (carry, y, stop), and its carry must have"
+            if label.partition(" ")[0] == "scan"
+            else "It returns the next carry alone, without a tuple around it, which must have"
+        )
         raise LoopTypeError(
             f"The step of {label} returns a carry of another structure than it received.\n"
             + "".join(f"{line}\n" for line in lines)
             + f"  in:  {_structure(tree)}\n  out: {_structure(result_tree)}\n"
-            "A step returns (carry, y), or (carry, y, stop), and its carry must have the structure of "
-            "the initial one, because the next step receives it. (A lag is one leaf: the step gets "
-            "its past values and returns one new value.)"
+            f"{returns} the structure of the initial one, because the next step receives it. (A lag is "
+            "one leaf: the step gets its past values and returns one new value.)"
         )
     return [as_variable(x, name) for x, name in zip(leaves, names, strict=True)]
 

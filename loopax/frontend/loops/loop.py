@@ -36,6 +36,7 @@ from loopax.ir.ops.calling_convention import (
     ScanArgs,
     ScanOptions,
 )
+from loopax.ir.ops.random_ops import RandomScan, has_generators
 from loopax.ir.ops.scan import Scan
 
 
@@ -177,7 +178,8 @@ def build_loop(
     k, y = len(nexts), len(nexts) + len(ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
     options = options._replace(origin=Origin(_labels(slots, traced, carried), source_line(i)))
-    op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
+    kind = RandomScan if has_generators([*states, *closure.inner]) else Scan
+    op = kind.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
     outputs = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
     n_done = n_steps if stop is None else outputs.n_done
     remaining_finals = iter(outputs.finals)

@@ -80,7 +80,7 @@ class Cond(CompiledBodies):
         return cond
 
     def with_body(self, body: FrozenFunctionGraph) -> Cond:
-        return Cond(body, self.name)
+        return type(self)(body, self.name)
 
     def __str__(self) -> str:
         return f"Cond{{{self.name or 'cond'}}}"

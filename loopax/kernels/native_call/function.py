@@ -12,7 +12,9 @@ import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
+from pytensor.graph.basic import Variable
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.method_traces import instance_of
 from loopax.kernels.native_call import partial_evaluation  # noqa: F401  (it registers its rules)
 from loopax.kernels.native_call.calls import call
@@ -80,6 +82,13 @@ class NativeFunction:
         ``classes``, the structure and the classes of the leaves, or None: under it is kept which numbers
         have to be fixed.
         """
+        if any(isinstance(x, Variable) for x in leaves):
+            raise LoopTypeError(
+                f"{self.name} is a JAX function, which loopax.native returned: it takes arrays, but got a "
+                "PyTensor variable. In a graph, write loopax.from_jax(f)(x). To differentiate or batch "
+                "f, use jax.grad and jax.vmap; to examine it, loopax.explain(f) and "
+                "native(f, checks='nan')."
+            )
         variants = list(dict.fromkeys(tuple(_are_arrays(leaves, fixed)) for fixed in _FIXED))
         first = 0 if classes is None else self._n_refused.get(classes, 0)
         for k, is_array in enumerate(variants[first:], first):

@@ -228,7 +228,7 @@ class _Promotion:
             enough = pt.le(dims.variable(hi), c.shape[0])
             x = Checked(
                 IndexError,
-                f"{self.op} reads a row behind the last one of a constant: index out of range. "
+                f"{self.op} reads a row past the last one of a constant: index out of range. "
                 "Lower n_steps.",
             )(x, pt.or_(pt.le(self.loop.n_steps, 0), enough))
         return x if line.sign > 0 else x[::-1]

@@ -54,7 +54,8 @@ def error_of(
     at = ", ".join([*(f"outer {step}" for step in outer), last])
     inside = "".join(f", in {loop}" for loop in reversed(place.loops[:-1]))
     message = (
-        f"{what} at {at} of {place.loops[-1]}{inside}. No value is before it; steps count from 0."
+        f"{what} at {at} of {place.loops[-1]}{inside}. No earlier value was NaN or infinite; "
+        "steps count from 0."
     )
     return NonFiniteError(name, message, steps, row)
 

@@ -333,6 +333,28 @@ def test_a_hidden_draw_is_refused():
     assert len({*actual}) == 1
 
 
+def draw(**options):
+    """A draw from a generator that this call creates."""
+    return pt.random.normal(**options, return_next_rng=True)[1]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Calling a RandomVariable without an explicit rng:DeprecationWarning"
+)
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda c, r: (c, draw()),
+        lambda c, r: (c + r * draw(size=2).sum(), None),
+        lambda c, r: (c, loopax.map(lambda v: v + r, draw(size=3))),
+        lambda c, r: (c, loopax.cond(r > 0, lambda: draw(), lambda: pt.zeros(()))),
+    ],
+)
+def test_a_draw_without_a_generator_is_refused(step):
+    with pytest.raises(StatefulFunctionError, match=r"passes no rng=(.|\n)*same draw"):
+        scan(step, 0.0, x)
+
+
 def test_a_carried_generator_draws_anew():
     # The program of the message above.
     rng = pytensor.shared(np.random.default_rng(1))

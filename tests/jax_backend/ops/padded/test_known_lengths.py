@@ -108,7 +108,7 @@ def test_steps_whose_number_is_traced(name):
 
 def test_rows_that_are_not_there_are_no_numbers():
     f = jaxify([x, n], loopax.scan(lambda c, i: (c + x[i], None), 0.0, pt.arange(n))[0])
-    with pytest.warns(UserWarning, match="reads a row behind the last one"):
+    with pytest.warns(UserWarning, match="reads a row past the last one"):
         assert np.isnan(jax.jit(f)(X, 5))
     with pytest.raises(IndexError):
         f(X, 5)
