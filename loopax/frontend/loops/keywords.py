@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-_ROWS = "sequences are called xs"
-_STEPS = "a number of steps is called length"
+_ROWS = "they are called xs"
+_STEPS = "it is called length"
 _CAPTURED = "a function captures the variables that it uses"
 
 SCAN = {
