@@ -99,3 +99,10 @@ def test_a_trace_with_divergences():
     np.testing.assert_allclose(report.first.operands[0].value, -0.25)
     trace.sample_stats["diverging"][:] = False
     assert loopax.pymc.diagnose(model, trace).ok
+
+
+def test_other_tools_take_a_model():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.ones(3))
+    assert loopax.compare(model).ok
+    assert loopax.profile(model, {"mu": 0.3}).parts

@@ -157,7 +157,7 @@ def carry_leaves(result: object, names: Sequence[str], tree: Tree, label: str) -
         returns = (
             "A step returns (carry, y), or (carry, y, stop), and its carry must have"
             if label.partition(" ")[0] == "scan"
-            else "It returns the next carry alone, without a tuple around it, which must have"
+            else "It returns the next carry alone, which must have"
         )
         raise LoopTypeError(
             f"The step of {label} returns a carry of another structure than it received.\n"

@@ -5,7 +5,9 @@ They say which output is the next state of which generator. PyMC asks every such
 which every step would read again, has no entry, and PyMC refuses it.
 
 These are classes of their own because PyMC takes any output of such an op for a random variable, also
-where a log-density may have none.
+where a log-density may have none. In PyTensor's own modes its rewrite ``sidestep_unused_rng_consumer``
+skips such an op if only its generators are read, as it skips a single draw: the draws after it are other
+ones. `jaxify` does not run that rewrite.
 """
 
 from __future__ import annotations
@@ -53,11 +55,11 @@ class RandomCond(Cond, RNGConsumerOp):
         outs, n = self.fgraph.outputs, self.n_outs
         next_states = {}
         for k, out in enumerate(node.outputs):
-            origins = {_origin(outs[k]), _origin(outs[n + k])}
-            if isinstance(out.type, RandomType) and len(origins) == 1:
-                (origin,) = origins
-                if origin in operands:
-                    next_states[operands[origin]] = out
+            if not isinstance(out.type, RandomType):
+                continue
+            origin = _origin(outs[k])
+            if origin in operands and origin is _origin(outs[n + k]):
+                next_states[operands[origin]] = out
         return next_states
 
 

@@ -294,6 +294,20 @@ def test_refused_structures(init, step, match):
         carried(step, init)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fori_loop(0, 3, lambda i, c: (c, c), 1.0),
+        lambda: while_loop(lambda c: c < 3, lambda c: (c, c), 1.0),
+        lambda: reduce(lambda c, r: (c, r), 1.0, x),
+    ],
+    ids=["fori_loop", "while_loop", "reduce"],
+)
+def test_loops_without_traces_return_the_carry_alone(call):
+    with pytest.raises(LoopTypeError, match="It returns the next carry alone"):
+        call()
+
+
 def test_a_fault_is_found_once_all_leaves_have_settled():
     # In the first call b is compared with the int8 that a starts from, which is not what it stays.
     final, _ = scan(lambda c, r: ((c[0] + r, c[0]), None), (0, f64), x)

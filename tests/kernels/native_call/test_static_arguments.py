@@ -9,9 +9,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytensor.tensor as pt
 import pytest
 
 import loopax
+from loopax import LoopTypeError
 
 native = partial(loopax.native, loops="native", cache=False)
 
@@ -236,3 +238,20 @@ def test_an_argument_without_a_hash_is_named():
         np.testing.assert_allclose(f({"a", "b"}, np.ones(3)), 7.0)
     np.testing.assert_allclose(f({"a"}, np.ones(3)), 3.0)  # the warning is given once
     np.testing.assert_allclose(f(frozenset("abc"), np.ones(2)), 4.0)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        loopax.compare,
+        loopax.diagnose,
+        lambda f, x: loopax.grad(f)(x),
+        lambda f, x: loopax.vmap(f)(np.full(3, x)),
+        lambda f, x: f(pt.dscalar("x")),
+    ],
+    ids=["compare", "diagnose", "grad", "vmap", "call"],
+)
+def test_a_variable_is_refused(use):
+    f = loopax.native(lambda x: jnp.sin(x))
+    with pytest.raises(LoopTypeError, match=r"loopax.from_jax\(f\)\(x\)(.|\n)*jax.grad"):
+        use(f, 2.0)
