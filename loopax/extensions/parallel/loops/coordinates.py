@@ -73,8 +73,12 @@ class Coordinates:
             parts.append(jnp.moveaxis(part, last, [len(lead) + k for k in self.batch]))
         return parts
 
-    def matrix(self, step: Callable[..., list[Any]], at: Sequence[Any]) -> Any:
-        """The linear part ``(K, K, M)`` of ``step``, from states to next states, at the given states."""
+    def matrix(self, step: Callable[..., list[Any]], at: Sequence[Any], unit: float = 1.0) -> Any:
+        """The linear part ``(K, K, M)`` of ``step``, from states to next states, at the given states.
+
+        Its columns are images of ``unit`` in one entry: with NaN, of an inexact dtype, they are NaN in the
+        rows that read the entry.
+        """
         like = self.join(at)
         if not jnp.issubdtype(like.dtype, jnp.inexact):
             # Integers have no derivative. Their differences are exact, and so is what wraps around.
@@ -89,9 +93,9 @@ class Coordinates:
             def column(unit: Any) -> Any:
                 return self.join(jax.jvp(step, tuple(at), tuple(self.split(unit)))[1])
 
-        units = jnp.broadcast_to(
-            jnp.eye(self.size, dtype=like.dtype)[:, :, None], (self.size, self.size, self.width)
-        )
+        own = jnp.eye(self.size, dtype=bool)[:, :, None]
+        units = jnp.where(own, jnp.asarray(unit, like.dtype), jnp.zeros((), like.dtype))
+        units = jnp.broadcast_to(units, (self.size, self.size, self.width))
         units = varying(units, axes_of(like))
         if self.size == 1:
             return column(units[0])[:, None]

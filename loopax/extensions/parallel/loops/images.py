@@ -40,6 +40,8 @@ class Image:
     # Whether its linear part may differ from step to step. The offset always may.
     varying: bool = False
     unit: bool = False  # whether it is one state plus a known value
+    # Whether values that only a run tells, such as a flag or an index, decide which states it reads.
+    selects: bool = False
     broken_by: str = ""  # the first operation that is not affine in the states
 
 
@@ -84,7 +86,7 @@ def _outputs(eqn: Any, operands: list[Value]) -> list[Value]:
         return images(getattr(inner, "jaxpr", inner), operands)
     if name == "custom_jvp_call":  # its derivative may not match an affine map
         images_inside = images(eqn.params["call_jaxpr"].jaxpr, operands)
-        return [_not_affine(x) for x in images_inside]
+        return [_selecting(_not_affine(x)) for x in images_inside]
     if name == "cond":
         return _conditional(eqn, operands)
     if name == "optimization_barrier":
@@ -107,11 +109,17 @@ def _of_rank(x: Value, ndim: int) -> Value:
 
 
 def _not_affine(x: Value) -> Value:
-    return x if isinstance(x, Known) else Image(x.axes, affine=False, varying=True)
+    if isinstance(x, Known):
+        return x
+    return Image(x.axes, affine=False, varying=True, selects=x.selects)
+
+
+def _selecting(x: Value) -> Value:
+    return x if isinstance(x, Known) else replace(x, selects=True)
 
 
 def _mixed(v: Any) -> Image:
-    return Image((None,) * v.aval.ndim, affine=False, varying=True)
+    return Image((None,) * v.aval.ndim, affine=False, varying=True, selects=True)
 
 
 def _merged(a: Value, b: Value) -> Value:
@@ -123,7 +131,8 @@ def _merged(a: Value, b: Value) -> Value:
     if isinstance(b, Known):
         return a
     axes = tuple(p if p == q else None for p, q in zip(a.axes, b.axes, strict=True))
-    return Image(axes, a.affine and b.affine, a.varying or b.varying)
+    varying, selects = a.varying or b.varying, a.selects or b.selects
+    return Image(axes, a.affine and b.affine, varying, selects=selects)
 
 
 def _varies(operands: Sequence[Value]) -> bool:
@@ -175,14 +184,15 @@ def _selected(eqn: Any, operands: list[Value]) -> Value:
     which, *cases = operands
     image = reduce(_merged, cases)
     if isinstance(which, Image):  # the selector depends on the states too
-        return _not_affine(_merged(image, which))
+        return _selecting(_not_affine(_merged(image, which)))
     assert isinstance(image, Image)
-    return replace(image, varying=image.varying or which.varying, unit=False)
+    return replace(image, varying=image.varying or which.varying, unit=False, selects=True)
 
 
 def _elementwise(eqn: Any, operands: list[Value]) -> Value:
     """An elementwise function: not affine, but axes stay unmixed."""
-    return _not_affine(reduce(_merged, operands))
+    image = _not_affine(reduce(_merged, operands))
+    return _selecting(image) if eqn.primitive.name == "clamp" else image
 
 
 # -- shapes ----------------------------------------------------------------------------------------------
@@ -210,7 +220,8 @@ def _of_whole_axes(eqn: Any, operands: list[Value]) -> Value:
             axes = tuple(a if m == n else None for a, m, n in zip(x.axes, old, new, strict=True))
             part = replace(x, axes=axes, unit=False)
             merged = part if merged is None else _merged(merged, part)
-    return replace(merged, varying=merged.varying or _varies(operands))
+    selects = merged.selects or eqn.primitive.name.startswith("dynamic")
+    return replace(merged, varying=merged.varying or _varies(operands), selects=selects)
 
 
 def _mixing(eqn: Any, operands: list[Value]) -> Image:
@@ -218,13 +229,15 @@ def _mixing(eqn: Any, operands: list[Value]) -> Image:
     image = _mixed(eqn.outvars[0])
     parts = [x for x in operands if isinstance(x, Image)]
     varying = any(x.varying for x in operands)
-    return replace(image, affine=all(x.affine for x in parts), varying=varying)
+    affine, selects = all(x.affine for x in parts), any(x.selects for x in parts)
+    return replace(image, affine=affine, varying=varying, selects=selects)
 
 
 def _indexed(eqn: Any, operands: list[Value]) -> Value:
     """A gather or scatter: affine if the indices are known."""
     mixed = _mixing(eqn, operands)
-    return replace(mixed, affine=mixed.affine and isinstance(operands[1], Known))
+    affine = mixed.affine and isinstance(operands[1], Known)
+    return replace(mixed, affine=affine, selects=True)
 
 
 def _solved(eqn: Any, operands: list[Value]) -> Value:
@@ -264,7 +277,7 @@ def _conditional(eqn: Any, inputs: list[Value]) -> list[Value]:
     merged = [reduce(_merged, values) for values in zip(*branches, strict=True)]
     if isinstance(which, Image):
         return [_mixed(v) for v in eqn.outvars]
-    return [replace(x, varying=x.varying or which.varying) for x in merged]
+    return [_selecting(replace(x, varying=x.varying or which.varying)) for x in merged]
 
 
 _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {

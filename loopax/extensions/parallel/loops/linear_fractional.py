@@ -33,7 +33,7 @@ import numpy as np
 
 from loopax.base.upstream.jax import ClosedJaxpr, jaxpr_as_fun
 from loopax.extensions.parallel.loops.blocks import scan_in_blocks
-from loopax.extensions.parallel.loops.sample_values import sample_value
+from loopax.extensions.parallel.loops.sample_values import compiled_for, sample_value
 from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, tolerance
 from loopax.jax_backend.staging.static import is_traced
 from loopax.numerics.manual_axes import axes_of, cond, in_shard_map, varying, zeros_like
@@ -110,7 +110,6 @@ class LinearFractional:
         Inputs that are unknown while JAX traces are random too.
         """
 
-        @jax.jit
         def both(samples: list[Any], matrix: Any) -> Any:
             step = self._step(equation, samples[: len(consts)], samples[len(consts) :])
             matrix = jnp.broadcast_to(matrix[:, :, None], (*matrix.shape, start.shape[1]))
@@ -119,11 +118,12 @@ class LinearFractional:
         like = jax.ShapeDtypeStruct((self.size, self.size), start.dtype)
         rtol = float(np.sqrt(np.finfo(start.dtype).eps))
         scales = (0.1, 1.0, 10.0)  # several, to reach several branches of the step
+        compiled = None
         for (seed, scale), matrix_scale in product(enumerate(scales), scales):
             samples = [sample_value(x, seed, scale) if is_traced(x) else x for x in (*consts, *row)]
-            matrix = sample_value(like, seed + len(scales), matrix_scale)
-            with jax.ensure_compile_time_eval(), jax.debug_nans(False):
-                x, y = map(np.asarray, both(samples, matrix))
+            args = samples, sample_value(like, seed + len(scales), matrix_scale)
+            compiled = compiled or compiled_for(both, *args)
+            x, y = compiled(*args)
             if not np.max(np.abs(x - y)) <= rtol * np.max(np.abs(y)):
                 return False
         return True

@@ -26,7 +26,7 @@ from loopax.extensions.parallel.loops.blocks import block_count
 from loopax.extensions.parallel.loops.choice import MOST_NUMBERS, is_worth, obstacle
 from loopax.extensions.parallel.loops.images import Image, Known, images, state_image
 from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
-from loopax.extensions.parallel.loops.methods import OwnStep, states_behind, sum_at_the_end
+from loopax.extensions.parallel.loops.methods import states_behind, sum_at_the_end
 from loopax.extensions.parallel.loops.part import Method, Part
 from loopax.extensions.parallel.loops.pointers import row_of_pointers
 from loopax.extensions.parallel.loops.recurrence import states_before
@@ -37,7 +37,7 @@ from loopax.extensions.parallel.loops.remarks import (
     remark_parallel,
 )
 from loopax.extensions.parallel.loops.semirings import InSemiring
-from loopax.extensions.parallel.loops.trajectory import Equation
+from loopax.extensions.parallel.loops.trajectory import Step
 from loopax.ir import Scan
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
@@ -130,7 +130,7 @@ class _Loop:
         asked = self.site.context.parallel
         if self.op.options.parallel is not None:
             return None
-        own = [p for p in self.parts if not p.is_sum] or self.parts
+        own = [p for p in self.parts if not (p.is_known or p.is_sum)] or self.parts
         others = [p for p in own if p.method is Method.ONE_BY_ONE]
         if len(others) == len(own) or (asked == "auto" and others):
             obstacles = ", ".join(f"{self._names(p)} {p.obstacle}" for p in others)
@@ -162,8 +162,9 @@ class _Loop:
         shapes = [self.start[k].shape for k in atom.states]
         dtypes = {self.start[k].dtype for k in atom.states}
         by_newton = self.op.options.parallel is not None
-        part = Part(atom, self.n, by_newton, following, shapes, dtypes)
-        if part.is_affine or by_newton or self.site.context.parallel is not True:
+        is_known = all(isinstance(outputs[k], Known) for k in atom.states)
+        part = Part(atom, self.n, by_newton, following, shapes, dtypes, is_known)
+        if is_known or part.is_affine or by_newton or self.site.context.parallel is not True:
             return part
         if part.is_smooth and part.fits:
             part.solver = self._solver(part)
@@ -175,7 +176,7 @@ class _Loop:
         at, solver = part.coordinates, None
         start = at.join([self.start[k] for k in part.atom.states])
         row = [x[0] for x in self.rows], [self.start[k] for k in part.atom.before]
-        equation, consts = Equation.of(self._step_of(part), row, at, start, self.reverse)
+        equation, consts = part.equation(self._step_of(part), row, start, self.reverse)
         step = equation, consts, jax.tree.leaves(row), start
         if at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS:  # a sum has three axes
             solver = InSemiring.of(*step)
@@ -231,7 +232,7 @@ class _Loop:
         """The rows of all steps, including the states that ``part`` reads."""
         return self.rows, [self.before[k] for k in part.atom.before]
 
-    def _step_of(self, part: Part) -> OwnStep:
+    def _step_of(self, part: Part) -> Step:
         """The step of a part: ``(row, own states) -> next states``."""
         function = self._function(part.atom.states)
 

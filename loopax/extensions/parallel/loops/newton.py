@@ -22,7 +22,6 @@ The derivative of the solution is defined in `trajectory`: an affine recurrence 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +30,6 @@ import jax
 import jax.numpy as jnp
 
 from loopax.base.errors import ConvergenceError
-from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.recurrence import linear_recurrence
 from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, tolerance, trajectory
 from loopax.ir.ops.calling_convention import Newton
@@ -43,44 +41,27 @@ _LEAST_DAMPING = 0.05  # less counts as none
 _TRIALS = 32  # successive undamped steps that may increase the residual
 
 
-def newton(
-    site: Site,
-    method: Newton,
-    step: Callable[..., list[Any]],
-    rows: Any,
-    at: Coordinates,
-    start: Any,
-    reverse: bool,
-) -> Any:
+def newton(site: Site, method: Newton, equation: Equation, parameters: Any, start: Any) -> Any:
     """The states after each step, ``(N, K, M)``, by ``method``.
 
     Parameters
     ----------
     site
         The `Site` of the loop.
-    step
-        ``(row, states) -> next states``.
-    rows
-        A pytree of arrays, with a row for each step.
-    at
-        The states as vectors.
+    equation, parameters
+        The equation that the states solve, with the constants and the rows of its step.
     start
         The states before the first step, ``(K, M)``.
-    reverse
-        Whether the steps are taken from the last row to the first.
     """
     if method.tol is None:
         method = method._replace(tol=tolerance(start.dtype))
-    leaves = jax.tree.leaves(rows)
-    first = jax.tree.map(lambda x: x[0], rows)
-    equation, consts = Equation.of(step, first, at, start, reverse)
-    states, converged = trajectory(_Solver(method), equation, (consts, leaves), start)
+    states, converged = trajectory(_Solver(method), equation, parameters, start)
     if method.otherwise == "sequential":
         return states
     failure = Failure(
         ConvergenceError,
         f"{site.op}, with parallel='newton', did not converge in {method.max_iters} iterations: its "
-        f"{len(leaves[0])} steps do not come to within tol={method.tol} of one trajectory. A loop that "
+        f"{len(states)} steps do not come to within tol={method.tol} of one trajectory. A loop that "
         "forgets its past converges in few iterations, a chaotic one does not. Give it more "
         "(max_iters=), or let it take its steps one by one where that happens, "
         "otherwise='sequential', or always, without parallel='newton'.",
@@ -121,7 +102,7 @@ def _iterated(equation: Equation, method: Newton, parameters: Any, start: Any) -
         before = equation.before(states, start)
         matrices = (1 - damping) * equation.matrices(parameters, before)
         offsets = following - (matrices * before[:, None]).sum(2)
-        new_states = linear_recurrence(matrices, offsets, start, equation.reverse)
+        new_states = linear_recurrence(matrices, offsets, start, None, equation.reverse)
         after = equation.step(parameters, equation.before(new_states, start))
         error = residual(new_states, after)
         scale = 1 + jnp.max(jnp.abs(new_states))

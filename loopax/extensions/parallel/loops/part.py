@@ -14,26 +14,28 @@ from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.images import Image
 from loopax.extensions.parallel.loops.linear_fractional import LinearFractional
 from loopax.extensions.parallel.loops.semirings import InSemiring
+from loopax.extensions.parallel.loops.trajectory import Equation, Step
 from loopax.lowering.analysis.atoms import Atom
 
 
 class Method(Enum):
     """How the states of a part are computed."""
 
-    AFFINE = 1  # a recurrence in blocks
-    MAPS = 2  # composed maps of positions
-    SOLVER = 3  # steps that compose in another closed form
-    NEWTON = 4
-    ONE_BY_ONE = 5
+    KNOWN = 1  # no step reads them before
+    AFFINE = 2  # a recurrence in blocks
+    MAPS = 3  # composed maps of positions
+    SOLVER = 4  # steps that compose in another closed form
+    NEWTON = 5
+    ONE_BY_ONE = 6
 
 
 @dataclass(eq=False)
 class Part:
     """The states of ``atom`` in ``n_steps`` steps; ``following`` are the images of the next states.
 
-    ``by_newton`` says that Newton's method was requested, and works. ``solver`` is the form of steps that
-    are not affine, but can be composed; ``places`` is the length of the row that the only state indexes, if
-    it does.
+    ``by_newton`` says that Newton's method was requested, and works; ``is_known``, that the next states
+    depend on none before. ``solver`` is the form of steps that are not affine, but can be composed;
+    ``places`` is the length of the row that the only state indexes, if it does.
     """
 
     atom: Atom
@@ -42,6 +44,7 @@ class Part:
     following: list[Image]
     shapes: list[tuple[int, ...]]
     dtypes: set[Any]
+    is_known: bool
     solver: InSemiring | LinearFractional | None = None
     places: int | None = None
 
@@ -73,6 +76,11 @@ class Part:
         """Whether the linear part differs between steps."""
         return any(x.varying for x in self.following)
 
+    def equation(self, step: Step, row: Any, start: Any, reverse: bool) -> tuple[Equation, Any]:
+        """The equation of the part's states, from one row of its steps, and the step's constants."""
+        selects = any(x.selects for x in self.following)
+        return Equation.of(step, row, self.coordinates, start, reverse, selects)
+
     @property
     def is_sum(self) -> bool:
         return len(self.following) == 1 and self.following[0].unit and self.is_affine
@@ -86,6 +94,8 @@ class Part:
 
     @property
     def method(self) -> Method:
+        if self.is_known:
+            return Method.KNOWN
         if self.is_affine and self.fits:
             return Method.AFFINE
         if self.places is not None:
@@ -101,6 +111,8 @@ class Part:
         """Describe the method in words."""
         size, width = self.coordinates.size, self.coordinates.width
         match self.method:
+            case Method.KNOWN:
+                return "known from its rows"
             case Method.AFFINE:
                 kind = "a sum" if self.is_sum else f"an affine recurrence of {size} x {size}"
                 return kind + (f" for each of {width}" if width > 1 else "")

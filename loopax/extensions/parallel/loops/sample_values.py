@@ -7,8 +7,10 @@ one shape are equal, and square matrices symmetric.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,3 +30,19 @@ def sample_value(like: Any, seed: int = 0, scale: float = 1.0) -> np.ndarray:
     if len(shape) > 1 and shape[-1] == shape[-2]:
         values = (values + np.swapaxes(values, -1, -2)) / (2 * shape[-1]) + np.eye(shape[-1])
     return (scale * values).astype(dtype)
+
+
+def compiled_for(function: Callable[..., Any], *samples: Any) -> Callable[..., Any]:
+    """Compile a function for known values of these types, to call it while JAX traces; NaN is no error.
+
+    Tracing it inside `jax.ensure_compile_time_eval` takes 30 times as long: each of its constants is an
+    operation that is compiled.
+    """
+    with jax.debug_nans(False):
+        compiled = jax.jit(function).lower(*samples).compile()
+
+    def run(*values: Any) -> Any:
+        with jax.debug_nans(False):
+            return jax.tree.map(np.asarray, compiled(*values))
+
+    return run

@@ -73,9 +73,12 @@ class InSemiring:
     def __call__(self, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
         consts, rows = parameters
         algebra = _Algebra(self.linear.semiring, self.linear.projective)
-        elements, wrong = jax.vmap(lambda *row: self._element(algebra, (*consts, *row), start))(
-            *rows
-        )
+        selects = equation.may_leave_out(parameters)
+
+        def element_of(*row: Any) -> Any:
+            return self._element(algebra, (*consts, *row), start, selects)
+
+        elements, wrong = jax.vmap(element_of)(*rows)
         if self.linear.semiring == "linear":
             elements = algebra.scaled(elements[0])
 
@@ -90,13 +93,14 @@ class InSemiring:
         return cond(wrong.any(), steps, at_once), jnp.asarray(True)
 
     def _element(
-        self, algebra: _Algebra, parameters: Any, start: Any
-    ) -> tuple[tuple[Any, Any], Any]:
-        """The matrix ``(K, K, M)`` and the offset ``(K, M)`` of a step, and whether nan occurred in them.
+        self, algebra: _Algebra, parameters: Any, start: Any, selects: bool
+    ) -> tuple[tuple[Any, Any, Any], Any]:
+        """The matrix, the entries that a step reads, the offset, and whether nan occurred in them.
 
-        A handwritten logsumexp of minus infinities alone subtracts them from each other: such nan become
-        zeros, if the step has no nan at positive numbers. Any other nan is the logarithm of a negative
-        number.
+        Their shapes are ``(K, K, M)``, and ``(K, M)`` for the offset. A step that does not select states
+        reads all entries; that is None. A handwritten logsumexp of minus
+        infinities alone subtracts them from each other: such nan become zeros, if the step has no nan at
+        positive numbers. Any other nan is the logarithm of a negative number.
         """
         size, none = start.shape[0], jnp.full_like(start, algebra.zero)
         is_own = np.eye(size, dtype=bool)[:, :, None]
@@ -112,14 +116,22 @@ class InSemiring:
                 value = bound(0, eqn, [value])[0]
             return value
 
-        matrix = jax.vmap(lambda s: at(s, apply), out_axes=1)(units)
+        def columns(states: Any) -> Any:
+            return jax.vmap(lambda s: at(s, apply), out_axes=1)(states)
+
+        matrix = columns(units)
         whole = at(jnp.full_like(start, algebra.one), bound)
         offset = at(none, bound) if offsets else none
         ours = jnp.isnan(matrix) & ~jnp.isnan(whole)[:, None], jnp.isnan(offset) & ~jnp.isnan(whole)
         elements = [
             jnp.where(o, algebra.zero, x) for o, x in zip(ours, (matrix, offset), strict=True)
         ]
-        return (elements[0], elements[1]), jnp.isnan(matrix).any() | jnp.isnan(offset).any()
+        reads = None
+        if selects:
+            with jax.debug_nans(False):  # an entry that the step reads passes nan on
+                reads = jnp.isnan(columns(jnp.where(is_own, jnp.nan, units)))
+        is_wrong = jnp.isnan(matrix).any() | jnp.isnan(offset).any()
+        return (elements[0], reads, elements[1]), is_wrong
 
 
 @dataclass(frozen=True)
@@ -137,12 +149,15 @@ class _Algebra:
     def one(self) -> float:
         return 1.0 if self.semiring == "linear" else 0.0
 
-    def total(self, x: Any, axis: int) -> Any:
+    def total(self, reads: Any, x: Any) -> Any:
+        """The sum of the semiring along axis 1, of the numbers that are read."""
+        if reads is not None:
+            x = jnp.where(reads, x, self.zero)
         if self.semiring in ("max", "min"):
-            return getattr(jnp, self.semiring)(x, axis=axis)
-        most = jnp.max(x, axis=axis, keepdims=True)
+            return getattr(jnp, self.semiring)(x, axis=1)
+        most = jnp.max(x, axis=1, keepdims=True)
         most = jnp.where(jnp.isfinite(most), most, 0.0)
-        return jnp.log(jnp.exp(x - most).sum(axis)) + jnp.squeeze(most, axis)
+        return jnp.log(jnp.exp(x - most).sum(1)) + jnp.squeeze(most, 1)
 
     def plus(self, x: Any, y: Any) -> Any:
         return {"logs": jnp.logaddexp, "max": jnp.maximum, "min": jnp.minimum}[self.semiring](x, y)
@@ -151,22 +166,26 @@ class _Algebra:
         """Combine two consecutive elements into one."""
         if self.semiring == "linear":
             return _scaled_product(first, second)
-        (a, b), (c, d) = first, second
-        product = self.total(c[:, :, None] + a[None], 1)
+        (a, a_reads, b), (c, c_reads, d) = first, second
+        reads = all_reads = None
+        if c_reads is not None:
+            reads = c_reads[:, :, None] & a_reads[None]
+            all_reads = reads.any(1)
+        product = self.total(reads, c[:, :, None] + a[None])
         if not self.projective:
-            return product, self.plus(self._times(c, b), d)
+            return product, all_reads, self.plus(self._times(c, c_reads, b), d)
         most = self._most(product)
-        return product - most, d
+        return product - most, all_reads, d
 
     def moved(self, element: Any, state: Any) -> Any:
-        a, b = element
         if self.semiring == "linear":
             part, logs = element
             most = _finite(jnp.max(jnp.where(state != 0, logs, -jnp.inf), axis=0))
             weights = jnp.where(state != 0, jnp.exp(logs - most), 0.0) * state
             total = (part * weights[None]).sum(1)
             return total / _nonzero(jnp.max(jnp.abs(total), axis=0))
-        total = self._times(a, state)
+        a, reads, b = element
+        total = self._times(a, reads, state)
         return total - self._most(total[:, None])[0] if self.projective else self.plus(total, b)
 
     def scaled(self, matrices: Any) -> Any:
@@ -174,8 +193,8 @@ class _Algebra:
         most = jnp.max(jnp.abs(matrices), axis=1)
         return matrices / _nonzero(most)[:, None], jnp.log(most)
 
-    def _times(self, a: Any, x: Any) -> Any:
-        return self.total(a + x[None], 1)
+    def _times(self, a: Any, reads: Any, x: Any) -> Any:
+        return self.total(reads, a + x[None])
 
     def _most(self, x: Any) -> Any:
         """The factor of each matrix: its largest number."""

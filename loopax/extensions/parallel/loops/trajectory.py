@@ -14,11 +14,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.recurrence import linear_recurrence, states_before
-from loopax.numerics.manual_axes import scan
+from loopax.extensions.parallel.loops.sample_values import compiled_for, sample_value
+from loopax.numerics.manual_axes import in_shard_map, scan
+
+Step = Callable[..., list[Any]]  # (row, states) -> next states
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +32,11 @@ class Equation:
     jaxpr: Jaxpr  # ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``
     at: Coordinates  # the states as vectors
     reverse: bool  # whether the steps are taken from the last row to the first
+    selects: bool  # whether values that only a run tells decide which states a step reads
 
     @classmethod
     def of(
-        cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any, reverse: bool
+        cls, step: Step, row: Any, at: Coordinates, start: Any, reverse: bool, selects: bool
     ) -> tuple[Equation, list[Any]]:
         """Build the equation of ``step(row, states) -> next states``; also return its constants."""
         leaves, tree = jax.tree.flatten(row)
@@ -40,7 +45,7 @@ class Equation:
             return at.join(step(jax.tree.unflatten(tree, inputs[:-1]), at.split(inputs[-1])))
 
         traced = jax.make_jaxpr(one)(*leaves, start)
-        return cls(traced.jaxpr, at, reverse), traced.consts
+        return cls(traced.jaxpr, at, reverse, selects), traced.consts
 
     def step(self, parameters: Any, before: Any) -> Any:
         """Apply ``F`` to the states before each step; ``parameters`` are the constants and the rows."""
@@ -50,15 +55,42 @@ class Equation:
     def matrices(self, parameters: Any, before: Any) -> Any:
         """The Jacobians, ``(N, K, K, M)``."""
         consts, rows = parameters
+        return jax.vmap(partial(self._matrix, consts, 1.0))(before, *rows)
+
+    def reads(self, parameters: Any, before: Any) -> Any:
+        """Which entries of the Jacobians the steps read, ``(N, K, K, M)``; None if they read all.
+
+        NaN in a tangent reaches every result that reads it, through products with 0 too, but not through
+        the selection of another value.
+        """
+        if not self.may_leave_out(parameters):
+            return None
+        consts, rows = parameters
+        with jax.debug_nans(False):
+            return jnp.isnan(jax.vmap(partial(self._matrix, consts, jnp.nan))(before, *rows))
+
+    def may_leave_out(self, parameters: Any) -> bool:
+        """Whether there may be entries of the Jacobians that a step does not read."""
+        state: Any = self.jaxpr.invars[-1].aval
+        if not jnp.issubdtype(state.dtype, jnp.inexact):  # there is no NaN
+            return False
+        if self.selects or self.at.size == 1:
+            return self.selects
+        if in_shard_map():  # operations of the step belong to a mesh
+            return True
+        # Only the step's structure decides now, so any values show it.
+        row = [v.aval for v in self.jaxpr.invars[:-1]]
+        samples = [sample_value(x) for x in parameters[0]], [sample_value(x) for x in (state, *row)]
+        run = compiled_for(lambda consts, row: self._matrix(consts, jnp.nan, *row), *samples)
+        return not np.isnan(run(*samples)).all()
+
+    def _matrix(self, consts: Any, unit: float, state: Any, *row: Any) -> Any:
         run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
 
-        def one(state: Any, *row: Any) -> Any:
-            def next_states(*states: Any) -> list[Any]:
-                return self.at.split(run(*row, self.at.join(states))[0])
+        def next_states(*states: Any) -> list[Any]:
+            return self.at.split(run(*row, self.at.join(states))[0])
 
-            return self.at.matrix(next_states, self.at.split(state))
-
-        return jax.vmap(one)(before, *rows)
+        return self.at.matrix(next_states, self.at.split(state), unit)
 
     def before(self, states: Any, start: Any) -> Any:
         return states_before(states, start, self.reverse)
@@ -96,7 +128,6 @@ def _jvp(solver: Solver, equation: Equation, primals: Any, tangents: Any) -> Any
     states, solved = trajectory(solver, equation, parameters, start)
     before = equation.before(states, start)
     _, offsets = jax.jvp(lambda x: equation.step(x, before), (parameters,), (d_given,))
-    dots = linear_recurrence(
-        equation.matrices(parameters, before), offsets, d_start, equation.reverse
-    )
+    matrices, reads = equation.matrices(parameters, before), equation.reads(parameters, before)
+    dots = linear_recurrence(matrices, offsets, d_start, reads, equation.reverse)
     return (states, solved), (dots, jnp.zeros(solved.shape, jax.dtypes.float0))

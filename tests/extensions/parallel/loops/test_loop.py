@@ -346,21 +346,3 @@ def test_inside_of_shard_map():
         loss(jaxify(inputs, outputs, loops="xla", parallel=form)) for form in (True, False)
     ]
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
-
-
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason='docs/parallel_in_time.md, "NaN and infinity"'
-)
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_a_restart_forgets_what_is_not_finite(value):
-    def step(total, row):
-        x, restarts = row
-        total = pt.switch(restarts, 0.0, total) + x
-        return total, total
-
-    flags = pt.bvector("flags")
-    totals = scan(step, ZERO, (r, flags))[1]
-    at = np.array([1.0, value, 3.0, 4.0]), np.array([0, 0, 1, 0], "int8")
-    expected = jaxify([r, flags], totals, parallel=False)(*at)
-    assert np.isfinite(expected[2:]).all()
-    np.testing.assert_array_equal(jaxify([r, flags], totals, parallel=True)(*at), expected)

@@ -9,12 +9,15 @@ from loopax.extensions.parallel.loops.blocks import scan_in_blocks
 from loopax.extensions.parallel.loops.recurrence import affine_recurrence
 
 
-def one_by_one(a, b, start, reverse):
+def one_by_one(a, b, start, reads, reverse):
     def step(s, row):
-        s = (row[0] * s[None]).sum(1) + row[1]
+        entries = jnp.where(row[2], s[None], 0) if len(row) > 2 else s[None]
+        s = (row[0] * entries).sum(1) + row[1]
         return s, s
 
-    rows = jnp.broadcast_to(a, (len(b), *a.shape[1:])), b
+    shape = len(b), *a.shape[1:]
+    rows = jnp.broadcast_to(a, shape), b
+    rows += () if reads is None else (jnp.broadcast_to(reads, shape),)
     return jax.lax.scan(step, start, rows, reverse=reverse)[1]
 
 
@@ -43,9 +46,11 @@ def test_the_states_and_their_derivatives(name):
 
     def both(f):
         def loss(*args):
-            return (jnp.sin(f(*args, reverse)) * weights).sum()
+            return (jnp.sin(f(*args, None, reverse)) * weights).sum()
 
-        return jax.jit(lambda *args: (f(*args, reverse), jax.grad(loss, (0, 1, 2))(*args)))(*args)
+        return jax.jit(lambda *args: (f(*args, None, reverse), jax.grad(loss, (0, 1, 2))(*args)))(
+            *args
+        )
 
     actual, expected = both(affine_recurrence), both(one_by_one)
     for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
@@ -58,7 +63,7 @@ def test_second_derivatives_forwards_over_backwards_and_batches():
 
     def curvature(f):
         def loss(*args):
-            return (f(*args, False) ** 3).sum()
+            return (f(*args, None, False) ** 3).sum()
 
         def along(*args):
             return jax.jvp(jax.grad(loss, (0, 1, 2)), args, args)[1]
@@ -74,8 +79,8 @@ def test_a_million_steps():
     rng = np.random.default_rng(1)
     a, b = rng.uniform(-0.999, 0.999, size=(n, 1, 1, 1)), rng.normal(size=(n, 1, 1))
     start = np.ones((1, 1))
-    actual = jax.jit(affine_recurrence, static_argnums=3)(a, b, start, False)
-    expected = jax.jit(one_by_one, static_argnums=3)(a, b, start, False)
+    actual = jax.jit(affine_recurrence, static_argnums=4)(a, b, start, None, False)
+    expected = jax.jit(one_by_one, static_argnums=4)(a, b, start, None, False)
     assert np.abs(actual - expected).max() <= 1e-10 * np.abs(expected).max()
     np.testing.assert_allclose(actual[-1000:], expected[-1000:], rtol=1e-10, atol=1e-12)
 
@@ -100,5 +105,5 @@ def test_any_associative_operation(reverse):
 
 def test_there_is_no_loop_over_the_steps():
     args = some(4096, 1, 1)
-    text = str(jax.make_jaxpr(lambda *args: affine_recurrence(*args, False))(*args))
+    text = str(jax.make_jaxpr(lambda *args: affine_recurrence(*args, None, False))(*args))
     assert "length=15" in text and "length=4096" not in text
