@@ -19,6 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
 from loopax.calling import DEFAULT, TracedFunction, backend_named
+from loopax.frontend.mistakes import similar
 from loopax.jax_backend import JaxTracedFunction
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ _IN_PLACE_OF = {
 def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
     """Raise for the first of ``unknown``, which is not one of the ``options`` of `jaxify`."""
     for option in unknown:
-        why = _IN_PLACE_OF.get(option, f"it has {', '.join(options)}")
+        why = _IN_PLACE_OF.get(option) or similar(option, options)
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
 
 

@@ -140,5 +140,6 @@ def undeclared(axis: int, variable: Variable, op: object) -> str:
     return (
         f"Axis {axis} of {describe(variable)} has length 1 and would be broadcast in {op}, but its type "
         "does not say that it is broadcastable. PyTensor refuses that. Declare it, with "
-        "pt.specify_broadcastable(x, axis) or an input of static shape 1."
+        "pt.specify_broadcastable(x, axis) or an input of static shape 1, or have loopax declare it, "
+        "jaxify([x, y], z, broadcasting='numpy')."
     )

@@ -27,8 +27,14 @@ def first_outside(
 ) -> Finding | None:
     """Report the first value outside of its bounds, in the order of computation.
 
-    Raises `ValueError` if no variable has one of the names.
+    Raises `ValueError` if no variable has one of the names, or a lower bound is above its upper one.
     """
+    for name, (low, high) in within.items():
+        if low > high:
+            raise ValueError(
+                f"within has the bounds ({low:g}, {high:g}) of {name}, but the lower one comes first: "
+                f"within={{{name!r}: ({high:g}, {low:g})}}."
+            )
     missing = set(within) - set(_names_within(frame, names))
     if missing:
         listed = ", ".join(sorted(set(_names_within(frame, names)))) or "none"

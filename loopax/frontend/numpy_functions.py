@@ -2,8 +2,8 @@
 
 NumPy dispatches on arguments that are not its own arrays (NEP 13 and 18). PyTensor's variables lack these
 protocols, and NumPy treats them as objects: ``np.dot(x, y)`` multiplies the elements. Inside
-`numpy_protocols` they have them: a PyTensor function with equal name and meaning is called; any other
-raises, with a fix. Remove this when PyTensor's variables have these protocols.
+`numpy_protocols` they have them, and the elementwise functions of `scipy.special` follow: a PyTensor
+function with equal name and meaning is called; any other raises, with a fix. Remove this when PyTensor's variables have these protocols.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+import scipy.special
 
 from loopax.base.errors import LoopTypeError
 from loopax.base.lock import free_in_children
@@ -49,7 +50,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _UFUNCS: dict[Any, Callable[..., Any]] = {
     **{
         ufunc: getattr(pt, name)
-        for name, ufunc in vars(np).items()
+        for library in (np, scipy.special)
+        for name, ufunc in vars(library).items()
         if isinstance(ufunc, np.ufunc) and ufunc.nout == 1 and hasattr(pt, name)
     },
     np.absolute: pt.abs,
@@ -89,18 +91,21 @@ def _array_ufunc(
         return ufunc is np.not_equal
     if method == "__call__" and ufunc in _UFUNCS and not kwargs:
         return _UFUNCS[ufunc](*args)
-    raise _no_meaning(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
+    name = ufunc.__name__ + ("" if method == "__call__" else f".{method}")
+    if getattr(np, ufunc.__name__, None) is ufunc:
+        raise _no_meaning(name)
+    raise _no_meaning(name, "scipy.special", "jax.scipy.special")
 
 
 def _is_pytensor(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("pytensor.")
 
 
-def _no_meaning(name: str) -> LoopTypeError:
+def _no_meaning(name: str, module: str = "np", in_jax: str = "jnp") -> LoopTypeError:
     return LoopTypeError(
-        f"np.{name} takes arrays, but one of its arguments is a PyTensor variable, whose numbers are known "
-        "only when the program runs. Use PyTensor functions, for example pt.sum(x) or x[::-1], or "
-        f"JAX's, if JAX has the function: loopax.from_jax(jnp.{name})(x)."
+        f"{module}.{name} takes arrays, but one of its arguments is a PyTensor variable, whose numbers are "
+        "known only when the program runs. Use PyTensor functions, for example pt.sum(x) or x[::-1], or "
+        f"JAX's, if JAX has the function: loopax.from_jax({in_jax}.{name})(x)."
     )
 
 

@@ -280,6 +280,8 @@ def test_bounds_of_names(form):
     assert diagnose(f, theta, RETURNS, within={"r": (-1, 1)}).first.op == "input"
     with pytest.raises(ValueError, match=r"names k, but the program has no such variable.*h"):
         diagnose(f, theta, RETURNS, within={"k": (0, 1)})
+    with pytest.raises(ValueError, match=r"within=\{'h': \(0, 1\)\}"):
+        diagnose(f, theta, RETURNS, within={"h": (1, 0)})
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from loopax.frontend.loops.capture import age, close
 from loopax.frontend.loops.joins import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
-from loopax.frontend.mistakes import explained, label_of, refuse_no_function, refusing_arguments
+from loopax.frontend.mistakes import explained, label_of, refuse_no_step, refusing_arguments
 from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.cond import Cond
@@ -92,9 +92,10 @@ def cond(
     (array(0.), array(0.))
     """
     label = label_of("cond", name)
+    call = f"{label}(pred, true_fn, false_fn, *operands)"
     for branch, role in ((true_fn, "true_fn"), (false_fn, "false_fn")):
         fix = "Two values that are computed already: pt.switch(pred, a, b)."
-        refuse_no_function(branch, f"{label}(pred, true_fn, false_fn, *operands)", role, fix)
+        refuse_no_step(branch, call, role, [f"operands[{k}]" for k in range(len(operands))], fix)
     flag = as_flag(pred, f"The condition of {label}", from_step=False)
     since = age(INDEX_TYPE())
     outer, names, tree = variables_of(operands, "operands")

@@ -19,7 +19,7 @@ from loopax.frontend.loops import keywords
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.loop import Emitted, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
-from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
+from loopax.frontend.mistakes import label_of, refuse_no_step, refusing_arguments
 from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, Checkpoint
 
 # The type of the results of a step and of the loop. Arguments are not typed: mypy would infer int for
@@ -81,9 +81,7 @@ def fori_loop(
     array(120)
     """
     label = label_of("fori_loop", name)
-    refuse_no_function(
-        body, f"{label}(lo, hi, body, init)", "body", "It is called as body(i, carry)."
-    )
+    refuse_no_step(body, f"{label}(lo, hi, body, init)", "body", ["i", "carry"])
     first, end = _bound(lo, "lo", label), _bound(hi, "hi", label)
     limit = None if max_steps is None else _max_steps(max_steps, label)
     if isinstance(first, int) and isinstance(end, int) and isinstance(limit, int | None):
@@ -157,8 +155,7 @@ def while_loop(
     """
     label = label_of("while_loop", name)
     for function, role in ((cond, "cond"), (body, "body")):
-        fix = f"It is called as {role}(carry)."
-        refuse_no_function(function, f"{label}(cond, body, init)", role, fix)
+        refuse_no_step(function, f"{label}(cond, body, init)", role, ["carry"])
     if max_steps is None:
         n_steps: Any = pt.constant(UNBOUNDED, name="UNBOUNDED", dtype="int64")
     else:

@@ -21,7 +21,7 @@ from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag
 from loopax.frontend.loops.loop import Emitted, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
-from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
+from loopax.frontend.mistakes import label_of, refuse_no_step, refusing_arguments
 from loopax.ir.ops.calling_convention import Checkpoint
 
 # The type of the results of a step and of the loop. Arguments are not typed: mypy would infer int for
@@ -69,7 +69,7 @@ def map(
     array([1., 5., 9.])
     """
     label = label_of("map", name)
-    refuse_no_function(f, f"{label}(f, xs)", "f", "It is called as f(x), for each row x.")
+    refuse_no_step(f, f"{label}(f, xs)", "f", ["x"])
     rows = Rows(xs, label)
     options = make_options(name, unroll=unroll)
     return build_loop(
@@ -128,7 +128,7 @@ def reduce(
     array(3.)
     """
     label = label_of("reduce", name)
-    refuse_no_function(f, f"{label}(f, init, xs)", "f", "It is called as f(carry, x).")
+    refuse_no_step(f, f"{label}(f, init, xs)", "f", ["carry", "x"])
     rows = Rows(xs, label)
     options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
     return build_loop(
@@ -183,9 +183,7 @@ def filter(
     array([3., 2.])
     """
     label = label_of("filter", name)
-    refuse_no_function(
-        pred, f"{label}(pred, xs)", "pred", "It is called as pred(x), for each row x."
-    )
+    refuse_no_step(pred, f"{label}(pred, xs)", "pred", ["x"])
     rows = Rows(xs, label)
     for leaf in rows.leaves:
         if leaf.marked:

@@ -83,7 +83,8 @@ class Rows:
 
         An unread sequence is removed from the loop, and the loop's own check with it.
         """
-        for x, skipped in zip(self.sequences(), unread, strict=True):
+        named = [(leaf.name, x) for leaf in self.leaves for x in leaf.sequences()]
+        for (name, x), skipped in zip(named, unread, strict=True):
             is_static = (
                 isinstance(n_steps, Constant) and getattr(x.type, "shape", (None,))[0] is not None
             )
@@ -91,8 +92,8 @@ class Rows:
                 continue
             rows = list_length(x) if isinstance(x.type, TypedListType) else x.shape[0]
             message = (
-                f"{self.label} takes one row of each sequence at each step, but one sequence has a "
-                "different number of rows."
+                f"{self.label} takes one row of each sequence at each step, but {name} does not have as "
+                "many rows as there are steps."
             )
             n_steps = Checked(ValueError, message)(n_steps, pt.eq(n_steps, rows))
         return n_steps

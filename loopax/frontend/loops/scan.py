@@ -17,7 +17,7 @@ from loopax.frontend.loops.leaves import as_flag
 from loopax.frontend.loops.loop import Emitted, Result, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
-from loopax.frontend.mistakes import label_of, refuse_no_function, refusing_arguments
+from loopax.frontend.mistakes import label_of, refuse_no_step, refusing_arguments
 from loopax.ir.ops.calling_convention import UNBOUNDED, Checkpoint, Newton, ScanOptions
 
 # The type of the results of the step and of the loop, which have one structure. The step's arguments
@@ -156,8 +156,7 @@ def scan(
     method = _method(parallel, tol, max_iters, otherwise, options)
     options = options._replace(parallel=method)
     label = label_of("scan", name)
-    fix = "It is called as step(carry, x)."
-    refuse_no_function(step, f"{label}(step, init, xs)", "step", fix)
+    refuse_no_step(step, f"{label}(step, init, xs)", "step", ["carry", "x"])
 
     def one_step(i: Variable, carry: object, x: object) -> Emitted:
         return _unpacked(step(carry, x), label)

@@ -99,7 +99,8 @@ def _leaf_type(x: Any, k: int, tree: object) -> Type:
         raise LoopTypeError(
             f"Argument {leaf_names(tree)[k]} is {x!r} of type {type(x).__name__}, but a function "
             "traced by jaxify takes arrays, numbers, sparse matrices, generators and slices, alone or "
-            "in tuples, lists and dicts."
+            "in tuples, lists and dicts. An argument that decides what the program is, such as a name or a "
+            "flag, is static: jaxify(f, static_argnames='kind')."
         )
     return _tensor_type(dtype, tuple(1 if n == 1 else None for n in shape))
 

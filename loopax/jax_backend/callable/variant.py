@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from jax.experimental import checkify
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
+from loopax.base.errors import LoopTypeError
 from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import TRACING
 from loopax.base.status_line import waiting
@@ -72,7 +73,9 @@ class Variant:
 
         def program(*traced: object) -> Any:
             outs, flag = self._flagged(traced) if self.looking is None else self._looked_at(traced)
-            return build(outs[:n_returned]), tuple(outs[n_returned:]), flag
+            returned = build(outs[:n_returned])
+            _refuse_dataclasses(returned)
+            return returned, tuple(outs[n_returned:]), flag
 
         program.__name__ = program.__qualname__ = self.program.name
         if not self.jit:
@@ -218,3 +221,14 @@ class Variant:
     def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:
         run_passes(graph, after_canonical(passes_with(self.optimize, PASSES)))
         return partial(self._in_jax, graph=graph, context=self._in_native)
+
+
+def _refuse_dataclasses(returned: Any) -> None:
+    """Raise if JAX does not know a dataclass in the results, whose fields it would not see."""
+    for leaf in jax.tree.leaves(returned):
+        if is_dataclass(leaf):
+            name = type(leaf).__name__
+            raise LoopTypeError(
+                f"The function returns a {name}, a dataclass that JAX does not know as a pytree. Decorate "
+                f"the class {name} with @jax.tree_util.register_dataclass."
+            )

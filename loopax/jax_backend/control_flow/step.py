@@ -53,9 +53,10 @@ def scan_step(
             if isinstance(outs.ys[k], PaddedArray) and not padded_rows:
                 y = op.split_body_outputs(frame.plan.outputs).ys[k]
                 refuse_lengths(frame, [y], f"{op}, which stacks a row {describe(y)} of each step, ")
+        labels = op.options.origin.labels[: op.n_states] or [""] * op.n_states
         nexts = [
-            next_state(x, before, v)
-            for x, before, v in zip(outs.states, states, op.args.states, strict=True)
+            next_state(x, before, v, label)
+            for x, before, v, label in zip(outs.states, states, op.args.states, labels, strict=True)
         ]
         return tuple(nexts), tuple(as_row(outs.ys[k], op.outs.ys[k]) for k in kept), outs.stop
 
@@ -73,8 +74,11 @@ def _initial(x: Any, v: Variable) -> Any:
     return jax.tree.map(jnp.asarray, as_row(x, v)) if hasattr(v.type, "dtype") else x
 
 
-def next_state(x: Any, before: Any, v: Variable) -> Any:
-    """Cast a next state to the dtype of its variable; its shape must equal that before the step."""
+def next_state(x: Any, before: Any, v: Variable, label: str = "") -> Any:
+    """Cast a next state to the dtype of its variable; its shape must equal that before the step.
+
+    ``label`` is the user's name of the state.
+    """
     if isinstance(v.type, TypedListType):
         x, before = as_list(x, v.type), as_list(before, v.type)
         trees: list[Any] = [jax.tree.structure(x), jax.tree.structure(before)]
@@ -105,9 +109,9 @@ def next_state(x: Any, before: Any, v: Variable) -> Any:
         return _next_matrix(x, before, v)
     if x.shape != before.shape:
         raise LoopTypeError(
-            f"A state of a loop changes its shape from {before.shape} to {x.shape}, for {describe(v)}: "
-            "every step must return a state of the shape that it received. Start with the shape of "
-            "the step's result, for example pt.zeros(shape)."
+            f"{label or 'A state'} of a loop changes its shape from {before.shape} to {x.shape}, for "
+            f"{describe(v)}: every step must return a state of the shape that it received. Start with the "
+            "shape of the step's result, for example pt.zeros(shape)."
         )
     return x
 

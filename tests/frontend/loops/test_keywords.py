@@ -1,5 +1,6 @@
 """Arguments by the names of JAX and PyTensor, or in another order: errors that say what to write."""
 
+import functools
 import inspect
 
 import jax
@@ -69,3 +70,49 @@ def test_options_of_jit_and_native(keyword):
 def test_arguments_in_another_order(call, message):
     with pytest.raises(LoopTypeError, match=message):
         call(lambda *xs: xs[0])
+
+
+@pytest.mark.parametrize(
+    "call, name, fix",
+    [
+        (lambda: loopax.scan(lambda c, x: (c, x), 0.0, X, lenght=3), "lenght", "is 'length'"),
+        (lambda: loopax.while_loop(None, None, 0, max_step=3), "max_step", "is 'max_steps'"),
+        (
+            lambda: loopax.filter(None, X, parallel=True),
+            "parallel",
+            "it has pred, xs, strict, name",
+        ),
+        (lambda: loopax.native(None, check="nan"), "check", "is 'checks'"),
+        (lambda: loopax.jaxify([X], X, loop="xla"), "loop", "is 'loops'"),
+    ],
+)
+def test_an_argument_that_is_misspelt(call, name, fix):
+    with pytest.raises(TypeError, match=f"has no .*'{name}': .*{fix}"):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: loopax.scan(lambda c: (c, c), 0.0, X), r"step\(carry, x\), but .* are \(c\)"),
+        (lambda: loopax.map(lambda a, b: a, (X, X)), r"f\(x\), but .* are \(a, b\): missing .*'b'"),
+        (lambda: loopax.reduce(lambda c: c, 0.0, X), r"f\(carry, x\), but"),
+        (lambda: loopax.filter(lambda x, y: x > y, X), r"pred\(x\), but"),
+        (lambda: loopax.fori_loop(0, 3, lambda c: c, 1.0), r"body\(i, carry\), but"),
+        (lambda: loopax.while_loop(lambda: True, lambda c: c, 1.0), r"cond\(carry\), but"),
+        (
+            lambda: loopax.cond(X[0] > 0, lambda x: x, lambda: X, X),
+            r"false_fn\(operands\[0\]\), but .* are \(\)",
+        ),
+    ],
+)
+def test_a_step_with_another_number_of_parameters(call, message):
+    with pytest.raises(LoopTypeError, match=f"called as {message}"):
+        call()
+
+
+def test_steps_of_any_kind_of_function():
+    """Methods, partial functions, ops and functions without a signature are steps too."""
+    assert loopax.reduce(pt.maximum, 0.0, X).eval({X: [1.0, 3.0]}) == 3.0
+    assert loopax.reduce(functools.partial(pt.add, 1.0), 0.0, X).eval({X: [1.0, 3.0]}) == 6.0
+    assert loopax.map(X.__class__.sum, pt.outer(X, X)).eval({X: [1.0, 3.0]}).tolist() == [4.0, 12.0]

@@ -486,7 +486,9 @@ def test_lengths_are_checked_at_run_time():
         value(both, [x, y], [XS, XS[:3]])
     with pytest.raises(ValueError, match="takes 2 steps, but its sequence 0 has 4 rows"):
         value(some, [x, n], [XS, 2])
-    with pytest.raises(ValueError, match="Sequence 1 of .* does not have one row for each step"):
+    with pytest.raises(
+        ValueError, match=r"Sequence 1 \(y\) of .* does not have one row for each step"
+    ):
         jaxify([x, y], both)(XS, XS[:3])
 
 
@@ -671,9 +673,9 @@ def test_a_flag_from_comparing_objects_is_refused(build):
 def test_a_sequence_that_no_step_reads_has_as_many_rows_all_the_same(mode):
     kept = loopax.filter(lambda r: r[0] > 0, (x[1:], x))
     run = pytensor.function([x], [*kept], mode=mode)
-    with pytest.raises(ValueError, match="different number of rows"):
+    with pytest.raises(ValueError, match="does not have as many rows"):
         run(XS)
-    with pytest.raises(ValueError, match="different number of rows"):
+    with pytest.raises(ValueError, match="does not have as many rows"):
         jaxify([x], loopax.map(lambda r: r[0], (x[1:], x)))(XS)
 
 

@@ -1,5 +1,6 @@
 """Bad input never gives a wrong number: what is refused, and what the message says."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -465,6 +466,26 @@ def test_a_state_that_changes_its_shape():
     f = jaxify([X], scan(lambda s: pt.concatenate([s, s[:1]]), outputs_info=X, n_steps=3)[-1])
     with pytest.raises(LoopTypeError, match=r"changes its shape from \(2,\) to \(3,\).*pt.zeros"):
         f(XS)
+
+
+def test_a_state_that_changes_its_shape_is_named():
+    def step(level, r):
+        return pt.concatenate([level, r[None]]), level.sum()
+
+    with pytest.raises(LoopTypeError, match=r"^level of a loop changes its shape from \(2,\)"):
+        jaxify([X], loopax.scan(step, X, X)[1], loops="xla")(XS)
+
+
+def test_a_dataclass_that_jax_does_not_know():
+    @dataclasses.dataclass
+    class Pair:
+        a: object
+        b: object
+
+    for jit in (True, False):
+        f = jaxify(lambda x: Pair(x, 2 * x), jit=jit)
+        with pytest.raises(LoopTypeError, match="returns a Pair, .*register_dataclass"):
+            f(XS)
 
 
 def test_rows_of_different_shapes():
