@@ -3,7 +3,8 @@
 NumPy dispatches on arguments that are not its own arrays (NEP 13 and 18). PyTensor's variables lack these
 protocols, and NumPy treats them as objects: ``np.dot(x, y)`` multiplies the elements. Inside
 `numpy_protocols` they have them, and the elementwise functions of `scipy.special` follow: a PyTensor
-function with equal name and meaning is called; any other raises, with a fix. Remove this when PyTensor's variables have these protocols.
+function with equal name and meaning is called; any other raises, with a fix. Remove this when PyTensor's
+variables have these protocols.
 """
 
 from __future__ import annotations
