@@ -113,9 +113,9 @@ class Answer:
 
 def _between(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> bool:
     """Up to rounding; a function that overflows has no differences, and is said nothing of."""
-    near = 1e-5 * np.maximum(np.abs(low), np.abs(high)).max(initial=1)
-    near = near + 1e-4 * np.maximum(np.abs(low), np.abs(high))
     known = np.isfinite(low) & np.isfinite(high)
+    size = np.where(known, np.maximum(np.abs(low), np.abs(high)), 0)
+    near = 1e-5 * size.max(initial=1) + 1e-4 * size
     return bool((~known | ((x >= low - near) & (x <= high + near))).all())
 
 

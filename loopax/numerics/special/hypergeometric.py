@@ -20,7 +20,8 @@ from loopax.numerics.arrays import Array, Arrays
 from loopax.numerics.special.forward_mode import slope, with_slopes
 
 _RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
-_PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
+_PARAMETER = 30.0  # with a larger parameter the terms may cancel, if they have several signs
+_MOST_TERMS = 100_000
 _LOST = 1e4  # the largest ratio of the sum of absolute terms to the sum
 
 
@@ -64,14 +65,18 @@ def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
     negative = z < 0
     y = jnp.where(negative, z / (z - 1), z)
     other = jnp.where(negative, c - b, b)
-    easy = (y >= 0) & (y <= _RADIUS) & ~_is_pole(c)
-    for x in (a, other, c):
-        easy &= (jnp.abs(x) <= _PARAMETER) | (y == 0)
-    first, second, third, at = (jnp.where(easy, x, 0.5) for x in (a, other, c, y))
     # The ratio of two terms is about (1 + (a + b - c - 1) / n) y, and tends to y.
-    growth = jnp.maximum(jnp.abs(first) + jnp.abs(second) - third, 0)
-    lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(at, 1e-30, _RADIUS))
-    lengths = jax.lax.stop_gradient(jnp.where(at == 0, 0, lengths))
+    growth = jnp.maximum(jnp.abs(a) + jnp.abs(other) - c, 0)
+    lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(y, 1e-30, _RADIUS))
+    lengths = jax.lax.stop_gradient(jnp.where(y == 0, 0, lengths))
+    is_small = (abs(a) <= _PARAMETER) & (abs(other) <= _PARAMETER) & (abs(c) <= _PARAMETER)
+    has_one_sign = (a > 0) & (other > 0) & (c > 0) & (lengths <= _MOST_TERMS)
+    # Where the power underflows, its product with the series may not be 0.
+    has_power = -a * jnp.log1p(jnp.where(negative, -z, 0)) > np.log(np.finfo(z.dtype).tiny)
+    easy = (y >= 0) & (y <= _RADIUS) & (is_small | has_one_sign | (y == 0)) & ~_is_pole(c)
+    easy &= has_power
+    first, second, third, at = (jnp.where(easy, x, 0.5) for x in (a, other, c, y))
+    lengths = jnp.where(easy, lengths, 0)
     length = jnp.max(lengths, initial=0).astype(jnp.int32) + 40
 
     def add(state: Arrays) -> Arrays:

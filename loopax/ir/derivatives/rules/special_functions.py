@@ -7,7 +7,8 @@ Each function takes the inputs and the output, and returns a derivative for each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import and_
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +25,8 @@ from loopax.ir.derivatives.rules.scalar_loops import values_and_tangents
 _RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
 _FAR = 30.0  # deviations at which the density is 0 in float64
 _SERIES = 100.0  # where three terms of it are exact
-_PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
+_PARAMETER = 30.0  # with a larger parameter the terms may cancel, if they have several signs
+_MOST_TERMS = 100_000
 
 
 def erf_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
@@ -99,9 +101,14 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     negative = z < 0
     at = pt.switch(negative, z / (pt.switch(negative, z, 0) - 1), z)
     second = pt.switch(negative, c - b, b)
+    is_small = reduce(and_, (pt.le(abs(x), _PARAMETER) for x in (a, second, c)))
+    has_one_sign = reduce(and_, (x > 0 for x in (a, second, c)))
+    is_short = pt.le(_terms(a, second, c, at), _MOST_TERMS)
     easy = pt.le(at, _RADIUS) & pt.ge(at, 0) & ((c > 0) | pt.neq(c, pt.floor(c)))
-    for x in (a, second, c):
-        easy &= pt.le(abs(x), _PARAMETER) | pt.eq(at, 0)
+    easy &= is_small | (has_one_sign & is_short) | pt.eq(at, 0)
+    # Where the power underflows, its product with the series may not be 0.
+    log_of_least = np.log(np.finfo(y.type.dtype).tiny).astype(y.type.dtype)
+    easy &= -a * pt.log1p(pt.switch(negative, -z, 0)) > log_of_least
     half = np.array(0.5, y.type.dtype)
     total, size, by_first, by_second, by_third = _sum(
         *(pt.switch(easy, x, half) for x in (a, second, c, at))
@@ -115,11 +122,16 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
     )
     error = size * np.sqrt(np.finfo(y.type.dtype).eps)  # half of the digits
     is_known = [error <= pt.maximum(abs(total), abs(slope)) for slope in by_series]
-    # PyTensor's loop takes no steps where z is 0.
-    elsewhere = _own_slopes([a, b, c, pt.switch(easy, 0, z)])[:3]
+    # Near 1 PyTensor's sum is right if its terms have one sign. It takes no steps where z is 0.
+    is_theirs = has_one_sign & ~easy & (at < 1)
+    elsewhere = _own_slopes([a, b, c, pt.switch(is_theirs, z, 0)])[:3]
     return [
         *(
-            pt.switch(easy, power * slope * pt.switch(known, 1, np.nan), other).astype(y.type.dtype)
+            pt.switch(
+                easy,
+                power * slope * pt.switch(known, 1, np.nan),
+                pt.switch(is_theirs, other, np.nan),
+            ).astype(y.type.dtype)
             for slope, known, other in zip(by_series, is_known, elsewhere, strict=True)
         ),
         a * b / c * pt.hyp2f1(a + 1, b + 1, c + 1, z),
@@ -129,17 +141,21 @@ def hyp2f1_slopes(inputs: Sequence[Any], y: Any) -> list[Any]:
 def _sum(a: Any, b: Any, c: Any, at: Any) -> list[Any]:
     """The series of ``2F1``, the sum of its absolute terms, and its derivatives in a, b and c."""
     dtype = at.type.dtype
-    # The ratio of two terms is about (1 + (a + b - c - 1) / n) at, and tends to `at`.
-    growth = pt.maximum(abs(a) + abs(b) - c, 0)
-    lengths = (40 + 7 * growth) / -pt.log(pt.clip(at, 1e-30, _RADIUS))
-    lengths = pt.switch(pt.eq(at, 0), 0, lengths)
     op = _series(dtype)
     starts = [pt.constant(np.array(x, dtype)) for x in (1, 1, 0)]
-    inputs = [lengths.astype("int32") + 40, *starts, a, b, c, at]
+    inputs = [_terms(a, b, c, at).astype("int32") + 40, *starts, a, b, c, at]
     places = range(len(starts) + 1, len(inputs) - 1)
     outs, tangents = values_and_tangents(op, inputs, [{k: pt.ones_like(at)} for k in places])
     absolute: Any = Elemwise(_series(dtype, is_absolute=True))(*inputs, return_list=True)
     return [outs[1], absolute[1], *(t[1] for t in tangents)]
+
+
+def _terms(a: Any, b: Any, c: Any, at: Any) -> Any:
+    """The number of terms of the series, less 40."""
+    # The ratio of two terms is about (1 + (a + b - c - 1) / n) at, and tends to `at`.
+    growth = pt.maximum(abs(a) + abs(b) - c, 0)
+    lengths = (40 + 7 * growth) / -pt.log(pt.clip(at, 1e-30, _RADIUS))
+    return pt.switch(pt.eq(at, 0), 0, lengths)
 
 
 @cache
