@@ -69,7 +69,7 @@ def _by_series(a: Array, b: Array, c: Array, z: Array) -> tuple[Any, Any]:
     growth = jnp.maximum(jnp.abs(a) + jnp.abs(other) - c, 0)
     lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(y, 1e-30, _RADIUS))
     lengths = jax.lax.stop_gradient(jnp.where(y == 0, 0, lengths))
-    is_small = (abs(a) <= _PARAMETER) & (abs(other) <= _PARAMETER) & (abs(c) <= _PARAMETER)
+    is_small = jnp.maximum(jnp.maximum(jnp.abs(a), jnp.abs(other)), jnp.abs(c)) <= _PARAMETER
     has_one_sign = (a > 0) & (other > 0) & (c > 0) & (lengths <= _MOST_TERMS)
     # Where the power underflows, its product with the series may not be 0.
     has_power = -a * jnp.log1p(jnp.where(negative, -z, 0)) > np.log(np.finfo(z.dtype).tiny)
