@@ -293,7 +293,7 @@ def core_node_and_inputs(op: Any, inputs: Sequence[Any]) -> tuple[Apply, list[An
 
 
 def check_batch_shapes(node: Apply, values: Sequence[Any]) -> None:
-    """Raise PyTensor's error for a Blockwise if a length of 1 is broadcast that is not static."""
+    """Raise PyTensor's error if an Elemwise or a Blockwise broadcasts a length of 1 that is not static."""
     op: Any = node.op
     op._check_runtime_broadcast(node, values)
 

@@ -17,6 +17,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorConstant
+from scipy.sparse import issparse
 
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
@@ -91,8 +92,8 @@ class UnboundedSlopes:
         return not facts.is_regular_above_0 or not self._is_positive(node.inputs[facts.singular])
 
     def _is_positive(self, v: Any) -> bool:
-        is_known = isinstance(v, TensorConstant) and is_float(v)
-        return bool((v.data > 0).all()) if is_known else v in self._positive
+        numbers = _numbers(v)
+        return v in self._positive if numbers is None else is_float(v) and bool((numbers > 0).all())
 
     def _makes_positive(self, node: Apply) -> bool:
         """Whether the output of ``node`` is positive, unless something underflows."""
@@ -104,17 +105,25 @@ class UnboundedSlopes:
         return is_move and self._is_positive(node.inputs[0])
 
     def _is_known_gap(self, v: Any) -> bool:
-        return v in self._nan or (isinstance(v, TensorConstant) and not _is_finite(v))
+        return v in self._nan or (_numbers(v) is not None and not _is_finite(v))
 
     def _read_by_slopes(self, node: Apply) -> set[int]:
         return read_by_slopes(node, (k for k, v in enumerate(node.inputs) if v in self._moving))
 
 
 def _has_nan(v: Any) -> bool:
-    return isinstance(v, TensorConstant) and is_float(v) and bool(np.isnan(v.data).any())
+    numbers = _numbers(v)
+    return numbers is not None and is_float(v) and bool(np.isnan(numbers).any())
 
 
 def _is_finite(v: Any) -> bool:
     """Whether ``v`` is known to have finite numbers."""
-    is_known = isinstance(v, TensorConstant) and bool(np.isfinite(v.data).all())
-    return is_known or not is_float(v)
+    numbers = _numbers(v)
+    return not is_float(v) or (numbers is not None and bool(np.isfinite(numbers).all()))
+
+
+def _numbers(v: Any) -> Any:
+    """The numbers of a constant, of a sparse one those that are stored and 0; None for other variables."""
+    if not isinstance(v, TensorConstant):
+        return None
+    return np.append(v.data.data, 0) if issparse(v.data) else np.asarray(v.data)

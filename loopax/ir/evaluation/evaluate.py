@@ -59,6 +59,7 @@ def own(value: object) -> Any:
     return np.asarray(value) if isinstance(value, np.generic) else deepcopy(value)
 
 
+_MOST_OPERANDS = 32  # of a ufunc
 _OfNode = Callable[[Apply, Sequence[Any]], list[Any]]
 
 
@@ -96,6 +97,8 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
         return _row_by_row(of_node, node, inputs)
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Composite):
         return _by_parts(of_node, op.scalar_op, inputs)
+    if isinstance(op, Elemwise) and len(inputs) + len(node.outputs) > _MOST_OPERANDS:
+        return _element_by_element(op, node, inputs)
     destroyed = {i for positions in op.destroy_map.values() for i in positions}
     values = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
     storage: list[list[Any]] = [[None] for _ in node.outputs]
@@ -106,6 +109,18 @@ def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[A
         v.type.filter(cell[0], allow_downcast=True)
         for v, cell in zip(node.outputs, storage, strict=True)
     ]
+
+
+def _element_by_element(op: Elemwise, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+    """Evaluate an elementwise op of too many operands for a ufunc: PyTensor refuses it (3.3.8)."""
+    check_batch_shapes(node, inputs)
+    arrays = np.broadcast_arrays(*inputs)
+    outs: Any = [np.empty(arrays[0].shape, v.type.dtype) for v in node.outputs]
+    for at in np.ndindex(arrays[0].shape):
+        results = op.scalar_op.impl(*(x[at] for x in arrays))
+        for out, result in zip(outs, results if len(outs) > 1 else [results], strict=True):
+            out[at] = result
+    return [*outs]
 
 
 def _by_parts(of_node: _OfNode, op: Composite, inputs: Sequence[Any]) -> list[Any]:

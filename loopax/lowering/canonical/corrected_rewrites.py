@@ -2,7 +2,6 @@
 
     -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
     -x * y * z  ->  -1 * x * y * z           nor there
-    sign(1 / x)  ->  sign(x)                 not where x is an integer: the sign of a float is a float
     1 / x   ->  x ** -1.0   not in float16: the result would be float32
     x // 1  ->  x           not of floats, which it rounds down
     x**a * x**b, exp(a) * exp(b), x / exp(a)  ->  one power     not where an exponent is an integer
@@ -13,17 +12,19 @@
     sum(sum(x, axis=1))  ->  sum(x)      nor where the inner one has
     what follows from constants  ->  a constant     not where it is large: see `bounded_folding`
 
-Reason: for the first four PyTensor leaves the graph unchanged, which is right, and prints a traceback,
+Reason: for the first three PyTensor leaves the graph unchanged, which is right, and prints a traceback,
 which frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. The
-fifth gives another value. So does the sixth: PyTensor adds exponents in their own dtype, where 100 + 100 is
--56 in int8, the dtype of a constant 100, and True + True is True.
-In the seventh line PyTensor's canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again,
-and so on forever. (PyTensor 3.0.7 and 3.3.8 alike.) In the ninth, where ``1 + a/x`` is nearly 0, the
-sum and ``x + a`` have different rounding errors, which do not cancel in a derivative that reads both: the
-gradient of a skewed Student's t was -10 instead of -4e-6 at a deviation of 1e6. In the two
-lines on sums PyTensor drops ``dtype`` and ``acc_dtype``.
+fourth gives another value. So does the fifth: PyTensor adds exponents in their own dtype, where 100 + 100
+is -56 in int8, the dtype of a constant 100, and True + True is True. In the sixth line PyTensor's
+canonizer moves the new axis out, `local_dimshuffle_lift` moves it in again, and so on forever. (PyTensor
+3.0.7 and 3.3.8 alike.) In the eighth, where ``1 + a/x`` is nearly 0, the sum and ``x + a`` have different
+rounding errors, which do not cancel in a derivative that reads both: the gradient of a skewed Student's t
+was -10 instead of -4e-6 at a deviation of 1e6. In the two lines on sums PyTensor drops ``dtype`` and
+``acc_dtype``.
+
 These rewrites are registered in PyTensor's databases with a tag that only `stabilize` asks for;
-`corrected_matrices` has the rewrites of linear algebra.
+`corrected_matrices` has the rewrites of linear algebra, `corrected_values` those that are wrong for some
+values.
 """
 
 from __future__ import annotations
@@ -38,19 +39,7 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Exp, Pow
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
-from pytensor.tensor.math import (
-    add,
-    int_div,
-    log1p,
-    mul,
-    neg,
-    reciprocal,
-    sign,
-    softplus,
-    sub,
-    true_div,
-)
-from pytensor.tensor.rewriting import math as rewrites_of_math
+from pytensor.tensor.math import add, int_div, log1p, mul, neg, reciprocal, softplus, sub, true_div
 from pytensor.tensor.rewriting.math import (
     AlgebraicCanonizer,
     local_add_canonizer,
@@ -73,9 +62,9 @@ from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.lowering.canonical.bounded_folding import fold_small_constants
 from loopax.lowering.canonical.corrected_matrices import REPLACED as OF_MATRICES
+from loopax.lowering.canonical.corrected_values import REPLACED as OF_VALUES
 
 CORRECTED = "loopax_corrected"
-local_sign_div = getattr(rewrites_of_math, "local_sign_div", None)  # not in 3.0.1
 
 
 @node_rewriter([neg])
@@ -91,15 +80,6 @@ def drop_neutral_factors(fgraph: FunctionGraph, node: Apply) -> Any:
     unsigned = node.outputs[0].type.dtype in uint_dtypes
     negated = any(is_elementwise(v.owner, ps.Neg) for v in node.inputs)
     return None if unsigned and negated else local_mul_specialize.transform(fgraph, node)
-
-
-@node_rewriter([sign])
-def sign_of_quotient(fgraph: FunctionGraph, node: Apply) -> Any:
-    """Rewrite ``sign(1 / x) -> sign(x)``, and of other quotients, where all are floats of one dtype."""
-    quotient = node.inputs[0].owner
-    operands = [] if quotient is None else quotient.inputs
-    is_plain = all(v.type.dtype == node.outputs[0].type.dtype for v in operands)
-    return local_sign_div.transform(fgraph, node) if local_sign_div and is_plain else None
 
 
 @node_rewriter([log1p])
@@ -237,10 +217,10 @@ REPLACED = {
     "local_div_exp_to_mul_exp": (negate_argument_of_exp, ("specialize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
     "local_mul_specialize": (drop_neutral_factors, ("specialize",)),
-    "local_sign_div": (sign_of_quotient, ("canonicalize", "stabilize", "specialize")),
     "log1p_neg_sigmoid": (log1p_of_minus_sigmoid, ("stabilize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
     **OF_MATRICES,
+    **OF_VALUES,
     "local_subtensor_of_reduce": (index_before_reduction, ("canonicalize", "specialize")),
     "local_reduce_chain": (reduce_at_once, ("canonicalize",)),
     "topo_constant_folding": (

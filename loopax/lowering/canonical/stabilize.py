@@ -32,8 +32,9 @@ from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.canonical.corrected_matrices import LEFT_OUT
+from loopax.lowering.canonical.corrected_matrices import LEFT_OUT as OF_MATRICES
 from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
+from loopax.lowering.canonical.corrected_values import LEFT_OUT as OF_VALUES
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 from loopax.lowering.canonical.matrix_properties import infer_sound_properties
@@ -108,7 +109,8 @@ _EXCLUDED = (
     # same state.
     "random_unsafe",
     *REPLACED,  # ours stand in their place
-    *LEFT_OUT,
+    *OF_MATRICES,
+    *OF_VALUES,
     *SHIFTED_ONCE,
 )
 

@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor import scan
 from pytensor.compile.mode import Mode
+from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar.loop import ScalarLoop
+from pytensor.tensor.elemwise import Elemwise
 
 from loopax import jaxify
+from loopax.ir import evaluate
 
 A, X = pt.dmatrix("A"), pt.dvector("x")
 
@@ -48,3 +53,17 @@ def test_a_folded_power_of_a_narrow_integer_wraps_around(dtype):
     expected = pytensor.function([n], powers, mode=Mode("py", None))(value)
     _, *actual = jaxify([n], [pt.arange(n), *powers])(value)
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_an_elementwise_op_of_more_operands_than_a_ufunc_has():
+    """PyTensor's Python code refuses it; without `jax.jit` known values are computed by it."""
+    scalars = [ps.float64() for _ in range(40)]
+    constants = scalars[1:]
+    loop = ScalarLoop(scalars[:1], [sum(constants, scalars[0])], constant=constants)
+    inputs = [pt.constant(2), X, *(pt.constant(0.25 * k) for k in range(39))]
+    out = Elemwise(loop)(*inputs)
+    expected = np.arange(3.0) + 2 * 0.25 * sum(range(39))
+    (actual,) = evaluate(FunctionGraph([X], [out]), np.arange(3.0))
+    np.testing.assert_allclose(actual, expected)
+    for options in ({"jit": False}, {"loops": "xla"}, {"backend": "numba"}):
+        np.testing.assert_allclose(jaxify([X], out, **options)(np.arange(3.0)), expected)

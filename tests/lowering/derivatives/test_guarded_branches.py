@@ -12,8 +12,10 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import scipy.sparse
 import scipy.special
 from jax.test_util import check_grads
+from pytensor import sparse
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import Assert, CheckAndRaise
 
@@ -578,3 +580,14 @@ def test_a_function_of_the_host_ends_the_guard():
     f = jax.vmap(jaxify([X], out, loops="xla"))
     expected = np.array([0.0, scipy.special.ive(2.5, 5.0)])
     np.testing.assert_allclose(f(np.stack([AT, AT])), [expected, expected], rtol=1e-12)
+
+
+def test_sparse_constants_beside_a_branch():
+    """Their numbers are known: those that are stored, and 0."""
+    matrix = sparse.as_sparse_variable(scipy.sparse.csr_matrix(DENSE))
+    spread = pt.sqrt(X)[:, None] * np.ones((1, 2))
+    product = sparse.dense_from_sparse(sparse.multiply(matrix, spread)).sum()
+    out = pt.switch(X[0] > 0, product, 0.0)
+    for loops in FORMS:
+        slopes = jax.grad(jaxify([X], out, loops=loops))
+        np.testing.assert_allclose(slopes(np.array([4.0, 1.0])), [0.2, 0.7])
