@@ -1,8 +1,9 @@
 """The regularized incomplete beta function, with its derivatives with respect to the parameters.
 
-The value is JAX's, which refuses these derivatives ("Betainc gradient with respect to a and b not
-supported", JAX 0.12). A censored or truncated Student t distribution of unknown degrees of freedom
-needs them.
+JAX refuses these derivatives ("Betainc gradient with respect to a and b not supported", JAX 0.12). A
+censored or truncated Student t distribution of unknown degrees of freedom needs them. The value is JAX's
+for small parameters. For large ones JAX ends its fraction too soon, and subtracts large logarithms: it
+gives 0.2 for ``betainc(1e8, 1e8, 0.5)``, which is 0.5.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from loopax.numerics import manual_axes
 from loopax.numerics.arrays import Array, Arrays
@@ -19,7 +21,10 @@ from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gammaln
 from loopax.numerics.special.powers import log_power, log_power_of_rest
 
-_MOST_STEPS = 100_000  # a bound; the steps are some ten times the root of the larger parameter
+_MOST_STEPS = 100_000  # a bound; the steps are some ten times the root of the smaller parameter
+_LOG_2PI = float(np.log(2 * np.pi))
+# Parameters up to which JAX's value has an error below 1e-12, or 1e-4 in single precision.
+_LARGE, _LARGE_IN_SINGLE = 1000.0, 100.0
 
 
 def betainc(a: Array, b: Array, x: Array) -> jax.Array:
@@ -61,7 +66,8 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     """
     mirrored = x > (a + 1) / (a + b + 2)
     inside = (x > 0) & (x < 1)
-    z = jnp.where(inside, jnp.where(mirrored, 1 - x, x), 0.5)
+    x = jnp.where(inside, x, 0.5)
+    z, rest = jnp.where(mirrored, 1 - x, x), jnp.where(mirrored, x, 1 - x)
     p, q = jnp.where(mirrored, b, a), jnp.where(mirrored, a, b)
     eps = jnp.finfo(z.dtype).eps
     tiny = jnp.finfo(z.dtype).tiny / eps
@@ -79,32 +85,83 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
             factor = factor * c * d
         return c, d, factor
 
-    def first(p: Array, q: Array, z: Array) -> jax.Array:
-        return 1 / away_from_zero(1 - (p + q) * z / (p + 1))
+    def first(p: Array, q: Array) -> jax.Array:
+        # The reciprocal of 1 - (p + q) z / (p + 1), without the cancellation near the mean.
+        return 1 / away_from_zero((1 + p * rest - q * z) / (p + 1))
 
     fixed_p, fixed_q, fixed_z = map(jax.lax.stop_gradient, (p, q, z))
     halfway = fixed_p, jnp.floor(fixed_q) + 0.5, fixed_z
 
     def step(state: Arrays) -> Arrays:
-        m, c, d, fraction, halfway_c, halfway_d, more = state
+        m, c, d, fraction, halfway_c, halfway_d, _, more = state
         c, d, factor = two_terms(p, q, z, m, c, d)
         halfway_c, halfway_d, halfway_factor = two_terms(*halfway, m, halfway_c, halfway_d)
-        more = jnp.where(jnp.any(jnp.abs(halfway_factor - 1) > eps), 8, more - 1)
-        return m + 1, c, d, fraction * factor, halfway_c, halfway_d, more
+        change = jnp.abs(halfway_factor - 1)
+        # More steps than an element needs would add rounding errors.
+        fraction = fraction * jnp.where(more > 0, factor, 1)
+        more = jnp.where(change <= 4 * eps, more - 1, jnp.where(more > 0, 8, more))
+        return m + 1, c, d, fraction, halfway_c, halfway_d, change, more
 
-    ones, number = jnp.ones_like(z), first(p, q, z)
-    start = (jnp.ones((), z.dtype), ones, number, number, ones, first(*halfway), jnp.array(8))
-    _, _, _, fraction, *_ = manual_axes.while_loop(
-        lambda state: (state[-1] > 0) & (state[0] < _MOST_STEPS), step, start
+    ones, number, halfway_number = jnp.ones_like(z), first(p, q), first(*halfway[:2])
+    start: Any = (jnp.ones((), z.dtype), ones, number, number, ones, halfway_number)
+    start += (ones, jnp.full(z.shape, 8))
+    _, _, _, fraction, _, _, change, more = manual_axes.while_loop(
+        lambda state: jnp.any(state[-1] > 0) & (state[0] < _MOST_STEPS), step, start
     )
-    value = jnp.exp(p * jnp.log(z) + q * jnp.log1p(-z) - _betaln(p, q)) * fraction / p
+    has_ended = (more <= 0) | (change <= jnp.sqrt(eps))
+    value = jnp.exp(_log_front(p, q, z, rest)) * fraction / p
+    value = value * jnp.where(has_ended, 1, jnp.nan).astype(value.dtype)
     return jnp.where(mirrored, 1 - value, value)
 
 
+def _log_front(p: Array, q: Array, z: Array, rest: Array) -> Any:
+    """The logarithm of ``z**p rest**q / B(p, q)``, where ``rest`` is ``1 - z``, without large terms.
+
+    By Stirling's series of the three gamma functions; around the mean their large parts cancel the powers,
+    as in Loader (2000), "Fast and accurate computation of binomial probabilities".
+    """
+    excess = q * z - p * rest  # 0 at the mean
+    spread = p * _log1p_less(excess / p, z / p * (p + q))
+    spread += q * _log1p_less(-excess / q, rest / q * (p + q))
+    scale = jnp.log(p / (p + q)) + jnp.log(q) - _LOG_2PI
+    return spread + scale / 2 + _stirling_error(p + q) - _stirling_error(p) - _stirling_error(q)
+
+
+def _log1p_less(x: Array, one_more: Array) -> jax.Array:
+    """``log1p(x) - x``; ``one_more`` is ``1 + x``, which may have more digits."""
+    is_small = jnp.abs(x) < 0.3
+    near = jnp.where(is_small, x, 0)
+    ratio = near / (2 + near)
+    square = ratio * ratio
+    series = jnp.zeros_like(near)
+    for k in reversed(range(12)):
+        series = series * square + 1 / (2 * k + 3)
+    far = jnp.log(jnp.where(is_small, 1, one_more)) - x
+    return jnp.where(is_small, ratio * (2 * square * series - near), far)
+
+
+def _stirling_error(a: Array) -> jax.Array:
+    """``gammaln(a)`` less ``(a - 1/2) log(a) - a + log(2 pi) / 2`` (DLMF 5.11.1)."""
+    is_large = a > 12
+    far = 1 / jnp.where(is_large, a, 12)
+    series = jnp.zeros_like(far)
+    for c in (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
+        series = series * far * far + c
+    near = jnp.where(is_large, 1, a)
+    direct = gammaln(near) - (near - 0.5) * jnp.log(near) + near - _LOG_2PI / 2
+    return jnp.where(is_large, series * far, direct)
+
+
 def _value(a: Array, b: Array, x: Array) -> jax.Array:
-    """JAX's value, but 0 and 1 at the ends, where its normalization may overflow (0.7, 1e38)."""
-    at_an_end = ((x == 0) | (x == 1)) & (a > 0) & (b > 0)
-    return jnp.where(at_an_end, x, jax.scipy.special.betainc(a, b, jnp.where(at_an_end, 0.5, x)))
+    """JAX's value for small parameters; 0 and 1 at the ends, where its normalization may overflow."""
+    is_valid = (a > 0) & (b > 0)
+    at_an_end = ((x == 0) | (x == 1)) & is_valid
+    limit = _LARGE if jnp.finfo(x.dtype).bits > 32 else _LARGE_IN_SINGLE
+    is_large = (jnp.maximum(a, b) > limit) & is_valid & (x > 0) & (x < 1)
+    easy = at_an_end | is_large
+    value = jax.scipy.special.betainc(*(jnp.where(easy, 0.5, v) for v in (a, b, x)))
+    by_fraction = _by_fraction(*(jnp.where(is_large, v, 0.5) for v in (a, b, x)))
+    return jnp.where(at_an_end, x, jnp.where(is_large, by_fraction, value))
 
 
 _betainc = with_slopes(_value, _slope(0), _slope(1), density)
