@@ -34,10 +34,10 @@ def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, A
         if dims.length(x) == known:
             continue
         rows = x.shape[0] if isinstance(x.type, DenseTensorType) else length(x)
-        name = x.name or scan.args.rows[k].name
+        # Without the user's names: equal programs have one key, and the message is a part of it.
         message = (
-            f"Sequence {k}{f' ({name})' if name else ''} of {scan} does not have one row for each step. "
-            "Slice the sequence, or lower the number of steps."
+            f"Sequence {k} of {scan} does not have one row for each step. Slice the sequence, or lower "
+            "the number of steps."
         )
         conditions.append((message, pt.eq(rows, n_steps)))
     return conditions

@@ -226,11 +226,10 @@ class _Promotion:
         x = c if lo == DimExpr() and stop is None else c[self._bound(lo) : stop]
         if not fits:
             enough = pt.le(dims.variable(hi), c.shape[0])
-            subject = f"'{c.name}'" if c.name else "an array that its step captures"
             x = Checked(
                 IndexError,
-                f"{self.op} reads a row past the last one of {subject}: index out of range. "
-                "Take fewer steps.",
+                f"{self.op} reads a row past the last one of an array that its step captures: index out "
+                "of range. Take fewer steps.",
             )(x, pt.or_(pt.le(self.loop.n_steps, 0), enough))
         return x if line.sign > 0 else x[::-1]
 

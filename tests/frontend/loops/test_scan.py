@@ -486,9 +486,7 @@ def test_lengths_are_checked_at_run_time():
         value(both, [x, y], [XS, XS[:3]])
     with pytest.raises(ValueError, match="takes 2 steps, but its sequence 0 has 4 rows"):
         value(some, [x, n], [XS, 2])
-    with pytest.raises(
-        ValueError, match=r"Sequence 1 \(y\) of .* does not have one row for each step"
-    ):
+    with pytest.raises(ValueError, match="Sequence 1 of .* does not have one row for each step"):
         jaxify([x, y], both)(XS, XS[:3])
 
 
