@@ -67,7 +67,7 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
     mirrored = x > (a + 1) / (a + b + 2)
     inside = (x > 0) & (x < 1)
     x = jnp.where(inside, x, 0.5)
-    z, rest = jnp.where(mirrored, 1 - x, x), jnp.where(mirrored, x, 1 - x)
+    z, complement = jnp.where(mirrored, 1 - x, x), jnp.where(mirrored, x, 1 - x)
     p, q = jnp.where(mirrored, b, a), jnp.where(mirrored, a, b)
     eps = jnp.finfo(z.dtype).eps
     tiny = jnp.finfo(z.dtype).tiny / eps
@@ -87,7 +87,7 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
 
     def first(p: Array, q: Array) -> jax.Array:
         # The reciprocal of 1 - (p + q) z / (p + 1), without the cancellation near the mean.
-        return 1 / away_from_zero((1 + p * rest - q * z) / (p + 1))
+        return 1 / away_from_zero((1 + p * complement - q * z) / (p + 1))
 
     fixed_p, fixed_q, fixed_z = map(jax.lax.stop_gradient, (p, q, z))
     halfway = fixed_p, jnp.floor(fixed_q) + 0.5, fixed_z
@@ -109,20 +109,20 @@ def _by_fraction(a: Array, b: Array, x: Array) -> jax.Array:
         lambda state: jnp.any(state[-1] > 0) & (state[0] < _MOST_STEPS), step, start
     )
     has_ended = (more <= 0) | (change <= jnp.sqrt(eps))
-    value = jnp.exp(_log_front(p, q, z, rest)) * fraction / p
+    value = jnp.exp(_log_front(p, q, z, complement)) * fraction / p
     value = value * jnp.where(has_ended, 1, jnp.nan).astype(value.dtype)
     return jnp.where(mirrored, 1 - value, value)
 
 
-def _log_front(p: Array, q: Array, z: Array, rest: Array) -> Any:
-    """The logarithm of ``z**p rest**q / B(p, q)``, where ``rest`` is ``1 - z``, without large terms.
+def _log_front(p: Array, q: Array, z: Array, complement: Array) -> Any:
+    """The logarithm of ``z**p (1 - z)**q / B(p, q)`` without large terms; ``complement`` is ``1 - z``.
 
     By Stirling's series of the three gamma functions; around the mean their large parts cancel the powers,
     as in Loader (2000), "Fast and accurate computation of binomial probabilities".
     """
-    excess = q * z - p * rest  # 0 at the mean
+    excess = q * z - p * complement  # 0 at the mean
     spread = p * _log1p_less(excess / p, z / p * (p + q))
-    spread += q * _log1p_less(-excess / q, rest / q * (p + q))
+    spread += q * _log1p_less(-excess / q, complement / q * (p + q))
     scale = jnp.log(p / (p + q)) + jnp.log(q) - _LOG_2PI
     return spread + scale / 2 + _stirling_error(p + q) - _stirling_error(p) - _stirling_error(q)
 
