@@ -52,7 +52,7 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     **{
         ufunc: getattr(pt, name)
         for library in (np, scipy.special)
-        for name, ufunc in vars(library).items()
+        for name, ufunc in [*vars(library).items()]  # SciPy adds names when they are used
         if isinstance(ufunc, np.ufunc) and ufunc.nout == 1 and hasattr(pt, name)
     },
     np.absolute: pt.abs,

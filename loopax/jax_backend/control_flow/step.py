@@ -74,10 +74,10 @@ def _initial(x: Any, v: Variable) -> Any:
     return jax.tree.map(jnp.asarray, as_row(x, v)) if hasattr(v.type, "dtype") else x
 
 
-def next_state(x: Any, before: Any, v: Variable, label: str = "") -> Any:
+def next_state(x: Any, before: Any, v: Variable, label: str) -> Any:
     """Cast a next state to the dtype of its variable; its shape must equal that before the step.
 
-    ``label`` is the user's name of the state.
+    ``label`` is the user's name of the state, "" for none.
     """
     if isinstance(v.type, TypedListType):
         x, before = as_list(x, v.type), as_list(before, v.type)

@@ -17,6 +17,7 @@ Reason: ``pt.eq(x, x)`` is how a model tells which observations are missing. The
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.graph.traversal import walk
+from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Prod, Sum
 from pytensor.tensor.math import abs as pt_abs
@@ -77,33 +79,39 @@ def drop_abs(fgraph: FunctionGraph, node: Apply) -> Any:
 
 def _may_wrap_around(x: Variable) -> bool:
     """Whether ``x`` is a value of a cast to integers that may not hold it, moved or compared since."""
-    node = x.owner
-    if is_elementwise(node, ps.Cast):
-        narrow, wide = x.type.dtype, node.inputs[0].type.dtype
-        if narrow in discrete_dtypes and not np.can_cast(wide, narrow):
-            return True
-    elif not is_elementwise(node, ps.ScalarMaximum, ps.ScalarMinimum):
-        if node is None or not isinstance(node.op, _MOVES):
-            return False
-    return any(map(_may_wrap_around, node.inputs))
+
+    def operands(v: Variable) -> Sequence[Variable]:
+        node = v.owner
+        is_kept = is_elementwise(node, ps.Cast, ps.ScalarMaximum, ps.ScalarMinimum)
+        is_kept = is_kept or (node is not None and isinstance(node.op, _MOVES))
+        return node.inputs if is_kept else ()
+
+    return any(
+        is_elementwise(v.owner, ps.Cast)
+        and _is_whole(v)
+        and not np.can_cast(v.owner.inputs[0].type.dtype, v.type.dtype)
+        for v in walk([x], operands)
+    )
 
 
 @node_rewriter([CAReduce])
 def reduce_copies(fgraph: FunctionGraph, node: Apply) -> Any:
     """Rewrite ``any(alloc(x, n)) -> any(x)``, and other reductions of copies, unless there may be none."""
     (copies,) = node.inputs
-    if local_careduce_of_alloc is None or copies.owner is None:
+    if local_careduce_of_alloc is None or not _is_alloc(copies):
         return None
-    if isinstance(node.op, Sum | Prod):
-        value = copies.owner.inputs[0]  # a product of none is ``x**0``, which is 1 for NaN too
-        knows = isinstance(node.op, Prod) or isinstance(value, Constant) or _is_whole(value)
-    else:
-        knows = False
-    lengths = copies.type.shape
+    value, lengths = copies.owner.inputs[0], copies.type.shape
     axes = range(len(lengths)) if node.op.axis is None else node.op.axis
-    if knows or all(lengths[k] is not None and lengths[k] > 0 for k in axes):
-        return local_careduce_of_alloc.transform(fgraph, node)
-    return None
+    has_copies = all(lengths[k] is not None and lengths[k] > 0 for k in axes)
+    is_known = isinstance(value, Constant) and bool(np.isfinite(value.data).all())
+    is_finite = is_known or _is_whole(value)
+    # A product of none is ``x**0``, which is 1 for NaN too.
+    is_right = has_copies or isinstance(node.op, Prod) or (isinstance(node.op, Sum) and is_finite)
+    return local_careduce_of_alloc.transform(fgraph, node) if is_right else None
+
+
+def _is_alloc(x: Variable) -> bool:
+    return x.owner is not None and isinstance(x.owner.op, Alloc)
 
 
 def _is_whole(x: Any) -> bool:

@@ -76,6 +76,7 @@ def test_reductions_of_no_copies(options):
     f = jaxify([flag, s, n], outputs, **options)
     assert [x.item() for x in f(True, np.nan, 0)] == [False, True, 0.0, 1.0]
     assert [x.item() for x in f(False, 2.0, 3)] == [False, False, 6.0, 8.0]
+    assert jaxify([n], pt.full((n,), np.nan).sum(), **options)(0) == 0
     with pytest.raises(ValueError, match="zero-size array"):
         jaxify([s, n], copies.max(), **options)(1.0, 0)
 
@@ -144,7 +145,7 @@ def alike(before, after):
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint8"])
 def test_rewrites_change_no_value(dtype):
-    """Functions of functions, at special values: PyTensor's rewrites have the last word nowhere."""
+    """Functions of functions, at special values, before and after PyTensor's rewrites."""
     x = pt.vector("x", dtype=dtype)
     at = np.array(FLOATS if dtype == "float64" else INTEGERS).astype(dtype)
     parts = functions(dtype)

@@ -73,7 +73,7 @@ class InSemiring:
     def __call__(self, equation: Equation, parameters: Any, start: Any) -> tuple[Any, Any]:
         consts, rows = parameters
         algebra = _Algebra(self.linear.semiring, self.linear.projective)
-        selects = equation.may_leave_out(parameters)
+        selects = equation.may_leave_out
 
         def element_of(*row: Any) -> Any:
             return self._element(algebra, (*consts, *row), start, selects)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -63,13 +63,14 @@ class Equation:
         NaN in a tangent reaches every result that reads it, through products with 0 too, but not through
         the selection of another value.
         """
-        if not self.may_leave_out(parameters):
+        if not self.may_leave_out:
             return None
         consts, rows = parameters
         with jax.debug_nans(False):
             return jnp.isnan(jax.vmap(partial(self._matrix, consts, jnp.nan))(before, *rows))
 
-    def may_leave_out(self, parameters: Any) -> bool:
+    @cached_property
+    def may_leave_out(self) -> bool:
         """Whether there may be entries of the Jacobians that a step does not read."""
         state: Any = self.jaxpr.invars[-1].aval
         if not jnp.issubdtype(state.dtype, jnp.inexact):  # there is no NaN
@@ -79,9 +80,9 @@ class Equation:
         if in_shard_map():  # operations of the step belong to a mesh
             return True
         # Only the step's structure decides now, so any values show it.
-        row = [v.aval for v in self.jaxpr.invars[:-1]]
-        samples = [sample_value(x) for x in parameters[0]], [sample_value(x) for x in (state, *row)]
-        run = compiled_for(lambda consts, row: self._matrix(consts, jnp.nan, *row), *samples)
+        *row, state = [sample_value(v.aval) for v in self.jaxpr.invars]
+        samples = [sample_value(v.aval) for v in self.jaxpr.constvars], state, *row
+        run = compiled_for(lambda consts, *point: self._matrix(consts, jnp.nan, *point), *samples)
         return not np.isnan(run(*samples)).all()
 
     def _matrix(self, consts: Any, unit: float, state: Any, *row: Any) -> Any:
