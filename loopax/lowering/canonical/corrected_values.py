@@ -43,9 +43,11 @@ from pytensor.tensor.type import discrete_dtypes
 from loopax.facts.axes import unshuffled
 from loopax.facts.elementwise import is_elementwise
 
-# Not in 3.0.
-local_useless_abs = getattr(rewrites_of_math, "local_useless_abs", None)
-local_careduce_of_alloc = getattr(rewrites_of_math, "local_careduce_of_alloc", None)
+local_useless_abs = getattr(rewrites_of_math, "local_useless_abs", None)  # not in 3.0
+# In 3.0 it is for sums and products alone, under another name.
+_IS_OLD = not hasattr(rewrites_of_math, "local_careduce_of_alloc")
+_OF_COPIES = "local_opt_alloc" if _IS_OLD else "local_careduce_of_alloc"
+_REDUCTIONS = (Sum, Prod) if _IS_OLD else (CAReduce,)
 _MOVES = (DimShuffle, MakeVector, ScalarFromTensor, Subtensor, TensorFromScalar)
 
 
@@ -94,11 +96,11 @@ def _may_wrap_around(x: Variable) -> bool:
     )
 
 
-@node_rewriter([CAReduce])
+@node_rewriter(_REDUCTIONS)
 def reduce_copies(fgraph: FunctionGraph, node: Apply) -> Any:
     """Rewrite ``any(alloc(x, n)) -> any(x)``, and other reductions of copies, unless there may be none."""
     (copies,) = node.inputs
-    if local_careduce_of_alloc is None or not _is_alloc(copies):
+    if copies.owner is None or not isinstance(copies.owner.op, Alloc):
         return None
     value, lengths = copies.owner.inputs[0], copies.type.shape
     axes = range(len(lengths)) if node.op.axis is None else node.op.axis
@@ -107,11 +109,7 @@ def reduce_copies(fgraph: FunctionGraph, node: Apply) -> Any:
     is_finite = is_known or _is_whole(value)
     # A product of none is ``x**0``, which is 1 for NaN too.
     is_right = has_copies or isinstance(node.op, Prod) or (isinstance(node.op, Sum) and is_finite)
-    return local_careduce_of_alloc.transform(fgraph, node) if is_right else None
-
-
-def _is_alloc(x: Variable) -> bool:
-    return x.owner is not None and isinstance(x.owner.op, Alloc)
+    return getattr(rewrites_of_math, _OF_COPIES).transform(fgraph, node) if is_right else None
 
 
 def _is_whole(x: Any) -> bool:
@@ -136,6 +134,6 @@ REPLACED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "local_useless_elemwise": (fold_comparison, ("canonicalize", "specialize")),
     "local_useless_elemwise_comparison": (fold_order, ("canonicalize", "stabilize", "specialize")),
     "local_useless_abs": (drop_abs, ("canonicalize", "stabilize", "specialize")),
-    "local_careduce_of_alloc": (reduce_copies, ("specialize",)),
+    _OF_COPIES: (reduce_copies, ("specialize",)),
     "local_pow_to_nested_squaring": (power_to_squares, ("specialize",)),
 }
