@@ -96,6 +96,9 @@ class WrongGradientWarning(UserWarning):
     """A program contains a gradient that PyTensor computes incorrectly."""
 
 
+# As PyTensor begins it; the operands follow where they are known.
+UNEQUAL_LENGTHS = "Input dimension mismatch: the lengths of two axes differ"
+
 _PYTHON = sysconfig.get_path("stdlib").replace("\\", "/")
 _OURS = "/pytensor/", "/loopax/", f"{_PYTHON}/"
 

@@ -13,6 +13,7 @@ from typing import Any
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.errors import UNEQUAL_LENGTHS
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.arguments import JaxArguments, wait_for
 from loopax.jax_backend.callable.call_errors import (
@@ -148,7 +149,8 @@ class Execution:
             return None
         error = flagged_error(flag, checking.contexts[False, True])
         graph = self._as_written(form)
-        return with_values(type(error), "index is out of bounds", graph, values, str(error))
+        text = "index is out of bounds" if isinstance(error, IndexError) else UNEQUAL_LENGTHS
+        return with_values(type(error), text, graph, values, str(error))
 
     def _as_written(self, form: Variants) -> FunctionGraph:
         """The graph of a form; for the whole program, the graph with the user's lines."""

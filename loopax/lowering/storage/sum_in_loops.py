@@ -33,6 +33,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from loopax.base.errors import UNEQUAL_LENGTHS
 from loopax.base.upstream.pytensor import joined_rows
 from loopax.facts.families import normalized
 from loopax.facts.rows import row_wise_inputs, stands_for_all_rows
@@ -159,8 +160,8 @@ def _in_parts(
         if v is join:
             continue
         same = dims.length(v) == dims.length(join)
-        error = "Input dimension mismatch: the lengths of two axes differ"
-        others[v] = v if same else Checked(ValueError, error)(v, pt.eq(v.shape[0], total))
+        check = Checked(ValueError, UNEQUAL_LENGTHS)
+        others[v] = v if same else check(v, pt.eq(v.shape[0], total))
     terms, start = [], pt.constant(0, dtype="int64")
     x, out = node.inputs[0], node.outputs[0].type
     for part, n in zip(parts, lengths, strict=True):

@@ -10,6 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from loopax.base.compiling.pipeline import njit_inner
+from loopax.base.errors import UNEQUAL_LENGTHS
 from loopax.numba_backend.runtime import (
     blas,
     ciphers,
@@ -81,7 +82,7 @@ def slice_bounds(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
 def agree(n: int, m: int) -> int:
     """The common length of two axes; only an axis whose type says so is broadcast."""
     if n != m:
-        raise ValueError("Input dimension mismatch: the lengths of two axes differ")
+        raise ValueError(UNEQUAL_LENGTHS)
     return n
 
 

@@ -123,14 +123,17 @@ def _entry(
     return value, 1
 
 
-def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
+def check_open(
+    site: Site, index: Index, x: Array, result: jax.Array, whole: Sequence[int] = ()
+) -> Any:
     """Add a check of the indices that are not known to be in range to ``result``, a read or write of ``x``.
 
-    Only a direct call can raise, and it runs the checks only if a result is not a number: see `Variant`. A
-    write to an axis without elements leaves no such number, so it is checked at once.
+    The windows along the axes ``whole`` must not cross an end. Only a direct call can raise, and it runs
+    the checks only if a result is not a number: see `Variant`. A write to an axis without elements leaves
+    no such number, so it is checked at once.
     """
     context = site.context
-    if not index.open or context.checks != "flag":
+    if not (index.open or whole) or context.checks != "flag":
         return result
     nowhere = any(
         jnp.shape(x)[axis] == 0 and jnp.size(index.entries[k]) for axis, k in index.open.items()
@@ -142,8 +145,19 @@ def check_open(site: Site, index: Index, x: Array, result: jax.Array) -> Any:
     for axis, k in index.open.items():
         n, at = jnp.shape(x)[axis], index.entries[k].astype(int)
         inside = inside & jnp.all((at >= -n) & (at < n))
-    message = f"An index is out of bounds, in {site.op} for {describe(site.out)}."
-    return check_when_run(context, result, inside, Failure(IndexError, message))
+    if index.open:
+        message = f"An index is out of bounds, in {site.op} for {describe(site.out)}."
+        result = check_when_run(context, result, inside, Failure(IndexError, message))
+    for axis in whole:
+        window = index.windows[axis]
+        first, last = clipped_bounds(window, jnp.shape(x)[axis])
+        message = (
+            f"A slice of {window.length} elements crosses an end of axis {axis}, and is shorter than the "
+            f"array that is written to it, in {site.op} for {describe(site.out)}."
+        )
+        fits = last - first == window.length
+        result = check_when_run(context, result, fits, Failure(ValueError, message))
+    return result
 
 
 def _is_proven(site: Site, k: int, length: int) -> bool:
@@ -243,6 +257,20 @@ def _positions(window: Window, length: int) -> jax.Array:
     begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
     at = begin + np.arange(n)
     return jnp.where(at < 0, length, at)
+
+
+def clipped_bounds(window: Window, length: int) -> tuple[jax.Array, jax.Array]:
+    """The bounds of a window as in NumPy, which clips it at the ends of the axis."""
+    bounds = window.start, window.start + window.length
+    first, last = (jnp.clip(from_front(b, length), 0, length) for b in bounds)
+    return first, jnp.maximum(first, last)
+
+
+def clipped_positions(window: Window, length: int) -> jax.Array:
+    """The positions of a window as in NumPy; ``length`` stands for those that are not there."""
+    first, last = clipped_bounds(window, length)
+    at = first + np.arange(window.length)
+    return jnp.where(at < last, at, length)
 
 
 def short_step(step: int, length: int) -> int:

@@ -39,6 +39,7 @@ from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
     check_open,
+    clipped_positions,
     idx_list,
     index_of,
     is_place,
@@ -145,19 +146,36 @@ def _write(site: Site, x: jax.Array, y: jax.Array, values: Sequence[Any], sets: 
             is_written = jax.lax.iota(index.row.dtype, x.shape[0]) == index.row
             return jnp.where(jnp.expand_dims(is_written, range(1, x.ndim)), row, x)
         return jax.lax.dynamic_update_index_in_dim(x, row, index.row, 0)
-    entries, ok = _inside(index, x)
+    spread = _windows_of_one_value(index, x, y)
+    entries, ok = _inside(index, x, spread)
     if index.slices:
         entries = _mesh(site, entries, index.slices, x.shape)
     if adds_last_only(site.op):
         y, sets = x[entries] + y, True
-    # JAX drops a write that is out of range: the result would be silently wrong.
+    # JAX drops a write that is out of range. NumPy does so only at the end of a window: elsewhere the
+    # result would be silently wrong.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
     if value_reads_target(target, value, needs_reshape=True):
         # XLA writes at one index in place if the index is a constant in the caller's program.
         entries = tuple(jax.lax.optimization_barrier(e) if is_traced(e) else e for e in entries)
     written = x.at[entries].set(y) if sets else x.at[entries].add(y)
-    return check_open(site, index, x, written)
+    whole = [k for k, w in index.windows.items() if w.may_cross and k not in spread]
+    return check_open(site, index, x, written, whole)
+
+
+def _windows_of_one_value(index: Index, x: jax.Array, y: jax.Array) -> list[int]:
+    """The axes of ``x`` with a window along all of which one value is written."""
+    if not index.windows:
+        return []
+    behind = y.ndim - len(_written_shape(x, index))
+
+    def is_one_value(k: int) -> bool:
+        before = (1 if isinstance(e, slice) else jnp.ndim(e) for e in index.entries[:k])
+        axis = behind + sum(before)
+        return axis < 0 or y.shape[axis] == 1
+
+    return [axis for axis in index.windows if is_one_value(index.slices[axis])]
 
 
 def _write_at_mask(
@@ -210,12 +228,17 @@ def _in_place(site: Site, written: tuple[int | slice, ...], x: jax.Array) -> Cal
     return lambda: not value_reads_target(target, value, is_harmless=is_harmless)
 
 
-def _inside(index: Index, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
-    """Clip the traced entries of the index into range; also return whether all were in range."""
+def _inside(index: Index, x: jax.Array, spread: Sequence[int]) -> tuple[tuple[Any, ...], Any]:
+    """Clip the traced entries of the index into range; also return whether all were in range.
+
+    The windows along the axes ``spread`` end where the array does, as in NumPy.
+    """
     entries, ok = list(index.entries), jnp.asarray(True)
     for axis, k in index.axes.items():
-        if is_traced(entries[k]):
-            n = x.shape[axis]
+        n = x.shape[axis]
+        if axis in spread:
+            entries[k] = clipped_positions(index.windows[axis], n)
+        elif is_traced(entries[k]):
             at = entries[k].astype(int)  # -n as an unsigned integer is a large number
             ok = ok & jnp.all((at >= -n) & (at < n))
             entries[k] = jnp.clip(at, -n, n - 1)

@@ -17,7 +17,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.families import normalized
-from loopax.jax_backend.ops.indexing.index import Index, Window, from_front
+from loopax.jax_backend.ops.indexing.index import Index, Window, clipped_bounds
 from loopax.jax_backend.ops.indexing.slices import is_basic
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import is_traced
@@ -47,9 +47,8 @@ def _clipped(x: jax.Array, window: Window, axis: int) -> PaddedArray:
     The rows after the end repeat the last one, as in every `PaddedArray`.
     """
     length = x.shape[axis]
-    bounds = window.start, window.start + window.length
-    first, last = (jnp.clip(from_front(b, length), 0, length) for b in bounds)
-    count = jnp.maximum(last - first, 0)
+    first, last = clipped_bounds(window, length)
+    count = last - first
     at = jnp.minimum(first + jnp.arange(window.length), jnp.maximum(last, 1) - 1)
     rows = x.at[(*[slice(None)] * axis, at)].get(mode="clip")
     # Without a derivative, since 0 times nan is nan: the mean of an empty window, for example, is nan.

@@ -252,6 +252,54 @@ def test_a_window_that_is_not_reduced_is_marked():
     np.testing.assert_array_equal(f(AT, 3), [*AT[3:], np.nan])
 
 
+WRITTEN = {
+    "a number": lambda x, m, v, k: pt.set_subtensor(x[k : k + 3], v[0]),
+    "a number added": lambda x, m, v, k: pt.inc_subtensor(x[k : k + 3], v[0]),
+    "one row": lambda x, m, v, k: pt.set_subtensor(m.T[k : k + 2], v),
+    "in one row": lambda x, m, v, k: pt.inc_subtensor(m[1, k : k + 2], v[1]),
+    "two windows": lambda x, m, v, k: pt.set_subtensor(m[k : k + 2, k - 1 : k + 1], v[0]),
+    "beside indices": lambda x, m, v, k: pt.set_subtensor(m[[0, 2], k : k + 3], v[0]),
+    "a row for each": lambda x, m, v, k: pt.set_subtensor(x[k : k + 3], v[:3]),
+    "a column for each": lambda x, m, v, k: pt.inc_subtensor(m[:, k : k + 2], v[:2]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_written_window_is_clipped(name):
+    """One value for all of it is NumPy's write, with its derivatives; a value for each raises or is nan."""
+    v = pt.dvector("v")
+    out = WRITTEN[name](X, M, v, K)
+    cost = (out**2 * pt.arange(out.shape[-1])).sum()
+    inputs = [X, M, v, K]
+    plain, slopes = (
+        pytensor.function(inputs, of, mode=Mode("py", None), on_unused_input="ignore")
+        for of in (out, pytensor.grad(cost, inputs[:3], disconnected_inputs="ignore"))
+    )
+    f = jaxify(inputs, out, loops="xla")
+    traced, gradient = jax.jit(f), jax.jit(jax.grad(jaxify(inputs, cost, loops="xla"), (0, 1, 2)))
+    values = AT, np.arange(12.0).reshape(3, 4), np.array([0.5, 3.0, -2.0])
+    for start in [*range(-9, 8), 2**40, -(2**40)]:
+        try:
+            expected = plain(*values, start)
+        except ValueError:
+            with pytest.raises(ValueError, match="the lengths of two axes differ: "):
+                f(*values, start)
+            assert np.isnan(traced(*values, start)).any()
+        else:
+            np.testing.assert_array_equal(f(*values, start), expected)
+            np.testing.assert_array_equal(traced(*values, start), expected)
+            for a, b in zip(gradient(*values, start), slopes(*values, start), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_written_window_in_a_loop():
+    """The last windows are shorter, in a step whose index is traced."""
+    step = lambda i, x: pt.inc_subtensor(x[i : i + 3], 1.0)  # noqa: E731
+    out = pytensor.scan(step, pt.arange(5), outputs_info=[X], return_updates=False)[-1]
+    for options in ({"loops": "xla"}, {"loops": "native"}, {"backend": NATIVE}):
+        np.testing.assert_array_equal(jaxify([X], out, **options)(AT), AT + [1, 2, 3, 3, 3])
+
+
 def test_counts_are_not_negative():
     counts = pt.lvector("counts")
     for options in ({"loops": "xla"}, {"backend": NATIVE}):
