@@ -20,7 +20,7 @@ from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.loop import Emitted, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.mistakes import label_of, refuse_no_step, refusing_arguments
-from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, Checkpoint
+from loopax.ir.ops.calling_convention import FLAG_TYPE, INDEX_TYPE, UNBOUNDED, Checkpoint
 
 # The type of the results of a step and of the loop. Arguments are not typed: mypy would infer int for
 # the c of `lambda c: 2 * c`.
@@ -160,8 +160,18 @@ def while_loop(
         n_steps: Any = pt.constant(UNBOUNDED, name="UNBOUNDED", dtype="int64")
     else:
         n_steps = _max_steps(max_steps, label)
+
+    def step(i: object, carry: object, x: object) -> Emitted:
+        new = body(carry)
+        if _is_flag(new) and not _is_flag(carry):
+            raise LoopTypeError(
+                f"body of {label} returns a bool instead of the next carry. If the functions are in the "
+                f"wrong order, write {label}(cond, body, init)."
+            )
+        return Emitted(new)
+
     return build_loop(
-        lambda i, carry, x: Emitted(body(carry)),
+        step,
         init,
         Rows(None, label),
         n_steps,
@@ -171,6 +181,10 @@ def while_loop(
         carried=parameter(body, 0),
         go_on=cond,
     ).final
+
+
+def _is_flag(x: object) -> bool:
+    return isinstance(x, bool) or (isinstance(x, Variable) and x.type == FLAG_TYPE)
 
 
 def _bound(x: Any, path: str, label: str) -> Any:

@@ -27,8 +27,9 @@ from pytensor.tensor.type_other import make_slice
 from pytensor.tensor.variable import TensorVariable
 from pytensor.typed_list import extend
 
+from loopax.base.errors import UnsupportedOpError
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.ops.bounds import is_unbounded, known_number, split_bound
+from loopax.ir.ops.bounds import is_unbounded, known_number, no_bound, split_bound
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.rows import KeepRows
@@ -56,15 +57,11 @@ def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 def expansion(scan: ScanGrammar, inputs: Sequence[Variable]) -> Expansion | None:
     """The rewrite of ``scan`` for reverse mode; None where it is a plain loop already.
 
-    Raises `NotImplementedError` if the loop stops at a flag of its body and has no bound.
+    Raises `UnsupportedOpError` if the loop stops at a flag of its body and has no bound.
     """
     if scan.stops:
         if is_unbounded(scan.split_inputs(inputs).n_steps):
-            raise NotImplementedError(
-                f"{scan} has no bound on its number of steps, so reverse mode cannot store its states. "
-                "Bound it, while_loop(cond, body, init, max_steps=1000), or use forward mode "
-                "(pushforward, jax.jvp)."
-            )
+            raise UnsupportedOpError(no_bound(scan))
         return lambda args: masked(scan, args)
     if scan.options.truncate_gradient >= 0:
         return lambda args: truncated(scan, args)

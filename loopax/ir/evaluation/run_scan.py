@@ -10,6 +10,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError
 from loopax.ir.evaluation.evaluate import own
+from loopax.ir.ops.bounds import no_bound
 from loopax.ir.ops.calling_convention import UNBOUNDED, ScanArgs, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.shapes import empty_traces
@@ -69,11 +70,7 @@ def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> 
         raise ValueError(f"{scan} got {n_steps} steps, but a loop takes 0 or more.")
     if n_steps == UNBOUNDED and not scan.stops:
         # The gradient of a loop inside a loop, whose number of steps comes from outside.
-        raise ValueError(
-            f"{scan} never ends, because the loop that it differentiates has no bound on its number of "
-            "steps. Bound it, while_loop(cond, body, init, max_steps=1000), or use forward mode "
-            "(pushforward, jax.jvp)."
-        )
+        raise ValueError(no_bound(f"The loop that {scan} differentiates"))
     for k, x in enumerate(sequences):
         rows = row_count(x)
         if rows != n_steps:

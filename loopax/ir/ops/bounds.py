@@ -33,6 +33,16 @@ def is_unbounded(n_steps: Variable) -> bool:
     return known_number(split_bound(n_steps)[0]) == UNBOUNDED
 
 
+def no_bound(loop: object) -> str:
+    """Say that the steps of ``loop`` have no bound, which reverse mode needs, and how to give it one."""
+    return (
+        f"{loop} has no bound on its steps, and reverse mode (pytensor.grad, jax.grad, jax.hessian) keeps "
+        "states from each of them: it must know how many there can be. Give the loop one, "
+        "loopax.while_loop(cond, body, init, max_steps=1000) or loopax.fori_loop(lo, hi, body, init, "
+        "max_steps=1000), or use forward mode: pushforward, jax.jvp, jax.jacfwd."
+    )
+
+
 def known_number(v: Variable) -> int | None:
     """The constant integer in all elements of ``v``; None where the graph shows none."""
     v = unshuffled(v)

@@ -19,6 +19,7 @@ from loopax.base.errors import DynamicShapeError, UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths, row_count
+from loopax.ir.ops.bounds import no_bound
 from loopax.ir.ops.calling_convention import ScanArgs
 from loopax.ir.sequences import with_items
 from loopax.ir.shapes import empty_traces
@@ -83,7 +84,7 @@ def _run(
     traces: list[Any] = []
     if bound is None:
         states, n_done, stopped = bounded_steps.while_loop(steps, inputs)
-        states = forward_only(states, _no_reverse(site))
+        states = forward_only(states, no_bound(site.op))
     elif kept:
         (states, n_done, stopped), ys = with_traces(steps, inputs)
         traces = [of_steps(y, n_done, bound, steps.reverse) for y in ys]
@@ -163,15 +164,6 @@ def _no_rows(op: Scan, args: ScanArgs, kept: Sequence[int]) -> list[PaddedArray]
         return []
     traces = empty_traces(op, args)
     return [PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), counted(0)) for k in kept]
-
-
-def _no_reverse(site: Site) -> str:
-    return (
-        f"{site.op} has no bound on its steps, and reverse mode (jax.grad, jax.hessian) keeps states from "
-        "each of them: it must know how many there can be. Give the loop one, loopax.while_loop(cond, "
-        "body, init, max_steps=1000) or loopax.fori_loop(lo, hi, body, init, max_steps=1000), or use "
-        "forward mode: jax.jvp, jax.jacfwd."
-    )
 
 
 # -- forward mode alone ----------------------------------------------------------------------------

@@ -72,6 +72,16 @@ def test_arguments_in_another_order(call, message):
         call(lambda *xs: xs[0])
 
 
+@pytest.mark.parametrize("start", [3, (3, 1.5)], ids=["one leaf", "a tuple"])
+def test_a_body_before_its_condition(start):
+    with pytest.raises(LoopTypeError, match=r"write while_loop\(cond, body, init\)\."):
+        loopax.while_loop(lambda c: c, lambda c: (c[0] if isinstance(c, tuple) else c) < 9, start)
+    # A bool is a carry, too.
+    assert not loopax.while_loop(lambda c: c, lambda c: c & (2 * X.sum() > 1e9), True).eval(
+        {X: [1.0]}
+    )
+
+
 @pytest.mark.parametrize(
     "call, name, fix",
     [

@@ -6,7 +6,9 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
+import loopax
 from loopax import LoopTypeError, UnsupportedOpError, fori_loop, jaxify, scan, while_loop
+from tests.support.both_backends import NATIVE
 
 n, a = pt.lscalar("n"), pt.dscalar("a")
 FORMS = ["xla", "native"]
@@ -168,3 +170,10 @@ def test_rows_of_a_length_that_is_an_index_stay_arrays():
     for i in range(3):
         c = sum(c * 0.5**k for k in range(i + 1))
     np.testing.assert_allclose(f(0.5), c, rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"loops": "native"}, {"backend": NATIVE}])
+def test_reverse_mode_without_a_bound_says_what_to_write(options):
+    f = jaxify([a], while_loop(lambda c: c < 9, lambda c: c * a, 1.0), **options)
+    with pytest.raises(UnsupportedOpError, match=r"no bound .*max_steps=1000.*forward mode"):
+        loopax.grad(f)(2.0)
