@@ -23,6 +23,7 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir, owner_cache
 from loopax.cache.facts import Fact
+from loopax.jax_backend.staging.batch_rows import traced_over
 from loopax.jax_backend.staging.checkable import Checkable
 from loopax.jax_backend.staging.primitive_rules import (
     Batch,
@@ -90,9 +91,9 @@ def row_shapes(args: Sequence[Any], batch: Batch) -> Shapes:
     return tuple(jnp.shape(x)[axes_before(batch, len(batch), k) :] for k, x in enumerate(args))
 
 
-def _batch_shape(args: Sequence[ShapedArray], batch: Batch) -> tuple[int, ...]:
+def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
     firsts = [has_axis.index(True) for has_axis in batch]
-    return tuple(args[k].shape[axes_before(batch, level, k)] for level, k in enumerate(firsts))
+    return tuple(jnp.shape(args[k])[axes_before(batch, level, k)] for level, k in enumerate(firsts))
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -119,7 +120,15 @@ def _batched(
 
 def in_jax(kernel: Kernel, batch: Batch) -> Any:
     """Build the function of the kernel over its batch, in JAX's operations."""
-    return over_batch(kernel.in_jax, batch)
+    if not batch:
+        return kernel.in_jax
+    over_rows = over_batch(kernel.in_jax, batch)
+
+    def in_operations(*args: Array) -> Any:
+        with traced_over(_rows(args, batch)):
+            return over_rows(*args)
+
+    return in_operations
 
 
 def _lowered_to_jax(

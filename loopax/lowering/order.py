@@ -26,7 +26,7 @@ from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.canonical_form import copied_into, is_common
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.fission.functions_out import functions_out
-from loopax.lowering.fission.push_out import push_out
+from loopax.lowering.fission.push_out import push_maps_out, push_out
 from loopax.lowering.fission.split_loops import split_loops
 from loopax.lowering.fission.sums_out import sums_out
 from loopax.lowering.fusion.fuse_loops import fuse_loops
@@ -115,6 +115,9 @@ _FOR_LOOPS = (
 )
 
 PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
+
+# For arrays so large that a CPU would spend most of its time on storing and reading rows.
+PASSES_FOR_LARGE_ROWS = tuple(push_maps_out if run is push_out else run for run in PASSES)
 
 NATIVE_PASSES = (
     *(stabilize_for_loops if run is stabilize else run for run in _ALL if run not in _FOR_ARRAYS),

@@ -10,7 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import checkify
+from pytensor.graph.basic import clone
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
@@ -18,16 +20,19 @@ from loopax.base.errors import LoopTypeError
 from loopax.base.gc_pause import gc_paused
 from loopax.base.lock import TRACING
 from loopax.base.status_line import waiting
+from loopax.base.upstream.jax import default_platform
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import GraphParts, Program
 from loopax.jax_backend.callable.forms import NativeForm, native_form
 from loopax.jax_backend.callable.looking import Looking
+from loopax.jax_backend.staging.batch_rows import batch_rows
 from loopax.jax_backend.staging.context import Context
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
-from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
+from loopax.lowering import PASSES, PASSES_FOR_LARGE_ROWS, after_canonical, passes_with, run_passes
+from loopax.lowering.analysis.computed_rows import ComputedRows, computed_rows
 from loopax.numerics import manual_axes
 from loopax.numerics.no_number import is_no_number
 
@@ -213,14 +218,46 @@ class Variant:
         context: Context | None = None,
     ) -> list[Any]:
         """Evaluate the program, or another ``graph`` of its inputs, in JAX's operations."""
-        graph = graph or self.graph
         with TRACING:
+            graph = graph or self._graph_for(args)
             outs = run(context or self.context, graph, args, range(len(args)))
         return [release(traced(x), v) for x, v in zip(outs, graph.outputs, strict=True)]
+
+    def _graph_for(self, args: Sequence[Any]) -> FunctionGraph:
+        """The graph for arguments of these shapes: on a CPU functions of large rows stay in loops."""
+        is_sequential = self.context.parallel in (False, "auto")
+        if not self._computed_rows or not is_sequential or default_platform() != "cpu":
+            return self.graph
+        inputs = dict(zip(self.graph.inputs, map(_shape_or_number, args), strict=True))
+        copies = batch_rows()
+        if not any(rows.are_large(inputs, copies) for rows in self._computed_rows):
+            return self.graph
+        self.context.remarks["functions of rows are in the loops: all rows of them are large"] = (
+            None
+        )
+        return self._with_large_rows
+
+    @cached_property
+    def _computed_rows(self) -> list[ComputedRows]:
+        return [] if self.as_read is None else computed_rows(self.graph)
+
+    @cached_property
+    def _with_large_rows(self) -> FunctionGraph:
+        assert self.as_read is not None
+        graph = FunctionGraph(*clone(*self.as_read), clone=False)
+        run_passes(graph, passes_with(self.optimize, PASSES_FOR_LARGE_ROWS))
+        return graph
 
     def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:
         run_passes(graph, after_canonical(passes_with(self.optimize, PASSES)))
         return partial(self._in_jax, graph=graph, context=self._in_native)
+
+
+def _shape_or_number(x: Any) -> Any:
+    """The shape of an array, the value of an integer that is known; None for other values."""
+    if isinstance(x, np.ndarray | np.generic | int) and np.ndim(x) == 0:
+        return int(x) if np.issubdtype(np.result_type(x), np.integer) else None
+    return x.shape if isinstance(x, np.ndarray | jax.Array) else None
 
 
 def _refuse_dataclasses(returned: Any) -> None:

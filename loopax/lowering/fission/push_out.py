@@ -56,6 +56,14 @@ def push_out(graph: FunctionGraph) -> None:
     rewrite_loops(graph, _pushed_out, "push_out")
 
 
+def push_maps_out(graph: FunctionGraph) -> None:
+    """Run the pass on loops without states alone, in place, in the bodies of ``graph`` first.
+
+    In other loops large rows cost a CPU more than they save (`loopax.lowering.analysis.computed_rows`).
+    """
+    rewrite_loops(graph, _map_out, "push_maps_out")
+
+
 def rewrite_loops(
     graph: FunctionGraph,
     rewrite: Callable[[Apply, Dims, KnownLengths], dict[Any, Any]],
@@ -77,15 +85,19 @@ def rewrite_loops(
 
 def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     op: Any = node.op
-    if op.stops:
-        return {}
     if not op.n_states:
-        # The gradient of the first rows of a trace is cut off by truncation.
-        truncates = op.options.truncate_gradient >= 0
-        return {} if truncates else _without_map(node, dims, known)
-    if _has_no_rows(node, dims):
+        return _map_out(node, dims, known)
+    if op.stops or _has_no_rows(node, dims):
         return {}
     return before_the_states(node, dims, known, _frontier, _with_rows_first)
+
+
+def _map_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
+    op: Any = node.op
+    # The gradient of the first rows of a trace is cut off by truncation.
+    if op.n_states or op.stops or op.options.truncate_gradient >= 0:
+        return {}
+    return _without_map(node, dims, known)
 
 
 def _has_no_rows(node: Apply, dims: Dims) -> bool:
