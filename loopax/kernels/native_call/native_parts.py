@@ -42,6 +42,7 @@ from loopax.kernels.native_call.equations import (
     outputs_of,
 )
 from loopax.kernels.native_call.part_kernels import kernel_call, no_code, part_kernel, reader
+from loopax.numerics.manual_axes import Axes, all_axes
 
 
 @dataclass(eq=False)
@@ -162,14 +163,14 @@ class _Parts:
         for eqn in self.jaxpr.eqns:
             eqn_values = self._read(eqn, values or {})
             if run and (eqn_values is None) != (values is None):
-                yield values, run
+                yield from ((values, part) for part in _by_axes(run))
                 run, values = [], None
             run.append(eqn)
             if eqn_values is not None:
                 values = {} if values is None else values
                 values.update(eqn_values)
         if run:
-            yield values, run
+            yield from ((values, part) for part in _by_axes(run))
 
     def _with_own_kernel(self, eqn: JaxprEqn) -> Any:
         """A loop as a kernel by itself, if that is faster; other equations unchanged."""
@@ -253,6 +254,17 @@ class _Parts:
         inner = parts.replaced()
         self.choices += parts.choices
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
+
+
+def _by_axes(run: list[JaxprEqn]) -> list[list[JaxprEqn]]:
+    """Divide a run by the mesh axes along which results vary: all results of a kernel vary alike.
+
+    What varies along fewer axes comes first, as it never depends on what varies along more.
+    """
+    parts: dict[Axes, list[JaxprEqn]] = {}
+    for eqn in run:
+        parts.setdefault(all_axes([v.aval for v in eqn.outvars]), []).append(eqn)
+    return [parts[axes] for axes in sorted(parts, key=len)]
 
 
 def _times(native: ClosedJaxpr, jaxpr: ClosedJaxpr) -> Times | None:

@@ -331,6 +331,39 @@ def test_the_gradient_of_an_argument_that_devices_share_is_a_sum_over_them() -> 
     assert jax.jit(jax.grad(total))(0.5, rows) == 17.0
 
 
+BESIDE_A_LOOP: dict[str, Any] = {
+    "zeros": lambda loop, h, w: loop(h) + jnp.zeros(2),
+    "positions": lambda loop, h, w: loop(h) * jnp.arange(2),
+    "a shared array": lambda loop, h, w: loop(h) * (2 * w),
+    "a loop of a shared array": lambda loop, h, w: loop(h) + loop(w) * h,
+    "a sum over devices": lambda loop, h, w: lax.psum(loop(h) * (w + 1), "devices") + h,
+}
+
+
+@pytest.mark.both_stacks
+@pytest.mark.parametrize("name", BESIDE_A_LOOP)
+def test_what_devices_share_beside_a_loop(name: str) -> None:
+    """A kernel's results all vary between devices, so what does not stays outside."""
+    mesh = Mesh(np.array(jax.devices()[:2]), ("devices",))
+
+    def f(h: Any, w: Any) -> Any:
+        def loop(h: Any) -> Any:
+            return lax.scan(lambda c, y: (c * y, None), h, jnp.stack([h, h]))[0]
+
+        return BESIDE_A_LOOP[name](loop, h, w)
+
+    def results(f: Callable[..., Any]) -> Any:
+        specs = (PartitionSpec("devices"), PartitionSpec())
+        mapped = jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=specs[0])
+        h, w = jnp.arange(4.0), jnp.array([0.5, 2.0])
+        slopes = jax.grad(lambda h, w: (mapped(h, w) ** 2).sum(), (0, 1))
+        return jax.jit(mapped)(h, w), jax.jit(slopes)(h, w)
+
+    native = loopax.native(f, loops="native")
+    chex.assert_trees_all_close(results(native), results(f), rtol=1e-12)
+    assert "native, about" in str(loopax.explain(native))
+
+
 @pytest.mark.both_stacks
 def test_a_gradient_of_arrays_with_explicit_sharding() -> None:
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType.Explicit,))
