@@ -91,7 +91,7 @@ def misfit(x: object, expected: DenseTensorType, label: str) -> str:
     try:
         array = x if hasattr(x, "dtype") and hasattr(x, "shape") else np.asarray(x)
         dtype, shape = array.dtype, tuple(array.shape)
-    except ValueError:  # NumPy refuses rows of unequal lengths
+    except (TypeError, ValueError):  # NumPy refuses rows of unequal lengths
         return f"{start}rows of unequal lengths were given. Fill them up to one length."
     if getattr(dtype, "kind", "") == "O":
         return f"{start}{type(x).__name__} of objects was given, not of numbers."

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.export import is_symbolic_dim
 from jax.tree_util import PyTreeDef
 
 from loopax.ir.sequences import partial_at, with_items
@@ -204,13 +205,21 @@ def with_traces(steps: Steps, inputs: Given, keep: bool = True) -> tuple[tuple[A
 
     count = counted(0)
     start = count, inputs.states, count < n_steps, jnp.asarray(False)
-    (count, states, _, stopped), ys = kept_rules.scan(level(1), start, rows, length=sizes[0])
+    outermost = level(1)
+    if is_symbolic_dim(sizes[0]):  # JAX takes a symbol only as the length of an array
+        xs = rows, jnp.arange(sizes[0])
+        end, ys = kept_rules.scan(lambda carry, x: outermost(carry, x[0]), start, xs)
+    else:
+        end, ys = kept_rules.scan(outermost, start, rows, length=sizes[0])
+    count, states, _, stopped = end
     ys = jax.tree.map(lambda y: y.reshape(total, *y.shape[len(sizes) :])[: steps.bound], ys)
     return (states, count, stopped), ys
 
 
 def _sizes(bound: int) -> tuple[int, ...]:
     """The numbers of blocks at each level and of steps in the last one; their product is >= ``bound``."""
+    if is_symbolic_dim(bound):
+        return -(-bound // _INNERMOST), _INNERMOST
     levels = 1
     while _INNERMOST * _WIDEST ** (levels - 1) < bound:
         levels += 1
@@ -224,7 +233,7 @@ def _sizes(bound: int) -> tuple[int, ...]:
 
 def _in_order(x: jax.Array, steps: Steps, inputs: Given, total: int) -> jax.Array:
     """The rows of ``x`` in the order of the steps, padded to ``total`` with arbitrary rows."""
-    if inputs.n_steps is None and x.shape[0] == steps.bound:
+    if inputs.n_steps is None and x.shape[0] == steps.bound and not is_symbolic_dim(total):
         # All rows in order: this avoids a gather, whose transpose is a scatter.
         x = jnp.flip(x, 0) if steps.reverse else x
         more = total - x.shape[0]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.export import is_symbolic_dim
 
 from loopax.ir.sequences import with_items
 from loopax.jax_backend.bounded_while.bounded_steps import (
@@ -39,8 +40,12 @@ class Blocks(NamedTuple):
     most: Any
 
 
+# Steps of a block of a loop whose bound is the symbol of an exported program, which has no root.
+_SYMBOLIC = 32
+
+
 def _block_length(bound: int) -> int:
-    return max(1, math.isqrt(bound - 1) + 1)
+    return _SYMBOLIC if is_symbolic_dim(bound) else max(1, math.isqrt(bound - 1) + 1)
 
 
 def forward(steps: Steps, inputs: Given) -> tuple[tuple[Any, Any, Any], Blocks]:

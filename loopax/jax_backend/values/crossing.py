@@ -78,6 +78,8 @@ def accept(x: object, expected: Type, what: str) -> Any:
     refuse_variable(x, what)
     match expected:
         case DenseTensorType():
+            if isinstance(x, list | tuple) and any(map(is_traced, jax.tree.leaves(x))):
+                x = _joined(x, expected, what)
             if isinstance(x, jax.Array):
                 return _accept_jax(x, expected, what)
             return _filtered(x, expected, what)
@@ -92,6 +94,14 @@ def accept(x: object, expected: Type, what: str) -> Any:
         case SliceType():
             return accept_slice(x, what, _PARTS)
     return accept_none(x, what)
+
+
+def _joined(x: list[Any] | tuple[Any, ...], expected: DenseTensorType, what: str) -> jax.Array:
+    """The array of a list with traced values, which NumPy cannot join."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise LoopTypeError(misfit(x, expected, what)) from None
 
 
 def accept_copy(x: Any, expected: Type, what: str) -> Any:

@@ -84,7 +84,8 @@ class PaddedArray:
     @property
     def bound(self) -> int:
         """The number of rows that it can hold."""
-        return int(jax.tree.leaves(self.data)[0].shape[self.axis])
+        n: int = jax.tree.leaves(self.data)[0].shape[self.axis]  # or a symbol
+        return n
 
     @property
     def ndim(self) -> int:

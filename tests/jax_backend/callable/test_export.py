@@ -181,3 +181,36 @@ def test_checks_that_call_python_are_refused(loops, length):
     with pytest.raises(UnsupportedOpError, match="The check 'positive' calls Python") as error:
         export.export(jaxify([x], checked, checks="raise", loops=loops))(*given)
     assert "jaxify([x], [y, (x > 0).all()], checks='ignore')" in str(error.value)
+
+
+def _stopping():
+    a, x = pt.dscalar("a"), pt.dvector("x")
+
+    def step(c, r):
+        c = 0.9 * c + a * r
+        return c, c, c > 2.0
+
+    final, ys, _ = loopax.scan(step, pt.as_tensor(0.5), x)
+    return jaxify([a, x], final), jaxify([a, x], ys.sum())
+
+
+OF_A_STOPPING_LOOP = {
+    "final": lambda: _stopping()[0],
+    "gradient": lambda: jax.grad(_stopping()[0]),
+    "gradient by rows": lambda: jax.grad(_stopping()[0], 1),
+    "Hessian": lambda: jax.hessian(_stopping()[0]),
+    "trace": lambda: _stopping()[1],
+    "gradient of the trace": lambda: jax.grad(_stopping()[1]),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", OF_A_STOPPING_LOOP)
+def test_a_loop_that_stops_after_a_symbol_of_steps(name):
+    f = OF_A_STOPPING_LOOP[name]()
+    (n,) = jax.export.symbolic_shape("n")
+    types = jax.ShapeDtypeStruct((), "float64"), jax.ShapeDtypeStruct((n,), "float64")
+    exported = jax.export.export(jax.jit(f))(*types)
+    for length in (1, 5, 33, 100):  # it stops after ten steps; blocks have 32
+        args = 0.8, np.full(length, 0.4)
+        np.testing.assert_allclose(exported.call(*args), f(*args), rtol=1e-12)

@@ -343,3 +343,18 @@ def test_masked_arrays(options):
         with pytest.raises(LoopTypeError, match="is a masked array"):
             f(*args)
     np.testing.assert_array_equal(jaxify([X], total, **options)(np.ma.masked_array(XS)), XS.sum())
+
+
+@pytest.mark.parametrize("loops", ["xla", "native"])
+def test_lists_that_jax_traces(loops):
+    """A list of numbers is an array under a transformation, as in a direct call."""
+    x, m = pt.dvector("x"), pt.dmatrix("m")
+    f, g = jaxify([x], (x**2).sum(), loops=loops), jaxify([m], (m**2).sum(), loops=loops)
+    assert f([1.0, 2.0]) == jax.jit(f)([1.0, 2.0]) == jax.jit(f)((1, 2.0)) == 5.0
+    assert jax.grad(f)([1.0, 2.0]) == [2.0, 4.0]
+    assert jax.jit(g)([[1.0, 2.0], [3.0, 4.0]]) == jax.jit(g)([np.array([1.0, 2.0]), (3, 4)]) == 30
+    for call in (g, jax.jit(g)):
+        with pytest.raises(LoopTypeError, match="'m' .* rows of unequal lengths"):
+            call([[1.0, 2.0], [3.0]])
+    with pytest.raises(LoopTypeError, match="It has 1 axis more"):
+        jax.jit(f)([[1.0], [2.0]])
