@@ -9,6 +9,7 @@ from loopax.frontend.programs.donation import (
     donating,
     donating_leaves,
 )
+from loopax.frontend.programs.equal_draws import warn_of_equal_draws
 from loopax.frontend.programs.plain_tensors import with_plain_tensors
 from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
 from loopax.frontend.programs.read import Replacements, read_linked, read_variables
@@ -38,6 +39,7 @@ __all__ = [
     "signature",
     "static_names",
     "trace",
+    "warn_of_equal_draws",
     "warn_of_mistakes",
     "with_declared_lengths",
     "with_open_arguments",

@@ -216,4 +216,4 @@ def level_of_the_user() -> int:
 
 
 def _is_ours(module: str) -> bool:
-    return module.split(".")[0] == "loopax" or module == "contextlib"
+    return module.split(".")[0] == "loopax" or module in ("contextlib", "functools")

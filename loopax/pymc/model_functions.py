@@ -51,11 +51,19 @@ def checked_by_value(model: pm.Model, outputs: list[Any]) -> list[Any]:
     return rewritten
 
 
+_EQUAL_MINIBATCHES = (
+    "If the model has a pm.Minibatch, all calls use the same rows. Choose the rows with pm.Data and "
+    'pm.set_data, or let PyMC update the draws: model.compile_logp(mode="LOOPAX").'
+)
+
+
 def built(
     inputs: Sequence[Variable], outputs: object, name: str, backend: str, options: Mapping[str, Any]
 ) -> Any:
-    """Compile ``outputs`` as a function of ``inputs``."""
-    return builder(backend, options)(frontend.read_variables(inputs, outputs, name=name))
+    """Compile ``outputs`` as a function of ``inputs``. Warns of draws that are equal in all calls."""
+    program = frontend.read_variables(inputs, outputs, name=name)
+    frontend.warn_of_equal_draws(program, _EQUAL_MINIBATCHES)
+    return builder(backend, options)(program)
 
 
 def builder(backend: str, options: Mapping[str, Any]) -> Builder:

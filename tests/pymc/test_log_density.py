@@ -186,3 +186,18 @@ def test_transformations_of_loopax_take_it_as_a_function_of_a_point(densities, p
     np.testing.assert_allclose(value, f(point), rtol=1e-12)
     rows = {name: np.stack([x, x]) for name, x in point.items()}
     np.testing.assert_allclose(loopax.vmap(f)(rows), [value, value], rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_minibatch_is_not_drawn_again(backend):
+    with pm.Model() as model:
+        rows = pm.Minibatch(np.arange(20.0), batch_size=5)
+        w = pm.Normal("w")
+        pm.Normal("y", w, 1.0, observed=rows, total_size=20)
+    with pytest.warns(UserWarning, match=r"(?s)every call makes the same draws.*pm\.Minibatch"):
+        f = loopax.pymc.logp(model, backend=backend)
+        at = {"w": np.array(1.0)}
+        assert f(at) == f(at)
+    if backend == "jax":  # what the warning advises
+        moving = model.compile_logp(mode="LOOPAX")
+        assert len({float(moving(at)) for _ in range(5)}) > 1

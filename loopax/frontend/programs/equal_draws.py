@@ -9,9 +9,18 @@ from pytensor.tensor.random.type import RandomType
 from loopax.frontend.mistakes import level_of_the_user
 from loopax.ir.program import Program
 
+_ADVICE = """Update it,
 
-def warn_of_equal_draws(program: Program) -> None:
-    """Warn if a program draws from shared generators that nothing updates.
+    rng = pytensor.shared(np.random.default_rng(1), name="rng")
+    next_rng, draw = pt.random.normal(rng=rng, return_next_rng=True)
+    f = jaxify([], draw, updates={rng: next_rng}).stateful()
+
+or make it an argument, a key in JAX: jaxify([rng], draw) with \
+rng = pytensor.tensor.random.type.random_generator_type("rng")."""
+
+
+def warn_of_equal_draws(program: Program, advice: str = _ADVICE) -> None:
+    """Warn if a program draws from shared generators that nothing updates, with ``advice``.
 
     ``pytensor.function`` makes equal draws in this case as well. If the next generator is among the
     outputs, the caller is assumed to update it.
@@ -28,12 +37,7 @@ def warn_of_equal_draws(program: Program) -> None:
     named = sorted(repr(name) for name in generators if name is not None)
     warnings.warn(
         f"{program.name} draws from {' and '.join(named) or 'a shared generator without a name'}, which "
-        "nothing updates: every call makes the same draws. Update it,\n\n"
-        '    rng = pytensor.shared(np.random.default_rng(1), name="rng")\n'
-        "    next_rng, draw = pt.random.normal(rng=rng, return_next_rng=True)\n"
-        "    f = jaxify([], draw, updates={rng: next_rng}).stateful()\n\n"
-        "or make it an argument, a key in JAX: jaxify([rng], draw) with "
-        'rng = pytensor.tensor.random.type.random_generator_type("rng").',
+        f"nothing updates: every call makes the same draws. {advice}",
         UserWarning,
         stacklevel=level_of_the_user(),
     )

@@ -57,7 +57,9 @@ def for_loop(site: Site, args: ScanArgs, kept: Sequence[int]) -> tuple[Any, list
         in_parallel = loop_in_parallel(site, args, index, kept)
         finals, ys = _scan(site, args, index, kept) if in_parallel is None else in_parallel
     except ChangesInLoop as error:
-        if not isinstance(n, int) or not 0 < n <= _UNROLLED:
+        if n == 0:
+            return _no_step(op, args, kept)
+        if not isinstance(n, int) or n > _UNROLLED:
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"
             raise DynamicShapeError(str(error) + limit) from None
         try:

@@ -125,7 +125,8 @@ class Frame:
                 f"{reason}, because a shape, length or index depends on it. It depends on "
                 f"{', '.join(sorted(changing))}, which is only known when the program runs. Use an "
                 "array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0), or make "
-                "the value an input of the program that does not change in the loop."
+                "the value an input of the program that does not change in the loop. In native code "
+                'a shape may change: jaxify(..., backend="numba"), or the mode LOOPAX_NUMBA.'
             )
         if not positions:
             with suppress(NotKnown):

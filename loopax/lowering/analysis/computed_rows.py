@@ -52,15 +52,22 @@ class ComputedRows:
 
 def computed_rows(graph: FunctionGraph) -> list[ComputedRows]:
     """The computed sequences of the loops of ``graph``, without its bodies."""
+    sequences = [
+        x
+        for node in graph.toposort()
+        if isinstance(node.op, Scan)
+        for x in node.op.split_inputs(node.inputs).sequences
+        if isinstance(x.type, DenseTensorType) and _is_computed(x)
+    ]
+    if not sequences:  # the usual case, in which no length is derived
+        return []
     dims = unconditional_dims_of(graph)
-    rows = []
-    for node in graph.toposort():
-        if not isinstance(node.op, Scan):
-            continue
-        for x in node.op.split_inputs(node.inputs).sequences:
-            if isinstance(x.type, DenseTensorType) and _is_computed(x):
-                lengths = tuple(dims.length(x, k) for k in range(x.type.ndim))
-                rows.append(ComputedRows(np.dtype(x.type.dtype).itemsize, lengths))
+    rows = [
+        ComputedRows(
+            np.dtype(x.type.dtype).itemsize, tuple(dims.length(x, k) for k in range(x.type.ndim))
+        )
+        for x in sequences
+    ]
     without_dims(graph)
     return rows
 

@@ -87,6 +87,16 @@ def test_a_short_loop_with_shapes_that_change_is_unrolled():
         jaxify([x], long)(XS)
 
 
+def test_no_step_of_a_loop_with_shapes_that_change():
+    """Its step cannot be traced, and is not taken: draws of a 2 x 2 LKJ matrix have such a loop."""
+    s, x = pt.dscalar("s"), pt.dvector("x")
+    total, ys = loopax.scan(lambda c, k: (c + x[:k].sum(), pt.ones(k).sum()), s, pt.arange(2, 2))
+    f = jaxify([s, x], [total, ys], loops="xla")
+    value, rows = jax.jit(f)(1.5, XS)
+    assert value == 1.5 and rows.shape == (0,)
+    assert jax.jit(jax.grad(lambda s: f(s, XS)[0]))(1.5) == 1.0
+
+
 def test_a_negative_number_of_steps_gives_no_number():
     n, s = pt.lscalar("n"), pt.dscalar("s")
     out = pytensor.scan(lambda s: s * 2, outputs_info=[s], n_steps=n, return_updates=False)
