@@ -742,7 +742,7 @@ def test_traced_writes_out_of_range_leave_a_nan(i):
         pt.inc_subtensor(V[N], 1.0),
         pt.set_subtensor(V[pt.stack([N, 0])], 1.0),
         pt.inc_subtensor(M[0, N], 1.0),
-        pt.set_subtensor(V[N : N + 2], 1.0),
+        pt.set_subtensor(V[N : N + 2], V[:2]),
         pt.set_subtensor(M[N, :2], 1.0),
         pt.set_subtensor(M[:, N], 1.0),
         pt.inc_subtensor(M[1:, N], 1.0),
