@@ -232,9 +232,8 @@ class Variant:
         copies = batch_rows()
         if not any(rows.are_large(inputs, copies) for rows in self._computed_rows):
             return self.graph
-        self.context.remarks["functions of rows are in the loops: all rows of them are large"] = (
-            None
-        )
+        remark = "functions of rows stay in their loops: the results for all steps would be large"
+        self.context.remarks[remark] = None
         return self._with_large_rows
 
     @cached_property
