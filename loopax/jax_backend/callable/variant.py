@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
-from pytensor.graph.basic import clone
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
@@ -201,8 +200,13 @@ class Variant:
             self.loops,
             self.optimize,
             self.is_direct,
-            self.program.canonical if self.as_read is self.program.as_read else None,
+            self._canonical,
         )
+
+    @property
+    def _canonical(self) -> GraphParts | None:
+        """The form of ``as_read`` after the passes that all forms begin with, if it has been kept."""
+        return self.program.canonical if self.as_read is self.program.as_read else None
 
     @cached_property
     def _in_native(self) -> Context:
@@ -243,8 +247,9 @@ class Variant:
     @cached_property
     def _with_large_rows(self) -> FunctionGraph:
         assert self.as_read is not None
-        graph = FunctionGraph(*clone(*self.as_read), clone=False)
-        run_passes(graph, passes_with(self.optimize, PASSES_FOR_LARGE_ROWS))
+        graph = FunctionGraph(*self.as_read, clone=True)
+        passes = passes_with(self.optimize, PASSES_FOR_LARGE_ROWS)
+        run_passes(graph, passes, self._canonical)
         return graph
 
     def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:

@@ -142,14 +142,18 @@ class _Parts:
     def replaced(self) -> Jaxpr:
         equations: list[Any] = []
         for values, run in self._runs():
-            self._lines_a_node = self._least_lines_a_node
-            kernel = None if values is None else self._kernel(run, values)
-            if kernel is not None:
-                equations.append(kernel)
-            elif values is not None and len(run) > 1 and any(map(has_loop, run)):
-                equations += map(self._with_own_kernel, run)
-            else:
+            if values is None:
                 equations += map(self._with_inner_kernels, run)
+                continue
+            for part in _by_axes(run):
+                self._lines_a_node = self._least_lines_a_node
+                kernel = self._kernel(part, values)
+                if kernel is not None:
+                    equations.append(kernel)
+                elif len(part) > 1 and any(map(has_loop, part)):
+                    equations += map(self._with_own_kernel, part)
+                else:
+                    equations += map(self._with_inner_kernels, part)
         return self.jaxpr.replace(eqns=equations)
 
     def _runs(self) -> Iterator[tuple[dict[Any, Variable] | None, list[Any]]]:
@@ -163,14 +167,14 @@ class _Parts:
         for eqn in self.jaxpr.eqns:
             eqn_values = self._read(eqn, values or {})
             if run and (eqn_values is None) != (values is None):
-                yield from ((values, part) for part in _by_axes(run))
+                yield values, run
                 run, values = [], None
             run.append(eqn)
             if eqn_values is not None:
                 values = {} if values is None else values
                 values.update(eqn_values)
         if run:
-            yield from ((values, part) for part in _by_axes(run))
+            yield values, run
 
     def _with_own_kernel(self, eqn: JaxprEqn) -> Any:
         """A loop as a kernel by itself, if that is faster; other equations unchanged."""
@@ -259,7 +263,8 @@ class _Parts:
 def _by_axes(run: list[JaxprEqn]) -> list[list[JaxprEqn]]:
     """Divide a run by the mesh axes along which results vary: all results of a kernel vary alike.
 
-    What varies along fewer axes comes first, as it never depends on what varies along more.
+    What varies along fewer axes comes first: it never depends on what varies along more, since no
+    collective can be read into the IR.
     """
     parts: dict[Axes, list[JaxprEqn]] = {}
     for eqn in run:

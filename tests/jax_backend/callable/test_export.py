@@ -208,9 +208,9 @@ OF_A_STOPPING_LOOP = {
 @pytest.mark.parametrize("name", OF_A_STOPPING_LOOP)
 def test_a_loop_that_stops_after_a_symbol_of_steps(name):
     f = OF_A_STOPPING_LOOP[name]()
-    (n,) = jax.export.symbolic_shape("n")
+    (n,) = export.symbolic_shape("n")
     types = jax.ShapeDtypeStruct((), "float64"), jax.ShapeDtypeStruct((n,), "float64")
-    exported = jax.export.export(jax.jit(f))(*types)
+    exported = export.export(jax.jit(f))(*types)
     for length in (1, 5, 33, 100):  # it stops after ten steps; blocks have 32
         args = 0.8, np.full(length, 0.4)
         np.testing.assert_allclose(exported.call(*args), f(*args), rtol=1e-12)

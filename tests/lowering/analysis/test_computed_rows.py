@@ -4,6 +4,7 @@ import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
+from loopax.ir import Scan
 from loopax.lowering import lower
 from loopax.lowering.analysis.computed_rows import computed_rows
 
@@ -34,10 +35,22 @@ def test_products_of_rows():
 
 
 def test_data_are_not_computed():
-    step = lambda h, r: (h * pt.tanh(r), None)  # noqa: E731
+    def step(h, r):
+        return pt.tanh(h + r), None
+
     for x in (X, X[1:], X[::-1], X.transpose(1, 0, 2)):
-        graph = lowered(scan(lambda h, r: (pt.tanh(h + r.sum(axis=0)), None), H[0], x)[0])
-        is_summed = computed_rows(graph)
-        assert len(is_summed) == 1  # of the data, once for all rows
+        graph = lowered(scan(step, H, x)[0])
+        assert has_sequences(graph) and computed_rows(graph) == []
+        graph = lowered(scan(lambda h, r: step(h, r.sum(axis=0)), H[0], x)[0])
+        assert len(computed_rows(graph)) == 1  # the sums, once for all rows
+
+
+def test_traces_are_not_computed():
     states = scan(lambda h, _: (pt.tanh(h) @ U, h), H, length=5)[1]
-    assert computed_rows(lowered(scan(step, H, states)[0])) == []
+    graph = lowered(scan(lambda h, r: (pt.tanh(h + r), None), H, states, reverse=True)[0])
+    assert has_sequences(graph) and computed_rows(graph) == []
+
+
+def has_sequences(graph):
+    loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+    return any(node.op.split_inputs(node.inputs).sequences for node in loops)
