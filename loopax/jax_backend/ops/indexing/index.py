@@ -248,17 +248,6 @@ def _unshifted(site: Site, v: Variable) -> Variable:
     return v
 
 
-def _positions(window: Window, length: int) -> jax.Array:
-    """The positions of a window, as in Python; one that is beyond an end is ``length`` or more.
-
-    A slice that crosses an end would be shorter, which JAX cannot have.
-    """
-    begin, n, _ = window
-    begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
-    at = begin + np.arange(n)
-    return jnp.where(at < 0, length, at)
-
-
 def clipped_bounds(window: Window, length: int) -> tuple[jax.Array, jax.Array]:
     """The bounds of a window as in NumPy, which clips it at the ends of the axis."""
     bounds = window.start, window.start + window.length
@@ -266,8 +255,10 @@ def clipped_bounds(window: Window, length: int) -> tuple[jax.Array, jax.Array]:
     return first, jnp.maximum(first, last)
 
 
-def clipped_positions(window: Window, length: int) -> jax.Array:
+def _positions(window: Window, length: int) -> jax.Array:
     """The positions of a window as in NumPy; ``length`` stands for those that are not there."""
+    if not window.may_cross:
+        return window.start + np.arange(window.length)
     first, last = clipped_bounds(window, length)
     at = first + np.arange(window.length)
     return jnp.where(at < last, at, length)

@@ -39,7 +39,6 @@ from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
     check_open,
-    clipped_positions,
     idx_list,
     index_of,
     is_place,
@@ -236,9 +235,7 @@ def _inside(index: Index, x: jax.Array, spread: Sequence[int]) -> tuple[tuple[An
     entries, ok = list(index.entries), jnp.asarray(True)
     for axis, k in index.axes.items():
         n = x.shape[axis]
-        if axis in spread:
-            entries[k] = clipped_positions(index.windows[axis], n)
-        elif is_traced(entries[k]):
+        if axis not in spread and is_traced(entries[k]):
             at = entries[k].astype(int)  # -n as an unsigned integer is a large number
             ok = ok & jnp.all((at >= -n) & (at < n))
             entries[k] = jnp.clip(at, -n, n - 1)

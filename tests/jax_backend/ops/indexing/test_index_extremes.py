@@ -247,9 +247,36 @@ def test_a_window_and_another_array(name):
             np.testing.assert_allclose(f(*values, start), expected, rtol=1e-12)
 
 
-def test_a_window_that_is_not_reduced_is_marked():
-    f = jax.jit(jaxify([X, K], X[K : K + 3], loops="xla"))
-    np.testing.assert_array_equal(f(AT, 3), [*AT[3:], np.nan])
+def marked(part, shape):
+    """``part`` as a corner of an array of ``shape`` without numbers."""
+    whole = np.full(shape, np.nan)
+    whole[tuple(slice(n) for n in part.shape)] = part
+    return whole
+
+
+WINDOWS = {
+    "three rows": (lambda x, m, k: x[k : k + 3], (3,)),
+    "longer than the array": (lambda x, m, k: x[k : k + 9], (9,)),
+    "behind the index": (lambda x, m, k: x[2 * k - 1 : 2 * k + 1], (2,)),
+    "columns": (lambda x, m, k: m[::-1, k : k + 2], (3, 2)),
+    "along two axes": (lambda x, m, k: m[k : k + 2, k - 1 : k + 1], (2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_that_is_not_reduced_is_marked(name):
+    """NumPy's rows come first, also where a negative start and a positive stop leave none."""
+    part, shape = WINDOWS[name]
+    out = part(X, M, K)
+    f = jax.jit(jaxify([X, M, K], out, loops="xla"))
+    slope = jax.jit(jax.grad(lambda *args: jnp.nansum(f(*args)), (0, 1)))
+    values = AT, np.arange(12.0).reshape(3, 4)
+    for start in [*range(-9, 10), 2**40, -(2**40)]:
+        expected = part(*values, start)
+        np.testing.assert_array_equal(f(*values, start), marked(expected, shape), str(start))
+        for a, x in zip(slope(*values, start), values, strict=True):
+            is_read = np.isin(x, expected) if x.ndim + out.ndim != 3 else np.zeros(x.shape)
+            np.testing.assert_array_equal(a, is_read, str(start))
 
 
 WRITTEN = {
