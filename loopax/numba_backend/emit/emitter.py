@@ -96,12 +96,13 @@ class Site:
     def out(self) -> Any:
         return self.node.outputs[0]
 
-    def result(self, value: Value) -> Value:
-        """Finish ``value``: compute it now if several readers would each compute it again.
+    def result(self, value: EmittedValue, output: int = 0) -> Any:
+        """Finish ``value``, of an output: compute it now if several readers would each compute it again.
 
         A value with one reader stays virtual, and becomes part of the reader's loop.
         """
-        if isinstance(value, Virtual) and not value.cheap and not self._stays_virtual(value):
+        v = self.node.outputs[output]
+        if isinstance(value, Virtual) and not value.cheap and not self._stays_virtual(value, v):
             small = self.emit.is_small(value.shape)
             return self.emit.in_locals(value) if small else self.emit.dense(value)
         return value
@@ -144,8 +145,13 @@ class Site:
         """Whether no other node reads the input, and this one reads it once."""
         return len(self.uses[self.node.inputs[position]]) == 1
 
-    def _stays_virtual(self, value: Virtual) -> bool:
-        return read_once(self.out, self.uses) or (value.light and few_reads(self.out, self.uses))
+    def results(self, graph: AbstractFunctionGraph, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Emit ``graph``, whose outputs are the node's; it does not show how often they are read."""
+        outs = self.emit.run(graph, arguments)
+        return tuple(self.result(value, k) for k, value in enumerate(outs))
+
+    def _stays_virtual(self, value: Virtual, v: Variable) -> bool:
+        return read_once(v, self.uses) or (value.light and few_reads(v, self.uses))
 
 
 def globals_of(function: Function, namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from loopax.numba_backend.emit.values import (
 @rule(Call)
 def call(site: Site, *values: Value) -> Any:
     arguments = [site.lent(k, value) for k, value in enumerate(values)]
-    return tuple(site.emit.run(site.op.fgraph, arguments))
+    return site.results(site.op.fgraph, arguments)
 
 
 @rule(Cond)

@@ -64,7 +64,7 @@ def permuted(site: Site, x: Value, order: Value) -> Any:
         core = site.op.make_node(row, places)
         return repeated(site, core, (x, order), [1, 1], [[n]], [[n]])
     new = row[places].set(row) if site.op.inverse else row[places]
-    return tuple(emit.run(FunctionGraph([row, places], [new]), [shared(x), shared(order)]))
+    return site.results(FunctionGraph([row, places], [new]), [shared(x), shared(order)])
 
 
 @rule(SearchsortedOp)

@@ -5,10 +5,13 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import permute_row_elements
 from pytensor.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 from pytensor.tensor.math import Max, Min, ProdWithoutZeros
 
+import loopax
+from loopax.ir import Call
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
 
@@ -164,6 +167,22 @@ def test_some_compiled():
     A, v = pt.dmatrix("A"), pt.dvector("v")
     outputs = [A.reshape((-1,)), pt.argmax(A, axis=1), pt.cumsum(v), pt.sort(v), pt.diagonal(A)]
     assert_agrees([A, v], outputs, [rng.normal(size=(3, 4)), rng.normal(size=20)])
+
+
+@pytest.mark.parametrize("of", ["softmax", "log_softmax", "a call"])
+def test_an_array_that_an_inner_graph_returns_is_computed_before_the_loop(of):
+    """A loop reads a matrix of transitions at each step: it divides no entry there again."""
+    t, a = pt.matrix("t", shape=(20, 20)), pt.vector("a", shape=(20,))
+    rows = {
+        "softmax": lambda: pt.special.softmax(t, axis=1),
+        "log_softmax": lambda: pt.special.log_softmax(t, axis=1),
+        "a call": lambda: Call.from_graph(FunctionGraph([t], [t / (2.0 + t[0])]))(t),
+    }[of]()
+    last, _ = loopax.scan(lambda s, _: (s @ rows, None), a, length=3)
+    values = rng.normal(size=(20, 20)), rng.normal(size=20)
+    run = assert_agrees([t, a], [last], values)
+    step = run.source.split("in range(3):")[1]
+    assert "matvec" in step and "for " not in step and " / " not in step
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from loopax.numba_backend.emit.values import (
     indices_of,
     is_cheap,
     is_static,
+    shared,
 )
 from loopax.numba_backend.runtime.products import (
     LARGEST_MATRIX,
@@ -191,11 +192,11 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Sequence[Dim], righ
             lambda: emit.do(function, *operands),
             lambda: emit.do("matvec_by_blas", *operands, view.is_transposed),
         )
+    line = Array(room, (m,), dtype, fresh=True, compact=True)
     if len(shape) == 1:
-        return Array(room, tuple(shape), dtype, fresh=True, compact=True)
-    return Virtual(
-        tuple(shape), dtype, lambda at: emit.read(Array(room, (m,), dtype), [at[not right]])
-    )
+        return line
+    line = shared(line)
+    return Virtual(tuple(shape), dtype, lambda at: emit.read(line, [at[not right]]), flat=line)
 
 
 def _line(emit: Emitter, v: Value, axis: int) -> Value:
