@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from loopax.base.compiling.pipeline import njit_inner
+from loopax.numba_backend.runtime.instructions import hidden
 from loopax.numba_backend.runtime.views import in_line
 
 # Multiplications above which a call of BLAS, which itself takes 50 ns, is faster. In loops and by BLAS:
-# 32 and 65 ns for 5 x 5 by 5 x 5, 49 and 70 for 6 x 6, 82 and 81 for 8 x 8, 177 and 127 for 10 x 10; 15 and
-# 43 for 16 x 16 by a vector, 59 and 90 for 32 x 32, 197 and 285 for 64 x 64.
-LARGEST_PRODUCT, LARGEST_MATRIX = 512, 4096
+# 32 and 65 ns for 5 x 5 by 5 x 5, 49 and 70 for 6 x 6, 82 and 81 for 8 x 8, 177 and 127 for 10 x 10. By a
+# vector, loops are as fast as BLAS on one core: 15 and 43 ns for 16 x 16, 0.33 and 0.55 us for 64 x 64, 5.8
+# and 6.2 for 300 x 300, 50 and 55 for 800 x 800. From some 460,000 entries OpenBLAS 0.3 takes several
+# threads, and half the time on two idle cores, but 16 ms where other processes keep them busy.
+LARGEST_PRODUCT, LARGEST_MATRIX = 512, 400_000
 # Up to these numbers of multiplications LLVM unrolls loops of known sizes. A product takes, in ns, with
 # known sizes and without: 4 and 15 for 2 x 2 by 2 x 2, 8 and 24 for 3 x 3, 52 and 82 for 6 x 6, up to 124
 # and 66 for 8 x 8; 5 and up to 17 for 3 x 3 by a vector, 16 and 14 for 8 x 8.
@@ -20,6 +23,18 @@ LARGEST_UNROLLED_PRODUCT, LARGEST_UNROLLED_MATRIX = 216, 36
 _compiled = njit_inner(error_model="numpy", fastmath={"reassoc", "contract"})
 _inlined = njit_inner(error_model="numpy", fastmath={"reassoc", "contract"}, forceinline=True)
 _place = np.uintp
+
+
+@_inlined
+def _rolled(n: int) -> int:
+    """The length ``n`` of an inner loop, hidden where LLVM would unroll the loop instead of vectorizing it.
+
+    Of known size, a product of 20 x 20 by a vector took 164 ns, and takes 32; 10 x 10 takes 15 and not 21,
+    24 x 24 takes 24 and not 41.
+    """
+    return hidden(n) if 10 < n < 24 else n
+
+
 _ONE, _FOUR = _place(1), _place(4)
 
 
@@ -106,7 +121,7 @@ def matvec(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     It takes four rows at a time, whose sums are independent: 64 x 64 in 0.33 us, one after the other in
     2.0.
     """
-    m, n = a.shape
+    m, n = a.shape[0], _rolled(a.shape[1])
     zero = out.dtype.type(0)
     i = 0
     while i + 4 <= m:
@@ -133,7 +148,7 @@ def transposed_matvec(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
 
     It takes four rows of ``a`` at a time: 64 x 64 in 0.36 us, column by column in 0.93.
     """
-    n, m = a.shape
+    n, m = a.shape[0], _rolled(a.shape[1])
     for i in range(m):
         out[i] = 0
     k = 0

@@ -171,12 +171,12 @@ def test_products_for_native_callers_are_loops_or_calls_of_blas(inner_products):
 
     small = found(20, 5, 3)
     assert calls_in(actual.source) == {"matmul", "matvec"}
-    large = found(2000, 50, 30)
+    large = found(20_000, 50, 30)
     assert calls_in(actual.source) == {"matmul_by_blas", "matvec_by_blas"}
     between = found(50, 50, 30)
     assert calls_in(actual.source) == {"matmul_by_blas", "matvec"}
     assert len({small, large, between}) == 3
-    assert found(30, 4, 2) is small and found(900, 90, 40) is large
+    assert found(30, 4, 2) is small and found(9_000, 90, 40) is large
 
 
 def test_after_four_sets_of_outcomes_a_program_has_both(inner_products):
