@@ -32,6 +32,7 @@ from loopax.numba_backend.emit.size_specializations import Sizes, SizeSpecializa
 from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.tree_passes.outlining import outline
 from loopax.numba_backend.emit.tree_passes.repeats import share_repeats
+from loopax.numba_backend.emit.tree_passes.rolled_loops import keep_rolled
 from loopax.numba_backend.emit.tree_passes.safepoints import add_safepoints
 from loopax.numba_backend.emit.tree_passes.stack_arrays import promote_to_stack
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
@@ -266,6 +267,7 @@ def _emitted(
     outline(emit)
     share_repeats(emit)
     add_safepoints(emit.source, emit.namespace)
+    keep_rolled(emit.source)
     return emit
 
 

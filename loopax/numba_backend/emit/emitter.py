@@ -28,6 +28,7 @@ from loopax.numba_backend.emit.constants import Constants, on_numbers
 from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.statements import Function
+from loopax.numba_backend.emit.tree_passes.rolled_loops import keep_rolled
 from loopax.numba_backend.emit.tree_passes.safepoints import add_safepoints
 from loopax.numba_backend.emit.tree_passes.stack_arrays import ArrayUses, promote_to_stack
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, reads_only_shape, uses_of
@@ -209,6 +210,7 @@ class Emitter(Constants):
         Names of the two may clash, as each emitter counts its own from zero.
         """
         add_safepoints(function, emitter.namespace)
+        keep_rolled(function)
         self.array_uses[function.name] = promote_to_stack(function, emitter.array_uses)
         # No others, since the key of the cache on disk contains all globals.
         python_function = function.function(globals_of(function, emitter.namespace), emitter.keys)

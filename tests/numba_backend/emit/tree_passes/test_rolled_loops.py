@@ -1,0 +1,51 @@
+"""The lengths of short inner loops are hidden from LLVM, which would unroll them into scalar code."""
+
+import re
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from loopax import scan
+from tests.numba_backend.agreement import assert_agrees
+
+RNG = np.random.default_rng(0)
+
+# For a matrix ``a`` of n x n; the lengths 0 to 99 whose innermost loop is hidden.
+PROGRAMS = {
+    "a sum in each row": (lambda a: a.sum(axis=1), range(9, 64)),
+    "a product": (lambda a: a * a[0], range(9, 32)),
+    "a quotient": (lambda a: a / a[:, :1], range(9, 64)),
+    "roots": (lambda a: pt.sqrt(abs(a)).sum(axis=1), range(9, 64)),
+    "functions": (lambda a: pt.exp(a - a[:, :1]), ()),
+    "a sum alone": (lambda a: a[0].sum(), range(16, 80)),
+    "a running sum": (lambda a: pt.cumsum(a[0]), ()),
+    "a product alone": (lambda a: a[0] * a[1], ()),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_lengths_are_hidden_where_that_is_faster(name):
+    build, hidden = PROGRAMS[name]
+    for n in (8, 9, 15, 16, 31, 32, 63, 64, 79, 80):
+        a = pt.matrix("a", shape=(n, n))
+        run = assert_agrees([a], [build(a)], [RNG.normal(size=(n, n))], native=False)
+        assert (f"range(hidden({n}))" in run.source) == (n in hidden), (n, run.source)
+
+
+def test_the_loop_over_steps_is_not_hidden():
+    """Nor is a loop around another one; a loop in the function of a repeated region is."""
+    a, s = pt.matrix("a", shape=(20, 20)), pt.matrix("s", shape=(20, 20))
+    out, _ = scan(lambda s, _: (s / (1.0 + (a * s**2).sum(axis=1) ** 2), None), s, length=20)
+    run = assert_agrees([a, s], [out], [RNG.normal(size=(20, 20)), RNG.normal(size=(20, 20))])
+    loops = re.findall(r"^( *)for \w+ in range\((\w+)", run.source, re.MULTILINE)
+    assert loops[0] == ("    ", "20")
+    assert {text for indent, text in loops if len(indent) == 12} == {"hidden"}
+    assert {text for indent, text in loops if len(indent) == 8} == {"20"}
+
+
+def test_functions_of_a_matrix_of_unknown_shape_have_one_loop():
+    """Rows of 20 elements would end with four that fill no vector."""
+    a = pt.matrix("a")
+    run = assert_agrees([a], [pt.exp(-a)], *[[RNG.normal(size=(n, n))] for n in (0, 1, 3, 20)])
+    assert run.source.count("for ") == 1
