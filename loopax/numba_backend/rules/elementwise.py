@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax.facts.scalars import cycles
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr, Index
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, literal
 from loopax.numba_backend.emit.leaf import converts_scalar
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalar_expressions import VECTORIZED, cast
@@ -87,6 +87,8 @@ def elemwise(site: Site, *values: Value) -> Any:
             emit.in_locals(v, shape_before(shape, s))
             for v, s in zip(values, stretched, strict=True)
         ]
+        if _is_worth_a_loop(site, inputs):
+            return _by_vectors(site, inputs[0])
         arrays_of_locals = [np.empty(shape, dtype=object) for _ in node.outputs]
         for at in indices_of(shape):
             for elements, out in zip(arrays_of_locals, outputs(at), strict=True):
@@ -130,6 +132,45 @@ def elemwise(site: Site, *values: Value) -> Any:
     return tuple(
         Array(a, shape, v.type.dtype, fresh=True) for a, v in zip(arrays, node.outputs, strict=True)
     )
+
+
+# Elements of a function from which a loop of vector code is faster than a call of the C library for each.
+# With one store and one load for each element, 8 take 28 ns (exp), 33 (log) and 38 (tanh); the C library's
+# take 29, 20 and 71, and 4 of them half of that.
+_FEW, _FEW_OF_FAST, _FAST = 5, 12, (ps.Exp, ps.Log)
+_LANES = 8  # the elements of the longest vectors
+
+
+def _is_worth_a_loop(site: Site, inputs: Sequence[Small]) -> bool:
+    kind, least = type(site.op.scalar_op), _FEW
+    if kind in _FAST:
+        least = _FEW_OF_FAST
+    return (
+        kind in VECTORIZED
+        and len(inputs) == 1
+        and inputs[0].dtype == site.out.type.dtype == "float64"
+        and inputs[0].elements.size >= least
+    )
+
+
+def _by_vectors(site: Site, x: Small) -> Small:
+    """Compute a function of the elements of ``x`` in a loop over full vectors."""
+    emit, dtype = site.emit, site.out.type.dtype
+    n = -(-x.elements.size // _LANES) * _LANES
+    operands, zero = emit.filled((n,), dtype, literal(0.0, dtype)), literal(0.0, dtype)
+    if operands is None:
+        operands = emit.empty((n,), dtype)
+        emit.do("fill", operands, zero)
+    results = emit.empty((n,), dtype)
+    for k, element in enumerate(x.elements.flat):
+        emit.set(operands[k], element)
+    with emit.loop_over(n) as i:
+        operand = emit.temp(operands[i])
+        emit.set(results[i], emit_scalar(emit, site.op.scalar_op, [operand], site.node)[0])
+    elements = np.empty(x.elements.size, dtype=object)
+    for k in range(elements.size):
+        elements[k] = emit.temp(results[k])
+    return Small(elements.reshape(x.elements.shape), dtype)
 
 
 _BRANCH = 40  # least cycles of a branch, against the cost of a misprediction

@@ -185,6 +185,20 @@ def test_an_array_that_an_inner_graph_returns_is_computed_before_the_loop(of):
     assert "matvec" in step and "for " not in step and " / " not in step
 
 
+@pytest.mark.parametrize(("function", "least"), [(pt.exp, 12), (pt.log, 12), (pt.tanh, 5)])
+def test_a_function_of_a_small_matrix_is_vector_code(function, least):
+    """Also where the elements do not fill the last vector, and whatever is in the rest of it."""
+    for shape in ((2, 2), (5, 1), (3, 3), (2, 5), (4, 3), (4, 4), (8, 8)):
+        x, s = pt.matrix("x", shape=shape), pt.matrix("s", shape=shape)
+        last, _ = loopax.scan(lambda s, _, x=x: (function(x * s), None), s, length=3)
+        special = np.resize([np.nan, np.inf, -np.inf, -0.0, 0.0, 710.0, -746.0, 1e-310], shape)
+        values = [rng.uniform(0.5, 2.0, size=shape), special]
+        run = assert_agrees([x, s], [last], *[[v, np.ones(shape)] for v in values])
+        vectors = -(-x.type.shape[0] * x.type.shape[1] // 8) * 8
+        is_loop = f"in range({vectors}):" in run.source.split("in range(3):")[1]
+        assert is_loop == (shape[0] * shape[1] >= least), run.source
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [reshapes, indexed, along])
 def test_compiled(family):
