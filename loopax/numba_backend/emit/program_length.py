@@ -31,6 +31,7 @@ from loopax.facts.families import normalized
 from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Dims, Length
+from loopax.numba_backend.emit.scalar_expressions import is_worth_a_loop
 from loopax.numba_backend.emit.tree_passes.outlining import is_worth_it
 from loopax.numba_backend.emit.uses import uses_of
 from loopax.numba_backend.emit.values import LONGEST, is_small
@@ -134,6 +135,8 @@ class _Count:
             return 0
         if facts_of(op).structure is Structure.ELEMENTWISE:
             lines = own * _scalar_ops(op)
+            if in_locals and is_worth_a_loop(getattr(op, "scalar_op", op), [own] * len(ins)):
+                return 2 * own + _LOOP  # to memory and back
             return lines if in_locals else lines + own + _LOOP
         if isinstance(op, CAReduce):
             return own if in_locals else 2 * n_read[0] + _LOOP

@@ -13,6 +13,7 @@ from functools import reduce
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.math import (
     Erf,
@@ -100,6 +101,10 @@ if HAS_FUSED:
         Erfcx: "erfcx",
         Erfinv: "erfinv",
     }
+# The number of elements in locals from which a loop of vector code is faster than a call of the C library
+# for each. With a store and a load for each element, 8 take 28 ns (exp), 33 (log) and 38 (tanh); the C
+# library takes 29, 20 and 71, and for 4 of them half of that.
+_FEW, _FEW_OF_FAST, _FAST = 5, 12, (ps.Exp, ps.Log)
 _FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # the C library's float32 takes 4 ns, as these do for float64
 _NUMBERS: dict[type, str] = {
     ps.Sub: "{0} - {1}",
@@ -283,3 +288,10 @@ def cast(x: Expr, source: str, target: str) -> Expr:
         return expr("{} != 0", x)
     converted = x.astype(target)
     return converted if x.value is None else Expr(converted.text, value=x.value)
+
+
+def is_worth_a_loop(op: Op, sizes: Sequence[int]) -> bool:
+    """Whether ``op`` of operands with so many elements in locals is faster as a loop over vectors."""
+    kind = type(op)
+    least = _FEW_OF_FAST if kind in _FAST else _FEW
+    return kind in VECTORIZED and len(sizes) == 1 and sizes[0] >= least

@@ -17,7 +17,7 @@ from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, literal
 from loopax.numba_backend.emit.leaf import converts_scalar
 from loopax.numba_backend.emit.object_mode import object_mode
-from loopax.numba_backend.emit.scalar_expressions import VECTORIZED, cast
+from loopax.numba_backend.emit.scalar_expressions import VECTORIZED, cast, is_worth_a_loop
 from loopax.numba_backend.emit.scalars import emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
 from loopax.numba_backend.emit.values import (
@@ -87,7 +87,8 @@ def elemwise(site: Site, *values: Value) -> Any:
             emit.in_locals(v, shape_before(shape, s))
             for v, s in zip(values, stretched, strict=True)
         ]
-        if _is_worth_a_loop(site, inputs):
+        op, dtypes = site.op.scalar_op, {x.dtype for x in inputs} | {site.out.type.dtype}
+        if dtypes == {"float64"} and is_worth_a_loop(op, [x.elements.size for x in inputs]):
             return _by_vectors(site, inputs[0])
         arrays_of_locals = [np.empty(shape, dtype=object) for _ in node.outputs]
         for at in indices_of(shape):
@@ -134,23 +135,7 @@ def elemwise(site: Site, *values: Value) -> Any:
     )
 
 
-# Elements of a function from which a loop of vector code is faster than a call of the C library for each.
-# With one store and one load for each element, 8 take 28 ns (exp), 33 (log) and 38 (tanh); the C library's
-# take 29, 20 and 71, and 4 of them half of that.
-_FEW, _FEW_OF_FAST, _FAST = 5, 12, (ps.Exp, ps.Log)
 _LANES = 8  # the elements of the longest vectors
-
-
-def _is_worth_a_loop(site: Site, inputs: Sequence[Small]) -> bool:
-    kind, least = type(site.op.scalar_op), _FEW
-    if kind in _FAST:
-        least = _FEW_OF_FAST
-    return (
-        kind in VECTORIZED
-        and len(inputs) == 1
-        and inputs[0].dtype == site.out.type.dtype == "float64"
-        and inputs[0].elements.size >= least
-    )
 
 
 def _by_vectors(site: Site, x: Small) -> Small:

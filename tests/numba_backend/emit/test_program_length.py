@@ -101,7 +101,7 @@ def test_a_program_is_written_once(monkeypatch):
     )[-1]
     (either,) = Cond.from_branches([s], [s[:2]], [s[1:] + 1]).bind(c, [s0])
     emit = emitted(lowered([T, s0, c], [P, state, either]), {}, True)
-    assert made == [emit] and [f.name for f in emit.functions] == ["dot0"]
+    assert made == [emit] and "dot0" in [f.name for f in emit.functions]
 
 
 def test_what_has_no_shape_counts_as_well():
