@@ -21,6 +21,7 @@ from loopax.ir.derivatives.lazy_grammar import has_derivatives
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.corrected_rewrites import register_corrected_rewrites
+from loopax.lowering.canonical.even_powers import register_even_powers
 from loopax.lowering.canonical.shifted_exponents import register_shifted_exponents
 from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, TWINS, stabilize_bodies
 from loopax.lowering.derivatives.copy_writes import copy_writes
@@ -87,6 +88,7 @@ def register_with_pytensor() -> None:
     """Add the entries, once."""
     register_corrected_rewrites()
     register_shifted_exponents()
+    register_even_powers()
     if DERIVATIVES not in optdb:
         # After merge1, which is at 0, and before the rewrites of loops: two gradients of one function at
         # one point are one. In all modes that rewrite at all: elsewhere it runs as a function of its own.

@@ -35,6 +35,7 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.corrected_matrices import LEFT_OUT as OF_MATRICES
 from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.corrected_values import LEFT_OUT as OF_VALUES
+from loopax.lowering.canonical.even_powers import EVEN_POWERS
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 from loopax.lowering.canonical.matrix_properties import infer_sound_properties
@@ -48,7 +49,7 @@ DERIVATIVES = "loopax_derivatives"  # our entry that takes derivatives
 TWINS = "loopax_twins"  # our entry that merges loops again
 KNOWN_SHAPES = "loopax_known_shapes"  # the entry of the JAX backend, only for PyTensor's JAX mode
 
-_INCLUDED = ("fast_run", "jax", CORRECTED, SHIFTED)
+_INCLUDED = ("fast_run", "jax", CORRECTED, SHIFTED, EVEN_POWERS)
 _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,
