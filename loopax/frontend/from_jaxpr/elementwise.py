@@ -11,6 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.frontend.from_jaxpr.integers import one_integer
 from loopax.frontend.from_jaxpr.reading import refuse, rule
+from loopax.ir.ops.total_order import total_order
 
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
@@ -115,17 +116,9 @@ def _ne(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
 
 @rule("lt_to", "le_to", "eq_to")
 def _in_total_order(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
-    """Comparisons in total order: -0 is less than 0, and a nan greater than all other values."""
-    name = eqn.primitive.name
-    if not x.type.dtype.startswith("float"):
-        return {"lt_to": pt.lt, "le_to": pt.le, "eq_to": pt.eq}[name](x, y)
-    is_below = pt.lt(x, y) | (pt.isnan(y) & ~pt.isnan(x))
-    is_below = is_below | (pt.eq(x, 0) & pt.eq(y, 0) & pt.lt(1 / x, 0) & pt.gt(1 / y, 0))
-    if name == "lt_to":
-        return is_below
-    signs = pt.neq(x, 0) | pt.eq(pt.lt(1 / x, 0), pt.lt(1 / y, 0))
-    is_equal = (pt.eq(x, y) & signs) | (pt.isnan(x) & pt.isnan(y))
-    return is_equal if name == "eq_to" else is_below | is_equal
+    compare = {"lt_to": pt.lt, "le_to": pt.le, "eq_to": pt.eq}[eqn.primitive.name]
+    is_float = x.type.dtype.startswith("float")
+    return compare(total_order(x), total_order(y)) if is_float else compare(x, y)
 
 
 @rule("abs")

@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.jax import jaxpr_text, search_jaxpr
 from loopax.frontend.from_jaxpr.reading import function_rule, out_dtype, refuse, rule
+from loopax.ir.ops.total_order import total_order
 
 if TYPE_CHECKING:
     from loopax.base.upstream.jax import JaxprEqn
@@ -82,44 +83,35 @@ def _searchsorted(eqn: JaxprEqn, *inputs: TensorVariable) -> Any:
 
 @rule("top_k")
 def _top_k(eqn: JaxprEqn, x: TensorVariable) -> Any:
-    """The ``k`` largest elements in descending order; among equal ones the first; 0 is larger than -0.
+    """The ``k`` largest elements in descending order; among equal ones the first.
 
-    A nan is larger than all other elements, as in XLA in float64; in float32 XLA puts it anywhere.
+    XLA compares floats in their total order, in which 0 is larger than -0, and a nan larger or smaller than
+    all numbers, by its sign.
     """
     k, n = eqn.params["k"], x.type.shape[-1]
     if eqn.params.get("axis", x.type.ndim - 1) != x.type.ndim - 1:
         raise refuse(eqn, "an axis other than the last")
     if x.type.dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
-    if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):
-        return _top_by_sorting(x, k, n)
-    indices = pt.constant(np.arange(n))
-    is_taken = pt.zeros(x.type.shape, dtype="bool")
-    values, top_indices = [], []
+    is_float = x.type.dtype.startswith("float")
+    if k > _MOST_OF_TOP or not k or not is_float:
+        keys = total_order(x) if is_float else x.astype("uint8") if x.type.dtype == "bool" else x
+        # The end of the ascending order of the reversed row: among equal elements the first comes first.
+        order = n - 1 - pt.argsort(keys[..., ::-1], axis=-1, stable=True)[..., ::-1][..., :k]
+    else:
+        order = _first_by_searching(total_order(x), k, n)
+    return [_in_order(x, order, x.type.ndim - 1), order.astype("int32")]
+
+
+def _first_by_searching(keys: TensorVariable, k: int, n: int) -> Any:
+    """The indices of the ``k`` largest of ``n`` int64 along the last axis, by one search for each."""
+    indices, least = pt.constant(np.arange(n)), np.array(np.iinfo("int64").min)
+    is_taken = pt.zeros(keys.type.shape, dtype="bool")
+    top_indices = []
     for _ in range(k):
-        remaining = pt.switch(is_taken, np.array(-np.inf, x.type.dtype), x)
-        best = pt.max(remaining, axis=-1, keepdims=True)
-        is_best = pt.switch(pt.isnan(best), pt.isnan(x), pt.eq(x, best)) & ~is_taken
-        places = pt.switch(is_best, pt.switch(_is_negative_zero(x), indices + n, indices), 2 * n)
-        index = pt.min(places, axis=-1, keepdims=True) % n
-        values.append(best[..., 0])
+        best = pt.max(pt.switch(is_taken, least, keys), axis=-1, keepdims=True)
+        places = pt.switch(pt.eq(keys, best) & ~is_taken, indices, n)
+        index = pt.min(places, axis=-1, keepdims=True)
         top_indices.append(index[..., 0])
         is_taken = is_taken | pt.eq(indices, index)
-    return [pt.stack(values, axis=-1), pt.stack(top_indices, axis=-1).astype("int32")]
-
-
-def _is_negative_zero(x: TensorVariable) -> Any:
-    """A mask of the floats in ``x`` that are -0, which is less than 0 here."""
-    return pt.eq(x, 0) & pt.lt(1 / x, 0)
-
-
-def _top_by_sorting(x: TensorVariable, k: int, n: int) -> list[Any]:
-    """The end of the ascending order of the reversed row: among equal elements the first comes first."""
-    key = x.astype("uint8") if x.type.dtype == "bool" else x
-    key, axis = key[..., ::-1], x.type.ndim - 1
-    order = None
-    if key.type.dtype.startswith("float"):
-        order = pt.argsort(pt.invert(_is_negative_zero(key)).astype("uint8"), axis=-1, stable=True)
-    last = pt.argsort(_in_order(key, order, axis), axis=-1, stable=True)
-    order = n - 1 - (last if order is None else _in_order(order, last, axis))[..., ::-1][..., :k]
-    return [_in_order(x, order, x.type.ndim - 1), order.astype("int32")]
+    return pt.stack(top_indices, axis=-1)

@@ -33,6 +33,7 @@ from pytensor.tensor.type import complex_dtypes
 
 from loopax.ir.ops.next_after import NextAfter
 from loopax.ir.ops.threefry import Threefry
+from loopax.ir.ops.total_order import TotalOrder
 from loopax.numba_backend.emit.expressions import (
     FALSE,
     Expr,
@@ -174,6 +175,7 @@ _NEGATIVE_FIRST: dict[type, bool] = {
 }
 _NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
 _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
+_ORDER = {TotalOrder: "place_in_order({0})"}  # of floats as they are
 
 REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
@@ -206,6 +208,8 @@ def expression_of(
         return expr(
             _COMPARISONS[kind], *(cast(x, d, "int64") if d == "bool" else x for x, d in pairs)
         )
+    if kind in _ORDER:
+        return expr(_ORDER[kind], *operands) if kinds <= REAL else None
     if kind in _TESTS:
         return expr(_TESTS[kind], *operands) if kinds <= REAL else FALSE
     if kind is ps.Switch:

@@ -9,6 +9,7 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.upstream.numba import CPUContext, Signature, ir, literal_type_callable
+from loopax.ir.ops.total_order import TotalOrder
 
 Rule = Callable[..., Any]
 
@@ -53,4 +54,25 @@ def _lower_hidden(
     return builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)
 
 
-FUNCTIONS = {"hidden": hidden}
+def place_in_order(x: float) -> int:
+    """The integer of `TotalOrder` for ``x``: its bits, reversed below the sign if that is negative."""
+    return int(TotalOrder(name="total_order").impl(x))
+
+
+@result_type(place_in_order)
+def _type_of_place(x):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.int64 if x in (types.float32, types.float64) else None
+
+
+@lower_builtin(place_in_order, types.Float)
+def _lower_place(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
+    word = ir.IntType(signature.args[0].bitwidth)
+    n = builder.bitcast(args[0], word)
+    is_negative = builder.ashr(n, word(word.width - 1))  # all bits, or none
+    n = builder.xor(n, builder.lshr(is_negative, word(1)))
+    return n if word.width == 64 else builder.sext(n, ir.IntType(64))
+
+
+FUNCTIONS = {"hidden": hidden, "place_in_order": place_in_order}

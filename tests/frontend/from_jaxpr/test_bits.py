@@ -90,3 +90,34 @@ def test_a_constant_negative_zero_is_no_zero() -> None:
     for actual, wanted in zip(jax.tree.leaves(fast(xs)), jax.tree.leaves(angles(xs)), strict=True):
         np.testing.assert_array_equal(actual, wanted)
     assert "the constant -0.0" in fast.remarks[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_the_largest_elements_are_in_total_order(dtype: str, k: int) -> None:
+    """A nan with a sign is the smallest, -0 is less than 0, and subnormal numbers are no zeros."""
+    positive = pairs_of(dtype)[0][:13]
+    row = np.concatenate([positive, -positive, positive[::2]]).astype(dtype)
+    rows = np.stack([row, row[::-1], np.roll(row, 7), np.resize(row[-1:], row.shape)])
+
+    def largest(x: Any) -> Any:
+        return lax.top_k(x, k)
+
+    fast = loopax.native(in_a_loop(largest), loops="native")
+    for actual, expected in zip(fast(rows), jax.jit(largest)(rows), strict=True):
+        assert_same_bits(actual, expected)
+    assert all(": native, " in line for line in fast.remarks), fast.remarks
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_comparisons_in_total_order(dtype: str) -> None:
+    x, y = pairs_of(dtype)
+    comparisons = [lax.lt_to_p.bind, lax.le_to_p.bind, lax.eq_to_p.bind]
+
+    def compared(x: Any, y: Any) -> Any:
+        return [compare(x, y) for compare in comparisons]
+
+    fast = loopax.native(in_a_loop(compared), loops="native")
+    for actual, expected in zip(fast(x, y), jax.jit(compared)(x, y), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert all(": native, " in line for line in fast.remarks), fast.remarks
