@@ -1,8 +1,8 @@
 """States of a loop: their storage, and the transition to the states of the next step.
 
 Scalars and small arrays are locals that each step assigns. A buffer, a state of which the body only writes
-rows, is one array for the whole loop. Any other array of constant shape has two arrays in memory: the
-successor is copied to the state, or the two exchange their memory.
+rows, is one array for the whole loop, and so is one to which each step adds. Any other array of constant
+shape has two arrays in memory: the successor is copied to the state, or the two exchange their memory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ from typing import Any
 import numpy as np
 from pytensor.typed_list import Append
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
 from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import Dim, Expr
-from loopax.numba_backend.emit.values import Array, EmittedValue, Opaque, Rows, Small, is_static
+from loopax.numba_backend.emit.uses import uses_of
+from loopax.numba_backend.emit.values import (
+    Array,
+    EmittedValue,
+    Opaque,
+    Rows,
+    Small,
+    Virtual,
+    is_static,
+)
 from loopax.numba_backend.rules.lists import copied
 
 _COPIED = 64  # the most elements of a state that each step copies
@@ -98,8 +108,29 @@ def with_shape_of(
     return following
 
 
-def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
-    """Assign all states their successors, simultaneously."""
+def is_updated_by_element(op: Scan, k: int) -> bool:
+    """Whether each element of the successor of state ``k`` is a function of the element that it replaces.
+
+    The state must have no other reader, and its successor none at all in the step.
+    """
+    body = op.fgraph
+    uses, v = uses_of(body), op.args.states[k]
+    while len(uses[v]) == 1:
+        client, position = uses[v][0]
+        if client is None:
+            return bool(position == k and v is not op.args.states[k])
+        if not is_elementwise(client) or len(client.outputs) != 1:
+            return False
+        if client.inputs[position].type.broadcastable != client.outputs[0].type.broadcastable:
+            return False
+        v = client.outputs[0]
+    return False
+
+
+def step(
+    emit: Emitter, pairs: Sequence[tuple[Any, Any]], in_place: Sequence[tuple[Array, Virtual]]
+) -> None:
+    """Assign all states their successors, simultaneously; overwrite those ``in_place`` by element."""
     names: list[Expr] = []
     expressions: list[Expr] = []
     arrays: list[tuple[Array, Any]] = []
@@ -128,6 +159,8 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
         for state, value in later
         for at, element in np.ndenumerate(value.elements)
     ]
+    for array, elements in in_place:  # while the names of the others still are states of this step
+        emit.copy(elements, array.name)
     emit.assign([*names, *new_names], [*expressions, *new_names.values()])
     for state, successor in copies:
         emit.copy(successor, state.name)

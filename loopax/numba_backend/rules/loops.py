@@ -17,8 +17,15 @@ from loopax.numba_backend.emit.expressions import FALSE, TRUE, Expr, as_dim, lit
 from loopax.numba_backend.emit.schedule import chains
 from loopax.numba_backend.emit.statements import Break
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
-from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
-from loopax.numba_backend.rules.loop_states import keeps, names, started, step, with_shape_of
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, shared, small
+from loopax.numba_backend.rules.loop_states import (
+    is_updated_by_element,
+    keeps,
+    names,
+    started,
+    step,
+    with_shape_of,
+)
 
 
 @rule(Loop)
@@ -65,7 +72,16 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
         for k in sorted(steady - writes.keys()):
             following[k] = with_shape_of(emit, states[k], following[k], keeps_length[k])
         stop = emit.temp(emit.scalar(following[n])) if op.stops else None
-        step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
+        in_place = [
+            k
+            for k in sorted(steady - writes.keys())
+            if isinstance(following[k], Virtual)
+            and isinstance(states[k], Array)
+            and emit.is_room(states[k])
+            and is_updated_by_element(op, k)
+        ]
+        pairs = {k: (states[k], following[k]) for k in range(n) if k not in writes}
+        step(emit, [p for k, p in pairs.items() if k not in in_place], [pairs[k] for k in in_place])
         if n_done is not None:
             emit.set(n_done, count + 1)
         if stop is not None:

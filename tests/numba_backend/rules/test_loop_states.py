@@ -59,3 +59,45 @@ def test_a_successor_that_is_a_state_whose_length_changes():
 
     states, _ = scan(step, (a, b), pt.arange(3))
     assert_agrees([a, b], list(states), [RNG.normal(size=9) for _ in "ab"], rtol=1e-12)
+
+
+# Steps of the states a and b (9 x 9) and v (9), and whether ``a`` and ``b`` are overwritten by element.
+UPDATES = {
+    "sums": (lambda a, b, v, i: (a + v * i, b * 0.5 + v[:, None], v + 1), True, True),
+    "of a row of products": (
+        lambda a, b, v, i: (a + v[:, None] * b[0], b * 2, v * 0.5),
+        True,
+        False,
+    ),
+    "read by another": (lambda a, b, v, i: (a + b, b * 0.5 + i, v), True, False),
+    "read twice": (lambda a, b, v, i: (a + a[0], b + b.T, v), False, False),
+    "each other": (lambda a, b, v, i: (b + 1.0, a * 0.5, v), False, False),
+    "a row broadcast": (lambda a, b, v, i: (a + i, pt.zeros_like(b) + v * b[0, 0], v), True, False),
+    "through a function": (
+        lambda a, b, v, i: (pt.tanh(a) + v, pt.sqrt(abs(b + i)), v * 2),
+        True,
+        True,
+    ),
+    "turned": (lambda a, b, v, i: (a.T + 1, b[::-1] * i, v), False, False),
+}
+
+
+@pytest.mark.parametrize("n_traces", [0, 1])
+@pytest.mark.parametrize("name", UPDATES)
+def test_states_that_are_overwritten_by_element(name, n_traces):
+    """Only a state that nothing else reads, and whose successor is no trace."""
+    update, first, second = UPDATES[name]
+    a, b = pt.matrix("a", shape=(9, 9)), pt.matrix("b", shape=(9, 9))
+    v = pt.vector("v", shape=(9,))
+
+    def step(carry, i):
+        new = update(*carry, i)
+        return new, [new[0] * 1.0 + new[1]] * n_traces
+
+    states, _ = out = scan(step, (a, b, v), pt.arange(1.0, 5.0))
+    values = RNG.normal(size=(9, 9)), RNG.normal(size=(9, 9)), RNG.normal(size=9)
+    outputs = [*states, *out[1]]
+    run = assert_agrees([a, b, v], outputs, values, rtol=1e-12)
+    n_rooms = run.source.count("empty((9, 9), np.float64)")
+    if not n_traces:
+        assert n_rooms == 4 - first - second, run.source

@@ -202,8 +202,12 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Sequence[Dim], righ
 def _line(emit: Emitter, v: Value, axis: int) -> Value:
     """Convert a matrix of one column or row to a vector along ``axis``."""
     v = emit.indexable(v)
-    if isinstance(v, Virtual) and v.flat is not None and len(v.flat.shape) == 1:
-        return v.flat
+    array = v.flat if isinstance(v, Virtual) else v
+    if isinstance(array, Array) and len(array.shape) == 1:
+        return array
+    if isinstance(array, Array) and array.compact:
+        name = emit.temp(call("in_line", array.name), "line")
+        return Array(name, (v.shape[axis],), v.dtype, compact=True)
     return Virtual(
         (v.shape[axis],), v.dtype, lambda at: emit.read(v, [at[0], 0] if axis == 0 else [0, at[0]])
     )
