@@ -6,7 +6,8 @@ the backward loop computes the step again from the state before it, and then
     (dx, l, dc) = pullback of f at (x, s, c), of (l, dy)
 
 with ``l`` as its state, ``dx`` as its trace and the sum of ``dc``. From the forward loop it needs
-only the states before each step: a trace that the loop has anyway, or else the trace of a twin loop.
+only the states before each step, and values that are dear (`stored_values`): traces that the loop has
+anyway, or else those of a twin loop.
 (Rows of next states are not used, though they are shifted by one row: two traces a row apart would
 keep `fuse_loops` from fusing their readers.) States that no cotangent reaches get none; constants,
 rows and states that the backward step does not read are not among its inputs.
@@ -37,9 +38,11 @@ from loopax.ir.derivatives.inner_gradients import (
     unknown_through_list,
     zeros_for,
 )
+from loopax.ir.derivatives.stored_values import dear_values
 from loopax.ir.derivatives.traversal import pull_back
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
+from loopax.ir.replace import replaced
 from loopax.ir.sequences import with_items
 
 
@@ -172,13 +175,19 @@ class _Backward:
         from_rows = [k for k, g in enumerate(step.rows) if g is not None and not is_null(g)]
         ys = [step.rows[k] for k in from_rows]
 
-        read_variables = set(ancestors([*next_lambdas, *next_sums, *ys]))
+        results = [*next_lambdas, *next_sums, *ys]
+        seeds = [k.inner for k in (*lambdas, *d_rows)]
+        dear = dear_values(results, seeds, [*self.inner.rows, *self.inner.states])
+        stored = {v: v.type() for v in dear}
+        results = replaced(results, stored)
+        read_variables = set(ancestors(results))
         rows = [
             _StepInput(v, x)
             for v, x in _pairs(self.inner.rows, self.args.sequences)
             if v in read_variables
         ]
-        rows += self._saved([k for k, v in enumerate(self.inner.states) if v in read_variables])
+        states_read = [v for v in self.inner.states if v in read_variables]
+        rows += self._stored({v: v for v in states_read} | stored)
         rows += [step_input for step_input in d_rows if step_input.inner in read_variables]
         consts = [
             _StepInput(v, x)
@@ -191,9 +200,9 @@ class _Backward:
             BodyOuts(
                 [
                     k.inner.type.filter_variable(v)
-                    for k, v in _pairs(carried, next_lambdas + next_sums)
+                    for k, v in _pairs(carried, results[: len(carried)])
                 ],
-                ys,
+                results[len(carried) :],
             ),
             ScanOptions(
                 name=f"pullback of {self.scan.options.name or 'loop'}",
@@ -246,20 +255,16 @@ class _Backward:
             return self.args.states[k].zeros_like()
         return final.type.filter_variable(g.astype(final.type.dtype))
 
-    def _saved(self, states: list[int]) -> list[_StepInput]:
-        """The sequences that hold the values of ``states`` before each step."""
-        emitted = dict(zip(self.scan.outs.ys, self.outs.traces, strict=True))
-        inner_states = self.scan.args.states
-        trace_of = {k: emitted[inner_states[k]] for k in states if inner_states[k] in emitted}
-        missing = [k for k in states if k not in trace_of]
+    def _stored(self, values: Mapping[Variable, Variable]) -> list[_StepInput]:
+        """The traces of values of the forward step, and the variables of the backward step for them."""
+        emitted = dict(zip(self.inner_outs.ys, self.outs.traces, strict=True))
+        missing = [v for v in values if v not in emitted]
         if missing:
             twin = self.scan.from_body(
-                self.inner,
-                BodyOuts(self.inner_outs.states, [self.inner.states[k] for k in missing]),
-                self.scan.options,
+                self.inner, BodyOuts(self.inner_outs.states, missing), self.scan.options
             )
-            trace_of |= zip(missing, twin.split_outputs(twin.bind(self.args)).traces, strict=True)
-        return [_StepInput(self.inner.states[k], trace_of[k]) for k in states]
+            emitted |= zip(missing, twin.split_outputs(twin.bind(self.args)).traces, strict=True)
+        return [_StepInput(inner, emitted[v]) for v, inner in values.items()]
 
 
 def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _StepInput]) -> BodyArgs:
