@@ -58,10 +58,10 @@ def product_of_absolute_values(fgraph: FunctionGraph, node: Apply) -> Any:
         for j, other in enumerate(factors):
             is_sign = _argument(other, ps.Sign) is x
             if is_sign or (other is factor and j > k):
-                rest = [v for m, v in enumerate(factors) if m not in (j, k)]
-                new = pt.mul(*rest, x) if is_sign else pt.mul(*rest, x, x)
-                new = new if rest or not is_sign else x
-                return [new] if new.type == node.outputs[0].type else None
+                new = [v for m, v in enumerate(factors) if m not in (j, k)]
+                new += [x] if is_sign else [x, x]
+                product = pt.mul(*new) if len(new) > 1 else x
+                return [product] if product.type == node.outputs[0].type else None
     return None
 
 
