@@ -13,7 +13,7 @@ from pytensor.typed_list import Append
 
 from loopax.ir import Loop
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import FALSE, TRUE, Expr, as_dim, literal
+from loopax.numba_backend.emit.expressions import FALSE, TRUE, Expr, as_dim, call, literal
 from loopax.numba_backend.emit.schedule import chains
 from loopax.numba_backend.emit.statements import Break
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
@@ -54,7 +54,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
         emit.scopes.changing.update(changing)
         index = count
         if op.options.reverse and uses_of(body)[op.args.i]:
-            index = emit.temp(emit.number(bound - 1) - count, "k")
+            index = emit.temp(call("hidden_step", emit.number(bound - 1) - count, bound), "k")
         inner = _with_current_shapes(emit, op, states, steady)
         for state, latency in zip(inner, chains(op), strict=True):
             if isinstance(state, Small):

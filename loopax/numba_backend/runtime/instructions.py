@@ -54,6 +54,37 @@ def _lower_hidden(
     return builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)
 
 
+_MOST_STEPS = 2**48  # with rows of 2**15 numbers, a position in a trace is less than 2**63
+
+
+def hidden_step(k: int, n: int) -> int:
+    """Hide the computation of ``k``, a step of ``n``, from LLVM, which learns only its range.
+
+    LLVM moves the test for overlapping memory of an inner loop out of the loop around it if addresses
+    change by a fixed stride there, and takes a negative stride for an overlap: a backward loop that reads a
+    trace and adds to another array had scalar code, 4.8 us for 1,024 exponentials in place of 0.6.
+    """
+    return k
+
+
+@result_type(hidden_step)
+def _type_of_step(k, n):  # type: ignore[no-untyped-def]  # Numba reads the signature
+    return types.int64 if all(isinstance(t, types.Integer) for t in (k, n)) else None
+
+
+@lower_builtin(hidden_step, types.Integer, types.Integer)
+def _lower_step(
+    context: CPUContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> Any:
+    k, n = (
+        context.cast(builder, v, t, types.int64) for v, t in zip(args, signature.args, strict=True)
+    )
+    k = builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)
+    for bound in (n, n.type(_MOST_STEPS)):
+        builder.assume(builder.icmp_unsigned("<", k, bound))
+    return k
+
+
 def place_in_order(x: float) -> int:
     """The integer of `TotalOrder` for ``x``: its bits, reversed below the sign if that is negative."""
     return int(TotalOrder(name="total_order").impl(x))
@@ -75,4 +106,4 @@ def _lower_place(
     return n if word.width == 64 else builder.sext(n, ir.IntType(64))
 
 
-FUNCTIONS = {"hidden": hidden, "place_in_order": place_in_order}
+FUNCTIONS = {f.__name__: f for f in (hidden, hidden_step, place_in_order)}
