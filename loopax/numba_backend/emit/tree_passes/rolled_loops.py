@@ -31,7 +31,7 @@ from loopax.numba_backend.emit.statements import (
 # Shorter loops are faster unrolled, and longer ones LLVM does not unroll.
 _HIDDEN = {
     (True, True): range(9, 64),
-    (True, False): range(9, 32),
+    (True, False): range(9, 48),
     (False, True): range(16, 80),
     (False, False): range(0),
 }
