@@ -54,7 +54,10 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
         emit.scopes.changing.update(changing)
         index = count
         if op.options.reverse and uses_of(body)[op.args.i]:
-            index = emit.temp(call("hidden_step", emit.number(bound - 1) - count, bound), "k")
+            index = emit.number(bound - 1) - count
+            if _has_arrays(emit, op):
+                index = call("hidden_step", index, bound)
+            index = emit.temp(index, "k")
         inner = _with_current_shapes(emit, op, states, steady)
         for state, latency in zip(inner, chains(op), strict=True):
             if isinstance(state, Small):
@@ -133,8 +136,7 @@ def _writes(emit: Emitter, op: Loop) -> tuple[dict[int, list[Apply]], set[Apply]
         written, reader = out, (None, k)
         while written is not v:
             node = written.owner
-            is_write = node is not None and isinstance(node.op, IncSubtensor | Append)
-            if not is_write or uses[written] != [reader]:
+            if node is None or not _is_write(node) or uses[written] != [reader]:
                 break
             nodes.insert(0, node)
             written, reader = node.inputs[0], (node, 0)
@@ -151,6 +153,16 @@ def _can_be_locals(emit: Emitter, writes: Sequence[Apply]) -> bool:
     shape = getattr(writes[0].inputs[0].type, "shape", (None,))
     index = [v for node in writes for v in node.inputs[2:]]
     return emit.is_small(shape) and all(isinstance(v, Constant) for v in index)
+
+
+def _has_arrays(emit: Emitter, op: Loop) -> bool:
+    """Whether the body computes arrays in memory, along which it has loops."""
+    values = [v for node in op.fgraph.apply_nodes if not _is_write(node) for v in node.outputs]
+    return any(hasattr(v.type, "shape") and not emit.is_small(v.type.shape) for v in values)
+
+
+def _is_write(node: Apply) -> bool:
+    return isinstance(node.op, IncSubtensor | Append)
 
 
 def _reads_part(client: Apply) -> bool:

@@ -147,7 +147,7 @@ def test_backward_sequences_are_read_without_a_check():
 
 
 def test_states_of_one_shape_change_places_and_others_do_not():
-    """Two states that take turns, beside one of another rank: a rotation of names, no copy."""
+    """Two states that take turns, beside one that is overwritten: a rotation of names, no copy."""
     u, v, m = pt.dvector("u"), pt.dvector("v"), pt.dmatrix("m")
     us, vs, ms = pytensor.scan(
         lambda u, v, m: (v, pt.tanh(u) + v, pt.tanh(m)),
@@ -159,7 +159,7 @@ def test_states_of_one_shape_change_places_and_others_do_not():
     inside = steps(text)
     assert sum("tanh(" in line for line in inside) == 2  # nothing but the two is computed
     moves = re.findall(r"\n        (a\d+) = (t\d+|a\d+)", "\n" + "\n".join(inside))
-    assert len(moves) >= 4
+    assert len(moves) == 3  # of the two and of one more room
 
 
 def test_literals_and_operators_have_the_precedence_of_the_graph():
