@@ -34,6 +34,7 @@ from benchmarks.parallel import parallels
 from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, NATIVE_CALL, OVERHEAD, Figure, as_json, environment, table
+from benchmarks.sizes import sizes
 from benchmarks.stopping import stoppings
 
 NATIVE = (
@@ -53,6 +54,7 @@ CHOICES = (
     "native-calls",
     "parallel",
     "passes",
+    "sizes",
     "stopping",
 )
 
@@ -226,6 +228,8 @@ def measure(which, programs, arguments):
     if "passes" in which:
         say("passes")
         yield from passes(pairs)
+    if "sizes" in which:
+        yield from sizes(pairs, say)
     if "stopping" in which:
         say("stopping")
         yield from stoppings(pairs)

@@ -23,6 +23,7 @@ NATIVE_CALL = "native call"
 NATIVE_GROWTH = "native growth"
 COLD = "cold"
 STOPPING = "stopping"
+SIZES = "sizes"
 PARALLEL = "parallel"
 DEVICES = "devices"
 PASSES = "passes"
@@ -86,7 +87,7 @@ COMPARED = tuple(NATIVE_MEDIAN)
 HEAD = f"{'ratio':<5} {'interval':^12} {'limit':>5} {'holds':<5} {'hand':>7}"
 ONE_CORE = f" {'1 core':>6}"
 # The tables of programs that XLA may run on several cores.
-BESIDE_XLA = ("one call", "first result", KERNELS, JAX_FUNCTIONS, JAX_FIRST, STOPPING)
+BESIDE_XLA = ("one call", "first result", KERNELS, SIZES, JAX_FUNCTIONS, JAX_FIRST, STOPPING)
 
 
 def table(figures: list[Figure], about: dict[str, Any]) -> str:
@@ -233,6 +234,12 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
     (
         KERNELS,
         "loops as jaxify chooses on the CPU beside hand-written JAX, both under jax.jit",
+        line("", "", [HEAD]),
+        row,
+    ),
+    (
+        SIZES,
+        "steps of n numbers, or matrices of n x n, beside hand-written JAX, both under jax.jit",
         line("", "", [HEAD]),
         row,
     ),
