@@ -74,7 +74,7 @@ UPDATES = {
     "each other": (lambda a, b, v, i: (b + 1.0, a * 0.5, v), False, False),
     "a row broadcast": (lambda a, b, v, i: (a + i, pt.zeros_like(b) + v * b[0, 0], v), True, False),
     "through a function": (
-        lambda a, b, v, i: (pt.tanh(a) + v, pt.sqrt(abs(b + i)), v * 2),
+        lambda a, b, v, i: (abs(a) ** 0.5 + v, pt.sqrt(abs(b + i)), v * 2),
         True,
         True,
     ),
