@@ -4,7 +4,7 @@ Those of `native`, with shapes declared: forward, value and gradient, a Hessian-
 value and gradient by ``jax.vmap``, value and pushforward, and 64 rows of these, all under ``jax.jit``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -70,19 +70,31 @@ def compared(p: Native, by_hand: Callable, comparison: str, pairs: int) -> Any:
         scale = jnp.linspace(0.99, 1.01, ROWS)
         args = [jnp.multiply.outer(scale, x) if k in wrt else x for k, x in enumerate(args)]
 
-    def ours() -> Callable:
-        return jax.jit(transformed(jaxify(inputs, out), comparison, wrt))
+    return beside(lambda: jaxify(inputs, out), by_hand, args, comparison, wrt, pairs)
 
-    def theirs() -> Callable:
-        return jax.jit(transformed(by_hand, comparison, wrt))
 
-    expected = theirs()(*args)
-    atol = ATOL * max(
-        np.max(np.abs(x)) for x in expected
-    )  # the gradient of what has converged is 0
-    for x, y in zip(ours()(*args), expected, strict=True):
+def beside(
+    ours: Callable[[], Callable],
+    theirs: Callable,
+    args: Sequence[Any],
+    comparison: str,
+    wrt: tuple[int, ...],
+    pairs: int,
+) -> Any:
+    """Timings of two functions under ``jax.jit``, of which ``ours`` is made again for each pair.
+
+    Their results are compared before.
+    """
+
+    def jitted(f: Callable) -> Callable:
+        return jax.jit(transformed(f, comparison, wrt))
+
+    expected = jitted(theirs)(*args)
+    # The gradient of what has converged is 0.
+    atol = ATOL * max(np.max(np.abs(x)) for x in expected)
+    for x, y in zip(jitted(ours())(*args), expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=RTOL, atol=atol)
-    return repeated_calls(lambda: (ours(), theirs()), args, pairs)
+    return repeated_calls(lambda: (jitted(ours()), jitted(theirs)), args, pairs)
 
 
 def transformed(f: Callable, comparison: str, wrt: tuple[int, ...]) -> Callable:

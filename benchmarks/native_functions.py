@@ -9,11 +9,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from benchmarks.jax_functions import FUNCTIONS
-from benchmarks.kernels import ATOL, HAND, RTOL, transformed
-from benchmarks.measure import Pairs, first, in_turns, own_cache, repeated_calls
+from benchmarks.kernels import HAND, beside, transformed
+from benchmarks.measure import Pairs, first, in_turns, own_cache
 from benchmarks.native import PROGRAMS
 from benchmarks.report import JAX_FIRST, JAX_FUNCTIONS, Figure
 from loopax import native
@@ -61,15 +60,5 @@ def _first(f: Callable, args: list[Any], comparison: str) -> Pairs:
 def _compared(
     f: Callable, args: list[Any], comparison: str, wrt: tuple[int, ...], pairs: int
 ) -> Any:
-    def ours() -> Callable:
-        return jax.jit(transformed(native(f), comparison, wrt))
-
-    def theirs() -> Callable:
-        return jax.jit(transformed(f, comparison, wrt))
-
-    expected = theirs()(*args)
-    atol = ATOL * max(np.max(np.abs(x)) for x in expected)
     with own_cache():
-        for x, y in zip(ours()(*args), expected, strict=True):
-            np.testing.assert_allclose(x, y, rtol=RTOL, atol=atol)
-        return repeated_calls(lambda: (ours(), theirs()), args, pairs)
+        return beside(lambda: native(f), f, args, comparison, wrt, pairs)

@@ -15,12 +15,11 @@ from jax import lax
 from jax.scipy.special import logsumexp
 
 import loopax
-from benchmarks.kernels import ATOL, transformed
-from benchmarks.measure import own_cache, repeated_calls
+from benchmarks.kernels import beside
+from benchmarks.measure import own_cache
 from benchmarks.report import SIZES, Figure
 
 LIMITS = {"forward": 1.0, "gradient": 1.0}
-_RTOL = 1e-7
 
 
 class Library(NamedTuple):
@@ -121,14 +120,7 @@ def _compared(f: Callable, values: list[np.ndarray], comparison: str, pairs: int
     inputs = [pt.tensor(f"x{k}", dtype="float64", shape=x.shape) for k, x in enumerate(values)]
     out, args = f(LOOPAX, *inputs), [jnp.asarray(x) for x in values]
 
-    def ours() -> Callable:
-        return jax.jit(transformed(loopax.jaxify(inputs, out), comparison, (0, 1)))
+    def by_hand(*xs: Any) -> Any:
+        return f(JAX, *xs)
 
-    def theirs() -> Callable:
-        return jax.jit(transformed(lambda *xs: f(JAX, *xs), comparison, (0, 1)))
-
-    expected = theirs()(*args)
-    atol = ATOL * max(np.max(np.abs(x)) for x in expected)
-    for x, y in zip(ours()(*args), expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=_RTOL, atol=atol)
-    return repeated_calls(lambda: (ours(), theirs()), args, pairs)
+    return beside(lambda: loopax.jaxify(inputs, out), by_hand, args, comparison, (0, 1), pairs)

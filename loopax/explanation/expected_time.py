@@ -24,15 +24,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.facts.costs import (
-    ARRAY,
-    COPY,
-    UNKNOWN_LENGTH,
-    WRITE,
-    LapackCost,
-    lapack_cost_of,
-    product,
-)
+from loopax.facts.costs import ARRAY, COPY, UNKNOWN_LENGTH, WRITE, lapack_cost_of, product
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 from loopax.ir import Cond, Scan
@@ -123,15 +115,7 @@ def _time_of_op(node: Apply, shape: Callable[[Any], list[float]]) -> float:
     if isinstance(core, _PRODUCTS):
         return product(entries, (shapes[0][-1:] or [1.0])[0])
     if (lapack := lapack_cost_of(core)) is not None:
-        return _time_of_lapack(lapack, shapes)
+        return lapack.for_arrays(shapes)
     if isinstance(op, CAReduce):
         return ARRAY + COPY * math.prod(shapes[0])
     return ARRAY + WRITE * entries
-
-
-def _time_of_lapack(cost: LapackCost, shapes: list[list[float]]) -> float:
-    """Nanoseconds of a LAPACK op on a batch of matrices; its last input is the right-hand side."""
-    matrix = max(shapes, key=math.prod, default=[1.0])
-    batch, core = math.prod(matrix[:-2]), matrix[-2:]
-    n = (math.prod(core) * min(core, default=1.0)) ** (1 / 3)
-    return batch * cost(n, math.prod(shapes[-1]) / (batch * n) if shapes else 0.0)

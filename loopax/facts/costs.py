@@ -9,6 +9,8 @@ write 0.7. A form that is cheaper by these figures is cheaper on both machines, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from pytensor.graph.op import Op
@@ -40,6 +42,13 @@ class LapackCost(NamedTuple):
 
     def __call__(self, n: float, columns: float = 0.0) -> float:
         return self.call + self.cube * n**3 + self.right * n**2 * columns
+
+    def for_arrays(self, shapes: Sequence[Sequence[float]]) -> float:
+        """The time for inputs of these shapes: a batch of matrices, and last the right-hand side."""
+        matrix = max(shapes, key=prod, default=[1.0])
+        batch, core = prod(matrix[:-2]), matrix[-2:]
+        n = (prod(core) * min(core, default=1.0)) ** (1 / 3)
+        return batch * self(n, prod(shapes[-1]) / (batch * n) if shapes else 0.0)
 
 
 DETERMINANT = LapackCost(300, 0.3)

@@ -116,6 +116,7 @@ def _ne(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
 
 @rule("lt_to", "le_to", "eq_to")
 def _in_total_order(eqn: JaxprEqn, x: TensorVariable, y: TensorVariable) -> Any:
+    """Comparisons in IEEE's total order, which tells -0 from 0 and nans from each other."""
     compare = {"lt_to": pt.lt, "le_to": pt.le, "eq_to": pt.eq}[eqn.primitive.name]
     is_float = x.type.dtype.startswith("float")
     return compare(total_order(x), total_order(y)) if is_float else compare(x, y)

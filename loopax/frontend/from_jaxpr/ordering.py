@@ -93,13 +93,14 @@ def _top_k(eqn: JaxprEqn, x: TensorVariable) -> Any:
         raise refuse(eqn, "an axis other than the last")
     if x.type.dtype.startswith("complex"):
         raise refuse(eqn, "complex numbers")
-    is_float = x.type.dtype.startswith("float")
-    if k > _MOST_OF_TOP or not k or not is_float:
-        keys = total_order(x) if is_float else x.astype("uint8") if x.type.dtype == "bool" else x
+    keys = x.astype("uint8") if x.type.dtype == "bool" else x
+    if is_float := x.type.dtype.startswith("float"):
+        keys = total_order(x)
+    if is_float and 0 < k <= _MOST_OF_TOP:
+        order = _first_by_searching(keys, k, n)
+    else:
         # The end of the ascending order of the reversed row: among equal elements the first comes first.
         order = n - 1 - pt.argsort(keys[..., ::-1], axis=-1, stable=True)[..., ::-1][..., :k]
-    else:
-        order = _first_by_searching(total_order(x), k, n)
     return [_in_order(x, order, x.type.ndim - 1), order.astype("int32")]
 
 

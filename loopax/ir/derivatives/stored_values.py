@@ -34,43 +34,42 @@ def dear_values(
     They depend on none of ``seeds``, the cotangents, and on some of ``varying``, the states and rows. The
     search ends at them: what only they need is not computed at all.
     """
+    order = list(toposort(results))
+    dear_nodes = {node for node in order if _is_dear(node)}
+    if not dear_nodes:
+        return []
+    backward, forward = set(seeds), set(varying)
+    for node in order:
+        for depending in (backward, forward):
+            if not depending.isdisjoint(node.inputs):
+                depending.update(node.outputs)
     dear: dict[Variable, None] = {}
     seen: set[Variable] = set()
-    backward = _depending(results, seeds)
-    forward = _depending(results, varying)
     stack = list(results)
     while stack:
         v = stack.pop()
         if v in seen or v.owner is None:
             continue
         seen.add(v)
-        if v not in backward and v in forward and _is_dear(v.owner):
+        if v.owner in dear_nodes and v in forward and v not in backward:
             dear[v] = None
         else:
             stack += v.owner.inputs
     return list(dear)
 
 
-def _depending(results: Sequence[Variable], roots: Collection[Variable]) -> set[Variable]:
-    """The ancestors of ``results`` that depend on some of ``roots``."""
-    depending = set(roots)
-    for node in toposort(results):
-        if not depending.isdisjoint(node.inputs):
-            depending.update(node.outputs)
-    return depending
-
-
 def _is_dear(node: Apply) -> bool:
-    op, out = core_of(node.op), node.outputs[0]
+    op, n_inputs = core_of(node.op), len(node.inputs)
     shapes: list[Any] = [getattr(v.type, "shape", (None,)) for v in (*node.inputs, *node.outputs)]
     if any(n is None for shape in shapes for n in shape):
         return False
-    entries: float = sum(prod(v.type.shape) for v in node.outputs)
+    entries = sum(map(prod, shapes[n_inputs:]))
+    if not entries:
+        return False
     if isinstance(op, Dot):
         cost = costs.PRODUCT * entries * shapes[0][-1]
     elif (lapack := costs.lapack_cost_of(op)) is not None:
-        n, batch = max(shapes[0][-2:], default=1), prod(out.type.shape[:-2])
-        cost = batch * lapack(n, entries / (n * batch))
+        cost = lapack.for_arrays(shapes[:n_inputs])
     else:
         return False
-    return cost > _DEAR * costs.KEEP * entries
+    return bool(cost > _DEAR * costs.KEEP * entries)

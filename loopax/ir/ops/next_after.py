@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.record import ScalarFacts
 from loopax.facts.scalars import register_scalar
+from loopax.ir.ops.flat_scalar import FlatScalar
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class NextAfter(ps.BinaryScalarOp):
+class NextAfter(FlatScalar, ps.BinaryScalarOp):
     """``(x, y) -> the float next to x in the direction of y``, and ``y`` if both are equal.
 
     >>> float(NextAfter(ps.upcast_out, name="next_after").impl(1.0, 2.0))
@@ -30,17 +28,6 @@ class NextAfter(ps.BinaryScalarOp):
     def impl(self, x: ArrayLike, y: ArrayLike) -> Any:
         with np.errstate(all="ignore"):
             return np.nextafter(x, y)
-
-    def c_code(self, *args: object) -> str:
-        raise NotImplementedError("it runs in native code of Numba's")
-
-    def pullback(
-        self,
-        inputs: Sequence[TensorVariable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Any]:
-        return [x.zeros_like() for x in inputs]
 
 
 next_after = Elemwise(NextAfter(ps.upcast_out, name="next_after"))

@@ -11,20 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
 from pytensor.graph.type import Type
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.record import ScalarFacts
 from loopax.facts.scalars import register_scalar
+from loopax.ir.ops.flat_scalar import FlatScalar
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 _WORD = 2**32
 
 
-class Threefry(ps.ScalarOp):
+class Threefry(FlatScalar):
     """``(key_1, key_2, x, y) -> word of 64 bits``, all unsigned.
 
     >>> hex(Threefry(name="threefry").impl(0, 0, 0, 0))
@@ -48,17 +47,6 @@ class Threefry(ps.ScalarOp):
             a = (a + keys[(k + 1) % 3]) % _WORD
             b = (b + keys[(k + 2) % 3] + k + 1) % _WORD
         return np.uint64(b << 32 | a)
-
-    def c_code(self, *args: object) -> str:
-        raise NotImplementedError("it runs in native code of Numba's")
-
-    def pullback(
-        self,
-        inputs: Sequence[TensorVariable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Any]:
-        return [x.zeros_like(dtype="float64") for x in inputs]
 
 
 threefry = Elemwise(Threefry(name="threefry"))

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
 from pytensor.graph.type import Type
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts.record import ScalarFacts
 from loopax.facts.scalars import register_scalar
+from loopax.ir.ops.flat_scalar import FlatScalar
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class TotalOrder(ps.UnaryScalarOp):
+class TotalOrder(FlatScalar, ps.UnaryScalarOp):
     """``x -> n``, with ``n(x) < n(y)`` where ``x`` comes before ``y``.
 
     The order is: negative nan, negative numbers, -0, 0, positive numbers, positive nan. Integers are equal
@@ -36,17 +35,6 @@ class TotalOrder(ps.UnaryScalarOp):
         x = np.asarray(x)
         n = x.view(f"int{8 * x.itemsize}")
         return (n ^ ((n >> (8 * x.itemsize - 1)) & np.iinfo(n.dtype).max)).astype("int64")
-
-    def c_code(self, *args: object) -> str:
-        raise NotImplementedError("it runs in native code of Numba's")
-
-    def pullback(
-        self,
-        inputs: Sequence[TensorVariable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Any]:
-        return [x.zeros_like() for x in inputs]
 
 
 total_order: Any = Elemwise(TotalOrder(name="total_order"))

@@ -4,11 +4,11 @@
     abs(x) * sign(x)              ->  x
     sqrt(x) ** 4                  ->  x ** 2, and nan for negative x
 
-Condition: ``x`` is real. Values are the same, to the last bit without a root, but derivatives are not:
-PyTensor derives ``abs(x) ** 2`` to ``2 * abs(x) * sign(x)``, and that to ``2 * sign(x) ** 2``, which is 0
-at 0 where the second derivative of ``x ** 2`` is 2. The norm of a vector is written so, and a prior of
-correlation matrices in PyMC starts at 0. The derivative of a squared root is ``0 * inf`` at 0. PyTensor
-rewrites a squared root too, but not before derivatives.
+Condition: ``x`` is real. Values stay, except the rounding of a root and the sign of a zero, and derivatives
+change: PyTensor derives ``abs(x) ** 2`` to ``2 * abs(x) * sign(x)``, and that to ``2 * sign(x) ** 2``,
+which is 0 at 0 where the second derivative of ``x ** 2`` is 2. The norm of a vector is written so, and a
+prior of correlation matrices in PyMC starts at 0. The derivative of a squared root is ``0 * inf`` at 0.
+PyTensor rewrites a squared root too, but not before derivatives.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def product_of_absolute_values(fgraph: FunctionGraph, node: Apply) -> Any:
         for j, other in enumerate(factors):
             is_sign = _argument(other, ps.Sign) is x
             if is_sign or (other is factor and j > k):
-                new = [v for m, v in enumerate(factors) if m not in (j, k)]
-                new += [x] if is_sign else [x, x]
-                product = pt.mul(*new) if len(new) > 1 else x
+                factors[j] = factors[k] = x  # in their places: another order may round differently
+                if is_sign:
+                    del factors[j]
+                product = pt.mul(*factors) if len(factors) > 1 else x
                 return [product] if product.type == node.outputs[0].type else None
     return None
 

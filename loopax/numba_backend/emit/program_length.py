@@ -135,7 +135,7 @@ class _Count:
             return 0
         if facts_of(op).structure is Structure.ELEMENTWISE:
             lines = own * _scalar_ops(op)
-            if in_locals and is_worth_a_loop(getattr(op, "scalar_op", op), [own] * len(ins)):
+            if in_locals and is_worth_a_loop(getattr(op, "scalar_op", op), own):
                 return 2 * own + _LOOP  # to memory and back
             return lines if in_locals else lines + own + _LOOP
         if isinstance(op, CAReduce):

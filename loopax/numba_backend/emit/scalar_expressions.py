@@ -294,8 +294,11 @@ def cast(x: Expr, source: str, target: str) -> Expr:
     return converted if x.value is None else Expr(converted.text, value=x.value)
 
 
-def is_worth_a_loop(op: Op, sizes: Sequence[int]) -> bool:
-    """Whether ``op`` of operands with so many elements in locals is faster as a loop over vectors."""
-    kind = type(op)
-    least = _FEW_OF_FAST if kind in _FAST else _FEW
-    return kind in VECTORIZED and len(sizes) == 1 and sizes[0] >= least
+def is_vector_function(op: Op) -> bool:
+    """Whether ``op`` is a function of one number with vector code."""
+    return type(op) in VECTORIZED and op.nin == 1  # type: ignore[attr-defined]
+
+
+def is_worth_a_loop(op: Op, n: int) -> bool:
+    """Whether ``op`` of ``n`` elements in locals is faster as a loop over vectors."""
+    return is_vector_function(op) and n >= (_FEW_OF_FAST if isinstance(op, _FAST) else _FEW)

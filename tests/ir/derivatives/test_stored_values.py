@@ -98,6 +98,15 @@ def test_third_derivatives_of_native_loops(name):
     np.testing.assert_allclose(third, expected, rtol=1e-7, atol=1e-8)
 
 
+def test_factors_of_nothing_are_not_stored():
+    """A matrix of known shape (0, 0) has no cost to share out among its entries."""
+    inputs, out, _ = programs("a factor and a system", 0)
+    args = values(0)
+    f = loopax.jaxify(inputs, out, backend=NATIVE)
+    for a, b in zip(loopax.grad(f, (0, 1, 2))(*args), args, strict=True):
+        assert a.shape == b.shape
+
+
 @pytest.mark.parametrize(("n", "in_forward", "in_backward"), [(N, 1, 1), (10, 1, 2)])
 def test_products_in_the_two_loops(n, in_forward, in_backward):
     """The backward loop has the product with the cotangent, and of few columns the one of the step."""

@@ -178,7 +178,7 @@ def test_an_array_that_an_inner_graph_returns_is_computed_before_the_loop(of):
         "log_softmax": lambda: pt.special.log_softmax(t, axis=1),
         "a call": lambda: Call.from_graph(FunctionGraph([t], [t / (2.0 + t[0])]))(t),
     }[of]()
-    last, _ = loopax.scan(lambda s, _: (s @ rows, None), a, length=3)
+    last, _ = loopax.scan(lambda s, _: (rows @ s, None), a, length=3)
     values = rng.normal(size=(20, 20)), rng.normal(size=20)
     run = assert_agrees([t, a], [last], values)
     step = run.source.split("in range(3):")[1]

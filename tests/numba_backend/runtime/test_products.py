@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 
+from loopax.numba_backend.runtime import products
 from loopax.numba_backend.runtime.blas import matmul_by_blas, matvec_by_blas
 from loopax.numba_backend.runtime.products import (
     matmul,
@@ -95,3 +96,13 @@ def test_a_matrix_by_a_vector(shape, is_transposed):
         out[:] = np.nan
         vector_by_blas(a, x, out, is_transposed)
         np.testing.assert_allclose(out, product, rtol=1e-13, atol=1e-13)
+
+
+def test_lengths_that_llvm_would_unroll_are_hidden(monkeypatch):
+    """In both products of a matrix and a vector, which are scalar code otherwise."""
+    lengths = []
+    monkeypatch.setattr(products, "hidden", lambda n: lengths.append(n) or n)
+    assert [products._rolled.py_func(n) for n in range(40)] == list(range(40))
+    assert lengths == list(range(11, 24))
+    for product in matvec, transposed_matvec:
+        assert "_rolled" in product.py_func.__code__.co_names

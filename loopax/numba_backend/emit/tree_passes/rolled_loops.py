@@ -57,18 +57,21 @@ def _visit(block: Block, is_inside: bool) -> None:
 def _is_better_rolled(loop: For, is_inside: bool) -> bool:
     if loop.is_steps or not isinstance(loop.count, int) or has_loop(loop.body):
         return False
-    is_slow_unrolled = _has_sum(loop.body) or any(" / " in line for line in loop.body.lines())
+    lines = loop.body.lines()
+    is_slow_unrolled = _has_sum(loop.body) or any(" / " in line for line in lines)
     if loop.count not in _HIDDEN[is_inside, is_slow_unrolled]:
         return False
-    return not any(_FUNCTIONS.search(_INSTRUCTIONS.sub("", s)) for s in loop.body.lines())
+    return not any(_FUNCTIONS.search(_INSTRUCTIONS.sub("", line)) for line in lines)
 
 
 def _has_sum(block: Block) -> bool:
     """Whether ``block`` only computes a local from its value in the step before, and stores nothing."""
     assigned = [s for s in flattened(block) if isinstance(s, Assign)]
     targets = [text_of(target) for s in assigned for target in s.targets]
-    return not any("[" in target for target in targets) and any(
-        re.search(rf"\b{target}\b", text_of(s.value))
+    if any("[" in target for target in targets):
+        return False
+    return any(
+        re.search(rf"\b{text_of(target)}\b", text_of(s.value))
         for s in assigned
-        for target in map(text_of, s.targets)
+        for target in s.targets
     )

@@ -69,3 +69,11 @@ def test_the_index_of_a_backward_loop_is_hidden():
             [x, s], [out], *[[RNG.normal(size=(k, 3)), RNG.normal(size=3)] for k in (0, 1, 4)]
         )
         assert ("hidden_step(" in run.source) == reverse
+
+
+def test_the_index_of_a_backward_loop_of_scalars_is_not_hidden():
+    """Its step has no loop that would gain, and to hide the index costs 5 % of a GARCH gradient."""
+    x, s = pt.vector("x"), pt.scalar("s")
+    out, _ = scan(lambda s, x: (pt.exp(-s) * x, None), s, x, reverse=True)
+    run = assert_agrees([x, s], [out], [RNG.normal(size=4), 0.3])
+    assert "hidden_step(" not in run.source and "- i" in run.source
