@@ -11,31 +11,17 @@ loop that stops: the length differs from row to row, and no array holds the rows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import ARange, Nonzero
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.extra_ops import Unique
-from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 
 from loopax.base.errors import LoopaxError
-from loopax.facts import facts_of
-from loopax.facts.products import CoreNode
 from loopax.frontend.loops.map_reduce import map as map_rows
 from loopax.ir.batching.batch import vectorized
-from loopax.ir.batching.row_values import row_value
-from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
+from loopax.ir.batching.value_lengths import is_padded, may_stack_lengths
 from loopax.ir.ops.inner_graph_op import nodes_within
-from loopax.ir.ops.rows import KeepRows
 from loopax.ir.replace import replaced
 from loopax.ir.sequences import with_items
-
-# Ops whose output lengths depend on the values of all their inputs. In a batch PyTensor wraps them in
-# a `Blockwise`, which stacks the results of the rows.
-_VALUE_DEPENDENT = (ARange, Nonzero, Unique)
 
 
 def batched_outputs(
@@ -64,7 +50,7 @@ def batched_outputs(
             return _row_by_row(outputs, changed)
         except (LoopaxError, NotImplementedError, TypeError):
             raise error from None
-    if any(map(_may_stack_lengths, nodes_within(changed.values(), batched))):
+    if any(map(may_stack_lengths, nodes_within(changed.values(), batched))):
         try:
             unpadded = [k for k, v in enumerate(batched) if not is_padded(v)]
             row_results = _row_by_row([outputs[k] for k in unpadded], changed)
@@ -85,29 +71,3 @@ def _row_by_row(outputs: Sequence[Variable], rows: Mapping[Variable, Variable]) 
         lambda step: replaced(chosen, dict(zip(rows, step, strict=True))), list(rows.values())
     )
     return with_items(outputs, mapped, batched)
-
-
-def _may_stack_lengths(node: Apply) -> bool:
-    """Whether ``node`` stacks results of rows whose lengths may differ, or loops over such rows."""
-    op = node.op
-    if op == EQUAL_STEPS:
-        return True
-    if any(map(is_padded, node.inputs)):
-        return not isinstance(op, KeepRows)  # its count is an input
-    if not isinstance(op, Blockwise):
-        return False
-    ndim = op.batch_ndim(node)
-    if None not in node.outputs[0].type.shape[ndim:]:
-        return False
-    return any(row_value(v, ndim) is None for v in _sizes(op.core_op, node))
-
-
-def _sizes(core_op: Op, node: Apply) -> Sequence[Any]:
-    """The inputs of ``node``, a `Blockwise` of ``core_op``, that determine its output lengths."""
-    if isinstance(core_op, IncSubtensor):
-        return []  # it has the lengths of the array that it writes into
-    if isinstance(core_op, AdvancedSubtensor):
-        return [v for v in node.inputs[1:] if v.type.dtype == "bool"]
-    if isinstance(core_op, _VALUE_DEPENDENT):
-        return node.inputs
-    return facts_of(core_op).lengths(CoreNode.of(node))

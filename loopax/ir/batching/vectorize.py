@@ -19,14 +19,8 @@ from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.facts.record import is_foreign
 from loopax.ir.batching import vectorize_lazy, vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
 from loopax.ir.batching.batch import Batch, greatest, vectorized
-from loopax.ir.ops.calling_convention import (
-    FLAG_TYPE,
-    INDEX_TYPE,
-    BodyArgs,
-    BodyOuts,
-    ScanArgs,
-    ScanOptions,
-)
+from loopax.ir.batching.row_loop import row_by_row
+from loopax.ir.ops.calling_convention import FLAG_TYPE
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.inner_graph_op import core_of, nodes_within
 from loopax.ir.ops.rows import KeepRows
@@ -84,15 +78,9 @@ def _is_dear(node: Apply) -> bool:
 def _row_by_row(
     op: Cond, batch: Batch, condition: Variable, operands: Sequence[Variable]
 ) -> list[Any]:
-    inner = op.fgraph.inputs
-    flag, row = FLAG_TYPE(), [v.type() for v in inner]
-    mapped = [k for k, f in enumerate(batch.batched[1:]) if f]
-    shared = [k for k, f in enumerate(batch.batched[1:]) if not f]
-    body = BodyArgs(INDEX_TYPE(), [flag, *(row[k] for k in mapped)], [], [row[k] for k in shared])
-    scan = Scan.from_body(body, BodyOuts([], op.bind(flag, row)), options=ScanOptions(op.name))
-    sequences = [batch.full(condition, FLAG_TYPE), *(operands[k] for k in mapped)]
-    n = pt.as_tensor(batch.shape[0], dtype="int64")
-    return list(scan.bind(ScanArgs(n, sequences, [], [operands[k] for k in shared])))
+    flag, row = FLAG_TYPE(), [v.type() for v in op.fgraph.inputs]
+    rows = {flag: batch.full(condition, FLAG_TYPE), **dict(zip(row, operands, strict=True))}
+    return row_by_row(op.bind(flag, row), rows, batch.shape[0], op.name)
 
 
 def _selected(batch: Batch, condition: Variable, a: Variable, b: Variable, core: Type) -> Any:

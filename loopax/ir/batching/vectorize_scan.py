@@ -23,22 +23,15 @@ from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
+from loopax.ir.batching.row_loop import row_by_row
 from loopax.ir.batching.row_values import row_value
+from loopax.ir.batching.value_lengths import EQUAL_STEPS, may_stack_lengths
 from loopax.ir.ops.bounds import split_bound
 from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
-from loopax.ir.ops.checked import Checked
+from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.ops.scan import Scan
 from loopax.ir.ops.trace import stacked
-
-# The check for a batch whose rows may differ in their number of steps, over sequences of one length.
-EQUAL_STEPS = Checked(
-    AssertionError, "A batched loop over sequences takes as many steps as they have rows"
-)
-
-
-def is_padded(v: Variable) -> bool:
-    """Whether ``v`` is a trace fresh from `vectorize_scan`, with zeros after the end of some rows."""
-    return getattr(v.tag, "is_padded", False)
+from loopax.ir.sequences import with_items
 
 
 @vectorize_rules.register(Scan)
@@ -101,7 +94,7 @@ class _BatchedScan:
         row_stops = self.op.stops and is_batched(batched_outs[-1], self.body.outputs[-1])
         if row_stops or self.go is not None or self.lengths is not None:
             self.states = [isinstance(s.type, TensorType) for s in self.inner.states]
-            return self._masked(self._fixpoint(), row_stops)
+            return self._masked(self._by_rows(self._fixpoint()), row_stops)
         outs = self.op.split_body_outputs(batched_outs)
         nexts = self._nexts(outs.states)
         return self._bind(self.op, BodyOuts(nexts, outs.ys, outs.stop), [])
@@ -120,6 +113,23 @@ class _BatchedScan:
                 return outs
             self.states = flags
         raise AssertionError("a state became unbatched")
+
+    def _by_rows(self, batched_outs: list[Any]) -> list[Any]:
+        """Compute the step row by row if ``batched_outs`` stack rows that may differ in length."""
+        batches = [x for v, x in self.replace.items() if x is not v]
+        if (
+            self.batch.ndim != 1
+            or not any(map(may_stack_lengths, nodes_within(batches, batched_outs)))
+            # A generator is shared by all rows, which would draw the same numbers.
+            or not all(isinstance(v.type, TensorType) for v in self.body.inputs)
+        ):
+            return batched_outs
+        pairs = enumerate(zip(batched_outs, self.body.outputs, strict=True))
+        by_row = [k for k, (out, core) in pairs if is_batched(out, core)]
+        rows = {v: self.replace.get(v, v) for v in self.body.inputs}
+        n = self.batch.inside(batches[0]).shape[0]
+        outs = row_by_row([self.body.outputs[k] for k in by_row], rows, n, self.op.options.name)
+        return with_items(batched_outs, by_row, outs)
 
     def _nexts(self, states: Sequence[Variable]) -> list[Any]:
         batched = next((x for v, x in self.replace.items() if x is not v), None)

@@ -88,6 +88,33 @@ def test_what_reads_a_trace_reads_its_own_rows(name):
     np.testing.assert_allclose(padded[1], [16, 0, 0])
 
 
+STEPS_OF_VALUES = {
+    "mask": lambda c, x: c[c > x].sum(),
+    "write": lambda c, x: pt.set_subtensor(c[c > x], 2 * c[c > x]),
+    "count": lambda c, x: pt.arange(pt.argmax(c + x)).sum(),
+    "inner loop": lambda c, x: until_it_stops(c + x).prod(),
+    "rows of its own": lambda c, x: x * pt.nonzero(V)[0].sum(),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", STEPS_OF_VALUES)
+def test_steps_with_lengths_by_value_in_loops_that_stop_by_row(name):
+    """No row has the trace of another, so the loop over the batch computes its step row by row."""
+    step = STEPS_OF_VALUES[name]
+
+    def until_negative(v):
+        return scan(lambda c, x: (c[::-1], step(c, x), x < 0), v[:2], v)[1]
+
+    f = jaxify([V], until_negative(V), backend=InterpretedFunction.backend_name)
+    one = pytensor.function([V], until_negative(V), mode=FAST_COMPILE)
+    padded = vmap(f)(ROWS)
+    for row, x in zip(padded, ROWS, strict=True):
+        expected = one(x)
+        np.testing.assert_allclose(row[: len(expected)], expected)
+        assert not row[len(expected) :].any()
+
+
 def test_gradients_of_a_batch():
     f = jaxify([V], (V[V > 0] ** 2).sum(), backend="numba")
     np.testing.assert_allclose(vmap(grad(f))(ROWS), 2 * np.maximum(ROWS, 0))
