@@ -25,6 +25,7 @@ from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.canonical_form import copied_into, is_common
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
+from loopax.lowering.fission.factor_exponentials import factor_exponentials
 from loopax.lowering.fission.functions_out import functions_out
 from loopax.lowering.fission.push_out import push_maps_out, push_out
 from loopax.lowering.fission.split_loops import split_loops
@@ -90,6 +91,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     remove_unused,  # outputs that the parts of a fused loop had for each other
     merge_inputs,  # states that both parts carried
     merge_equal,  # operations that both parts did, on one state by now
+    factor_exponentials,  # before hoist_invariants: the constant factors leave the loop
     hoist_invariants,
     sums_out,  # after fuse_loops, since a sum may be read in the fused loop; split_loops moves its terms
     split_loops,  # after fuse_loops, which would undo it
@@ -109,6 +111,7 @@ _FOR_LOOPS = (
     share_traces,
     share_frames,
     sum_in_loops,
+    factor_exponentials,
     functions_out,
     divide_early,
     nest_terms,

@@ -26,7 +26,7 @@ from pytensor.tensor.math import mul, sqr
 from pytensor.tensor.math import pow as power
 
 from loopax.facts.elementwise import scalar_op_of
-from loopax.lowering.canonical.shifted_exponents import number_in
+from loopax.lowering.analysis.shifted_terms import number_in
 
 EVEN_POWERS = "loopax_even_powers"
 

@@ -29,7 +29,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.families import normalized
-from loopax.lowering.canonical.shifted_exponents import number_in
+from loopax.lowering.analysis.shifted_terms import number_in
 
 _MOST = 60  # most dependents of a variable that are examined
 
