@@ -97,8 +97,12 @@ class Cost:
         """Whether the two costs are too close to tell which form is faster, but a measurement can."""
         native, xla = self._native(rows), self._xla(rows, is_backward)
         least, most = _CLOSE_SECOND if is_second else _CLOSE
-        is_close = least * xla < native < most * xla
-        return is_close and not self.assumed and max(native, xla) < _LONGEST_RUN
+        return least * xla < native < most * xla and self.is_measurable(rows, is_backward)
+
+    def is_measurable(self, rows: int, is_backward: bool = False) -> bool:
+        """Whether a run on made-up values ends, and soon."""
+        longest = max(self._native(rows), self._xla(rows, is_backward))
+        return not self.assumed and longest < _LONGEST_RUN
 
     def least(self, rows: int, is_backward: bool = False) -> float:
         """The lower of both costs of a batch."""

@@ -148,6 +148,34 @@ def test_a_form_that_fails_on_made_up_values_is_not_measured(door, times, monkey
     np.testing.assert_allclose(door(jax.vmap)(ROWS), jax.vmap(path)(ROWS), rtol=1e-12)
 
 
+def called_back(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), x.dtype), x)
+
+
+def until_large(x):
+    """With an operation that divides the program: the close loop is in another part."""
+    x = jax.lax.while_loop(lambda t: t < 100, lambda t: t + x, x)
+    return jnp.fft.rfft(x[None])[0].real
+
+
+def of_many(x):
+    return jnp.linalg.eigvalsh(x * jnp.ones((3000, 3000)))[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "is_measured"),
+    [(called_back, False), (until_large, False), (of_many, False), (jnp.cos, True)],
+)
+def test_what_made_up_values_may_not_run_is_not_measured(before, is_measured, times):
+    """A measurement runs the whole program, which may call back, not end, or take long."""
+
+    def f(x, xs):
+        return jax.lax.scan(lambda c, v: (jnp.tanh(0.5 * c + v), c), before(x), xs)[1].sum()
+
+    jax.jit(loopax.native(f, loops="auto")).lower(3.0, jnp.arange(64.0))
+    assert bool(times.n_measured) == is_measured
+
+
 @pytest.mark.sampled(1)
 @DOORS
 def test_a_part_of_a_mesh_is_not_measured(door, times):

@@ -20,9 +20,9 @@ def call(jaxpr: ClosedJaxpr, operands: Sequence[Any], plan: Plan) -> list[Any]:
     An equation with an effect, such as a print, stays as it is; each run of other equations becomes one
     equation.
     """
-    if not jaxpr.effects:
-        return bind(jaxpr, operands, plan)
     opened = jaxpr.jaxpr
+    if not jaxpr.effects and all(map(_is_pure, opened.eqns)):
+        return bind(jaxpr, operands, plan)
     values: dict[Any, Any] = dict(zip(opened.invars, operands, strict=True))
     for is_pure, run in groupby(opened.eqns, _is_pure):
         eqns = list(run)

@@ -27,6 +27,9 @@ _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 # Python's numbers are arrays, as for ``jax.jit``. A function whose tracing needs the value of one, as
 # ``range`` does, is traced again with integers fixed, then with all of them.
 _FIXED = (), (bool, int), (bool, int, float, complex)
+# Errors where the value of a tracer is needed: `TypeError` in most cases, `IndexError` for a bound of a
+# slice, `ValueError` for a static argument of a jitted function, `AttributeError` for ``n.bit_length()``.
+_UNTRACEABLE = TypeError, IndexError, ValueError, AttributeError
 
 T = TypeVar("T")
 
@@ -97,7 +100,7 @@ class NativeFunction:
             jitted = self._jitted_for(tree, is_array, static)
             try:
                 out = run(jitted, arrays)
-            except TypeError:  # also of JAX, where the value of a tracer is needed
+            except _UNTRACEABLE:
                 if k == len(variants) - 1:
                     raise
                 continue
@@ -183,8 +186,11 @@ def _has_hash(x: object) -> bool:
     return True
 
 
-def _are_arrays(leaves: Sequence[Any], fixed: Sequence[type]) -> Iterator[bool]:
-    return (isinstance(x, _NUMBERS) and type(x) not in fixed for x in leaves)
+def _are_arrays(leaves: Sequence[Any], fixed: tuple[type, ...]) -> Iterator[bool]:
+    return (
+        isinstance(x, _NUMBERS) and (isinstance(x, np.generic) or not isinstance(x, fixed))
+        for x in leaves
+    )
 
 
 def _rebuilt(f: Callable[..., Any], loops: str, cache: bool, checks: str | None) -> NativeFunction:

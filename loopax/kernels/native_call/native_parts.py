@@ -36,6 +36,7 @@ from loopax.kernels.measurement import Times, conditions, is_possible, measured
 from loopax.kernels.native_call.equations import (
     has_loop,
     in_words,
+    inner_equations,
     inputs_of,
     is_loop,
     outermost_loops,
@@ -84,7 +85,8 @@ class Plan:
 
     def _in_faster_form(self, jaxpr: ClosedJaxpr) -> Any:
         """The jaxpr with kernels or without; a measurement of the whole decides where costs are close."""
-        parts = _Parts(self, jaxpr.jaxpr, is_measured=self.loops == "auto" and is_possible())
+        is_measured = self.loops == "auto" and is_possible() and _runs_on_any_values(jaxpr.jaxpr)
+        parts = _Parts(self, jaxpr.jaxpr, is_measured)
         native, times = ClosedJaxpr(parts.replaced(), jaxpr.consts), None
         if any(choice.is_native and choice.is_close for choice in parts.choices):
             times = _times(native, jaxpr)
@@ -270,6 +272,16 @@ def _by_axes(run: list[JaxprEqn]) -> list[list[JaxprEqn]]:
     for eqn in run:
         parts.setdefault(all_axes([v.aval for v in eqn.outvars]), []).append(eqn)
     return [parts[axes] for axes in sorted(parts, key=len)]
+
+
+def _runs_on_any_values(jaxpr: Jaxpr) -> bool:
+    """Whether a run on made-up values ends, soon, and calls nothing of the user's."""
+    return cost_of(jaxpr).is_measurable(1) and not any(map(_calls_back, jaxpr.eqns))
+
+
+def _calls_back(eqn: JaxprEqn) -> bool:
+    is_callback = "callback" in eqn.primitive.name or bool(eqn.effects)
+    return is_callback or any(map(_calls_back, inner_equations(eqn)))
 
 
 def _times(native: ClosedJaxpr, jaxpr: ClosedJaxpr) -> Times | None:

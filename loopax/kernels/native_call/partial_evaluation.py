@@ -27,6 +27,7 @@ from loopax.base.upstream.jax import partial_eval as pe
 from loopax.jax_backend.staging.primitive_rules import division_for_checkpoint
 from loopax.kernels.native_call.derivatives import Flags, selected, transposed
 from loopax.kernels.native_call.functional import Functional, functional_p
+from loopax.kernels.native_call.linearity import is_linear
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
 from loopax.numerics import manual_axes
@@ -48,15 +49,18 @@ class Divided(NamedTuple):
 
 
 @owner_cache
-def _divided(plan: Plan, jaxpr: ClosedJaxpr, unknown: Flags, is_linear: bool) -> Divided:
+def _divided(plan: Plan, jaxpr: ClosedJaxpr, unknown: Flags, is_of_tangents: bool) -> Divided:
     divided = _partially_evaluated(plan, jaxpr, unknown)
-    if not (is_linear and _is_real_functional(divided)):
+    if not (is_of_tangents and _is_real_functional(divided)):
         return divided
+    n, n_tangents = divided.n_residuals, len(divided.unknown.in_avals) - divided.n_residuals
+    linear = (False,) * n + (True,) * n_tangents
     try:
-        return _with_gradient(divided, plan)
+        pullback = transposed(plan, divided.unknown, linear, (True,))
     except Exception:
         # There is no transpose, as for a while loop. ``jax.linearize`` needs none, and `_transpose` raises.
         return divided
+    return _with_gradient(divided, pullback, plan) if is_linear(pullback) else divided
 
 
 @owner_cache
@@ -103,11 +107,10 @@ def _is_real_functional(divided: Divided) -> bool:
     return is_number and is_real and not manual_axes.all_axes(avals)
 
 
-def _with_gradient(divided: Divided, plan: Plan) -> Divided:
-    """Make the gradient of the linear unknown part its residuals."""
+def _with_gradient(divided: Divided, pullback: ClosedJaxpr, plan: Plan) -> Divided:
+    """Make the gradient of the linear unknown part, its ``pullback`` of 1, its residuals."""
     n, (number,) = divided.n_residuals, divided.unknown.out_avals
     tangents = divided.unknown.in_avals[n:]
-    pullback = transposed(plan, divided.unknown, (False,) * n + (True,) * len(tangents), (True,))
     n_values = len(divided.known.in_avals)
 
     def with_residuals(values: Sequence[jax.Array]) -> tuple[list[Any], list[Any]]:
@@ -134,8 +137,8 @@ def _split(
 ) -> list[Any]:
     """Partial evaluation, for ``jax.linearize`` and ``jax.grad``."""
     unknown = tuple(not t.is_known() for t in tracers)
-    is_linear = unknown == (False,) * (len(unknown) - n_tangents) + (True,) * n_tangents
-    divided = _divided(plan, call_jaxpr, unknown, is_linear)
+    is_of_tangents = unknown == (False,) * (len(unknown) - n_tangents) + (True,) * n_tangents
+    divided = _divided(plan, call_jaxpr, unknown, is_of_tangents)
     known_values = [t.pval.get_known() for t in selected(tracers, unknown, False)]
     outs = bind(divided.known, known_values, plan)
     n = len(outs) - divided.n_residuals
@@ -145,7 +148,7 @@ def _split(
         params = {
             "call_jaxpr": divided.unknown,
             "plan": plan,
-            "n_tangents": n_tangents if is_linear else 0,
+            "n_tangents": n_tangents if is_of_tangents else 0,
         }
         residuals = outs[n:]
         if divided.functional is not None:

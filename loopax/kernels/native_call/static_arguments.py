@@ -40,7 +40,7 @@ class TracesByObjects:
                     None if _takes_references(owner) else id(owner)
                 )  # a trace keeps it alive
             else:
-                key.append(x)
+                key += type(x), x  # 2, 2.0 and True are equal
         return traces, tuple(key)
 
 

@@ -70,6 +70,56 @@ def test_an_ordered_callback_feeds_a_native_loop() -> None:
     assert loopax.explain(fast).are_native
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_callback_in_a_derivative_rule_runs_once(ordered: bool) -> None:
+    """The effect appears where the function is differentiated, after its call has been traced."""
+    seen: list[float] = []
+
+    @jax.custom_vjp
+    def recorded(x: Any) -> Any:
+        return x
+
+    def backward(_: None, g: Any) -> Any:
+        io_callback(lambda v: seen.append(float(v)), None, g, ordered=ordered)
+        return (g,)
+
+    recorded.defvjp(lambda x: (x, None), backward)
+
+    def f(x: Any) -> Any:
+        return recorded(powers(x)[0])
+
+    slopes = []
+    for g in (f, loopax.native(f, loops="native")):
+        seen.clear()
+        slopes.append(jax.jit(jax.grad(lambda x, g=g: 3 * g(x) ** 2))(0.5))
+        jax.effects_barrier()
+        np.testing.assert_allclose(seen, [6 * powers(0.5)[0]])
+    np.testing.assert_allclose(*slopes)
+
+
+@pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="JAX has no references")
+def test_a_derivative_rule_writes_to_a_reference() -> None:
+    @jax.custom_vjp
+    def stash(ref: Any, x: Any) -> Any:
+        return x
+
+    def backward(ref: Any, g: Any) -> Any:
+        ref[...] = g
+        return None, g
+
+    stash.defvjp(lambda ref, x: (x, ref), backward)
+
+    def f(x: Any, ref: Any) -> Any:
+        return stash(ref, powers(x)[0])
+
+    values = []
+    for g in (f, loopax.native(f, loops="native")):
+        ref = jax.new_ref(0.0)
+        slope = jax.grad(lambda x, g=g, ref=ref: 3 * g(x, ref))(0.5)
+        values.append([slope, ref[...]])
+    np.testing.assert_allclose(*values)
+
+
 def test_checks_inside_of_a_native_function() -> None:
     def step(c: Any, _: Any) -> Any:
         checkify.check(c > 0, "c is {c}", c=c)

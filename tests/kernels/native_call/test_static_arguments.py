@@ -1,5 +1,6 @@
 """Objects that `loopax.native` is called with: no trace answers for what an object held before."""
 
+import enum
 import gc
 import weakref
 from dataclasses import dataclass
@@ -143,6 +144,10 @@ def test_an_attribute_that_changes_at_every_call_is_named():
             model.method(jnp.arange(2.0))
 
 
+class Kind(enum.IntEnum):
+    SINGLE, DOUBLE = 1, 2
+
+
 class Shared:
     unit = 2.0
 
@@ -222,6 +227,42 @@ def test_floats_are_fixed_if_integers_do_not_suffice():
         np.testing.assert_allclose(f(8.0, 3, least), halved(8.0, 3, least), rtol=1e-12)
     with pytest.raises(jax.errors.TracerBoolConversionError):
         f(8.0, 3, jnp.asarray(0.2))
+
+
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [
+        (lambda x, n: jnp.asarray(x)[:n].sum(), (np.arange(6.0), 3)),  # IndexError
+        (jax.jit(lambda x, n: x + jnp.zeros(n), static_argnums=1), (1.0, 3)),  # ValueError
+        (lambda x, n: x * n.bit_length(), (1.0, 7)),  # AttributeError
+        (lambda x, kind: x if kind == Kind.SINGLE else 2 * x, (3.0, Kind.DOUBLE)),
+        (jnp.cumsum, (np.eye(2), 1)),
+        (jnp.median, (np.eye(3), 1)),
+    ],
+    ids=["slice", "static", "method", "enumeration", "cumsum", "median"],
+)
+def test_numbers_are_fixed_whatever_error_tracing_raises(f, args):
+    np.testing.assert_allclose(native(f)(*args), f(*args))
+
+
+def test_an_error_of_the_function_is_raised():
+    def f(x, n):
+        raise ValueError("of my own")
+
+    with pytest.raises(ValueError, match="of my own"):
+        native(f)(1.0, 2)
+
+
+def test_equal_numbers_of_other_classes_share_no_trace():
+    def brighter(image, gain):
+        return image if gain == 1 else image * gain
+
+    f, image = native(brighter), jnp.array([100, 200], jnp.uint8)
+    for gain in (2, 2.0, 2, True, 1, 1.0):
+        expected = brighter(image, gain)
+        actual = f(image, gain)
+        assert actual.dtype == expected.dtype, gain
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_an_array_whose_value_tracing_needs_is_refused():
