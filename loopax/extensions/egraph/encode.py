@@ -205,7 +205,9 @@ class Encoded:
             if isinstance(node.op, CheckAndRaise):
                 self.facts.append(f'(Checks "{name}")')
             if is_write(node):
-                if node.op.set_instead_of_inc:
+                # A function of values of another dtype would round them in that dtype.
+                is_of_one_dtype = len({v.type.dtype for v in node.inputs[:2]}) == 1
+                if node.op.set_instead_of_inc and is_of_one_dtype:
                     self.facts.append(f'(Put -1 "{name}")')
         if not operands:
             return Term("Atom", len(self.terms))

@@ -114,7 +114,7 @@ class PaddedArray:
         return *[slice(None)] * self.axis, slice(int(self.length))
 
     def __len__(self) -> int:
-        return int(self.length)
+        return int(jax.tree.leaves(self.data)[0].shape[0] if self.axis else self.length)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         # By NumPy: while a loop is traced, JAX's slice of a concrete array would be a tracer.

@@ -76,11 +76,15 @@ def _is_precise(aval: Any) -> bool:
 
 
 def _moved(eqn: JaxprEqn, operands: States) -> States:
-    """Of the first operand; the others are indices."""
+    """Linear in the first operand; the others are indices or divisors."""
     first, *others = operands
     if _Is.LINEAR in others:
         raise _NotLinear
     return [first] * len(eqn.outvars)
+
+
+def _unchanged(eqn: JaxprEqn, operands: States) -> States:
+    return operands
 
 
 def _sum(operands: States) -> _Is:
@@ -114,10 +118,6 @@ def _product(eqn: JaxprEqn, operands: States) -> States:
     if operands.count(_Is.LINEAR) > 1:
         raise _NotLinear
     return [_Is.ZERO if _Is.ZERO in operands else max(operands)]
-
-
-def _quotient(eqn: JaxprEqn, operands: States) -> States:
-    return _moved(eqn, operands)
 
 
 def _solution(eqn: JaxprEqn, operands: States) -> States:
@@ -162,10 +162,10 @@ def _while(eqn: JaxprEqn, operands: States) -> States:
 
 
 def _branches(eqn: JaxprEqn, operands: States) -> States:
-    index, *rest = operands
+    index, *arguments = operands
     if index is _Is.LINEAR:
         raise _NotLinear
-    outs = [_outputs(branch.jaxpr, rest) for branch in eqn.params["branches"]]
+    outs = [_outputs(branch.jaxpr, arguments) for branch in eqn.params["branches"]]
     joined = outs[0]
     for other in outs[1:]:
         joined = _joined(joined, other)
@@ -177,7 +177,7 @@ def _joined(first: States, second: States) -> States:
 
 
 def _kernel(eqn: JaxprEqn, operands: States) -> States:
-    """A derivative of ours, linear in its last operands."""
+    """Linear in the last operands of a derivative kernel, its tangents or cotangents."""
     n = eqn.params["kernel"].linear
     if _Is.LINEAR in operands[: len(operands) - n]:
         raise _NotLinear
@@ -203,15 +203,15 @@ _RULES: dict[str, Rule] = {
             *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice"),
             *("copy", "copy_p", "split", "unstack", "dynamic_slice", "gather", "neg", "reduce_sum"),
             *("cumsum", "convert_element_type", "real", "imag", "conj", "fft", "name"),
-            *("reduce_window_sum", "optimization_barrier"),
+            *("reduce_window_sum", "div"),
         ],
         _moved,
     ),
     **dict.fromkeys(["add", "sub", "add_any", "concatenate", "pad", "complex"], _added),
     **dict.fromkeys(["dynamic_update_slice", "scatter-add", "scatter"], _written),
     **dict.fromkeys(["mul", "dot_general", "conv_general_dilated"], _product),
+    "optimization_barrier": _unchanged,  # of jax.checkpoint
     "select_n": _selected,
-    "div": _quotient,
     "triangular_solve": _solution,
     "custom_linear_solve": _linear_solve,
     "scan": _scan,

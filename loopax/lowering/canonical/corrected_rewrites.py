@@ -2,6 +2,7 @@
 
     -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
     -x * y * z  ->  -1 * x * y * z           nor there
+    -max(-x)  ->  min(x)    nor there: -0 is 0, and -1 the largest of all
     1 / x   ->  x ** -1.0   not in float16: the result would be float32
     x // 1  ->  x           not of floats, which it rounds down
     x**a * x**b, exp(a) * exp(b), x / exp(a)  ->  one power     not where an exponent is an integer
@@ -55,6 +56,7 @@ from pytensor.tensor.rewriting.math import (
     local_reduce_chain,
 )
 from pytensor.tensor.rewriting.subtensor_lift import local_subtensor_of_reduce
+from pytensor.tensor.rewriting.uncanonicalize import local_max_to_min
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import discrete_dtypes, uint_dtypes
 
@@ -80,6 +82,13 @@ def drop_neutral_factors(fgraph: FunctionGraph, node: Apply) -> Any:
     unsigned = node.outputs[0].type.dtype in uint_dtypes
     negated = any(is_elementwise(v.owner, ps.Neg) for v in node.inputs)
     return None if unsigned and negated else local_mul_specialize.transform(fgraph, node)
+
+
+@node_rewriter([neg])
+def minimum_by_maximum(fgraph: FunctionGraph, node: Apply) -> Any:
+    """Rewrite ``-max(-x) -> min(x)`` for a signed dtype."""
+    unsigned = node.inputs[0].type.dtype in uint_dtypes
+    return None if unsigned else local_max_to_min.transform(fgraph, node)
 
 
 @node_rewriter([log1p])
@@ -216,6 +225,7 @@ REPLACED = {
     "local_mul_exp_to_exp_add": (add_arguments_of_exp, ("specialize",)),
     "local_div_exp_to_mul_exp": (negate_argument_of_exp, ("specialize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
+    "local_max_to_min": (minimum_by_maximum, ("uncanonicalize",)),
     "local_mul_specialize": (drop_neutral_factors, ("specialize",)),
     "log1p_neg_sigmoid": (log1p_of_minus_sigmoid, ("stabilize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),

@@ -153,14 +153,20 @@ def _stirling_error(a: Array) -> jax.Array:
 
 
 def _value(a: Array, b: Array, x: Array) -> jax.Array:
-    """JAX's value for small parameters; 0 and 1 at the ends, where its normalization may overflow."""
-    is_valid = (a > 0) & (b > 0)
+    """JAX's value for small parameters; 0 and 1 at the ends, where its normalization may overflow.
+
+    An infinite parameter puts all mass at one end.
+    """
+    is_infinite = jnp.isinf(a) | jnp.isinf(b)
+    is_valid = (a > 0) & (b > 0) & ~(jnp.isinf(a) & jnp.isinf(b))
     at_an_end = ((x == 0) | (x == 1)) & is_valid
     limit = _LARGE if jnp.finfo(x.dtype).bits > 32 else _LARGE_IN_SINGLE
-    is_large = (jnp.maximum(a, b) > limit) & is_valid & (x > 0) & (x < 1)
+    is_inside = is_valid & (x > 0) & (x < 1)
+    is_large = is_inside & (jnp.maximum(a, b) > limit) & ~is_infinite
     easy = at_an_end | is_large
     value = jax.scipy.special.betainc(*(jnp.where(easy, 0.5, v) for v in (a, b, x)))
     by_fraction = _by_fraction(*(jnp.where(is_large, v, 0.5) for v in (a, b, x)))
+    value = jnp.where(is_inside & is_infinite, jnp.isinf(b), value)
     return jnp.where(at_an_end, x, jnp.where(is_large, by_fraction, value))
 
 

@@ -145,8 +145,7 @@ def _beta(a: Array, b: Array, p: Array) -> jax.Array:
     spread = jnp.sqrt(tri_gamma(first) + tri_gamma(second))
     t = _solved(mass, 1 - mass, tails, psi(first) - psi(second) + deviate * spread)
     value = jnp.where(inside, jax.nn.sigmoid(t), jnp.where((p == 0) | (p == 1), p, jnp.nan))
-    undefined = ~((a > 0) & (b > 0) & jnp.isfinite(a) & jnp.isfinite(b))
-    return jnp.where(undefined, jnp.nan, value).astype(dtype)
+    return jnp.where((a > 0) & (b > 0), value, jnp.nan).astype(dtype)
 
 
 @_beta.defjvp

@@ -17,6 +17,7 @@ from tests.support.kept import rewritten
 
 pytest.importorskip("egglog", reason="the extra egraph")
 
+from loopax import jaxify, scan
 from loopax.extensions.egraph.optimize import egraph
 
 x = pt.dvector("x")
@@ -167,6 +168,23 @@ def test_a_function_of_what_was_set(f):
     functions = [n for n in graph.apply_nodes if isinstance(n.op, Elemwise)]
     variable = [n for n in functions if n.inputs[0] in graph.inputs]
     assert [n.outputs[0].type.shape for n in variable] == [(5,)]
+
+
+def test_a_function_of_what_was_set_in_another_dtype():
+    """The value is cast to the array's dtype before the function; in float32 it would be rounded."""
+    y = pt.tensor("y", shape=(None,))
+
+    def step(c, _):
+        c = pt.tanh(pt.set_subtensor(c[2], 2.5))
+        return c, c
+
+    rows = scan(step, y, None, length=4)[1]
+    start = np.linspace(-1.0, 1.0, 5)
+    actual, expected = (
+        np.asarray(jaxify([y], rows, loops="xla", optimize=optimize)(start))
+        for optimize in ("egraph", "none")
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-14)
 
 
 def test_one_function_for_both_branches():

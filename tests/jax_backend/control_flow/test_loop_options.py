@@ -12,7 +12,7 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 from pytensor.typed_list import getitem, make_list
 
-from loopax import jaxify
+from loopax import jaxify, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, TraceType, evaluate
 from tests.support.compare import assert_agrees, primitives
 
@@ -207,3 +207,20 @@ def test_checkpoints_need_less_memory(reverse):
     by_root = temporary("sqrt")
     assert by_root < temporary(None) / 50
     assert temporary((1600, 40)) < by_root / 2  # 25 + 40 + 40 states instead of 200 + 200
+
+
+@pytest.mark.parametrize("checkpoint", [None, "sqrt", 2])
+def test_rows_of_unknown_length_are_checkpointed(checkpoint):
+    """They are traces of a loop that stops: their number is known, their length is not."""
+    x = pt.dvector("x")
+
+    def until_positive(s):
+        return scan(lambda c, _: (c + 1, c, c > 0), s, None, length=4)[1]
+
+    rows = scan(lambda c, r: (c, until_positive(r)), pt.zeros(()), x)[1]
+    total = scan(lambda c, r: (pt.tanh(c + r).sum(), None), 0.0, rows, checkpoint=checkpoint)[0]
+    f = jaxify([x], total, loops="xla")
+    expected = 0.0
+    for _ in range(3):
+        expected = np.tanh(expected + np.array([-1.5, -0.5, 0.5])).sum()
+    np.testing.assert_allclose(jax.jit(f)(np.full(3, -1.5)), expected)

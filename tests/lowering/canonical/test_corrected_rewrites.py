@@ -62,6 +62,18 @@ def test_minus_an_unsigned_integer(dtype, options, capfd):
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
+@pytest.mark.parametrize("dtype", ["uint8", "uint64", "int8"])
+def test_minus_a_maximum(dtype, options):
+    """PyTensor's `local_max_to_min` takes the minimum, which is another number where 0 stays 0."""
+    x = pt.matrix("x", dtype=dtype)
+    at = np.array([[0, 1, 100], [7, 3, 5]], dtype=dtype)
+    results = jaxify([x], [-pt.max(-x), -pt.max(-x, axis=0), pt.min(x)], **options)(at)
+    expected_results = [-np.max(-at, keepdims=True), -np.max(-at, axis=0), at.min()]
+    for result, expected in zip(results, expected_results, strict=True):
+        np.testing.assert_array_equal(result, np.squeeze(expected))
+
+
 def test_halves():
     x = pt.vector("x", dtype="float16")
     at = np.array([2, -4], dtype="float16")

@@ -8,6 +8,7 @@ import scipy.special as sp
 from scipy import stats
 
 from loopax.numerics.special.incomplete_beta import betainc
+from loopax.numerics.special.inverses import betaincinv
 from tests.numerics.special.closeness import close
 
 
@@ -27,6 +28,16 @@ def test_the_slope_is_the_density(grid):
     a, b, x = (v[inside] for v in grid)
     slope = jax.jit(jax.grad(lambda x: betainc(a, b, x).sum()))(x)
     close(slope, stats.beta(a, b).pdf(x), rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", ["betainc", "betaincinv"])
+def test_the_ends(name):
+    """Of parameters and arguments: an infinite parameter puts all mass at one end."""
+    f = {"betainc": betainc, "betaincinv": betaincinv}[name]
+    parameters = [0.0, 0.5, 1.5, np.inf, np.nan, -1.0]
+    ends = np.meshgrid(parameters, parameters, [0.0, 0.5, 1.0, np.nan, -0.1, 1.1])
+    a, b, x = (m.ravel() for m in ends)
+    np.testing.assert_allclose(jax.jit(f)(a, b, x), getattr(sp, name)(a, b, x), rtol=1e-9)
 
 
 @pytest.mark.slow
