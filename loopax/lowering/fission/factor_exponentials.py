@@ -48,7 +48,7 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import OpenLoop, replace_outputs
 
 # Exponentials: few of known number are calls, those of a 3 by 3 matrix 9, and as factors 6.
-_LEAST, _CALLS, _LEAST_CALLS = 100, 12, 3
+_LEAST, _CALLS, _LEAST_CALLS = 80, 12, 3
 # Less than half of the exponent at which `exp` underflows.
 _FARTHEST = {"float32": 40.0, "float64": 300.0}
 
