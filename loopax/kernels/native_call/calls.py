@@ -15,10 +15,10 @@ from loopax.kernels.native_call.primitive import bind
 
 
 def call(jaxpr: ClosedJaxpr, operands: Sequence[Any], plan: Plan) -> list[Any]:
-    """Evaluate a closed jaxpr without constants as one equation, unless it has effects.
+    """Evaluate a closed jaxpr without constants as one equation, unless it has effects or references.
 
-    An equation with an effect, such as a print, stays as it is; each run of other equations becomes one
-    equation.
+    An equation with an effect, such as a print, or with a reference stays as it is; each run of other
+    equations becomes one equation.
     """
     opened = jaxpr.jaxpr
     if not jaxpr.effects and all(map(_is_pure, opened.eqns)):

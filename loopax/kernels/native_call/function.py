@@ -27,9 +27,6 @@ _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 # Python's numbers are arrays, as for ``jax.jit``. A function whose tracing needs the value of one, as
 # ``range`` does, is traced again with integers fixed, then with all of them.
 _FIXED = (), (bool, int), (bool, int, float, complex)
-# Errors where the value of a tracer is needed: `TypeError` in most cases, `IndexError` for a bound of a
-# slice, `ValueError` for a static argument of a jitted function, `AttributeError` for ``n.bit_length()``.
-_UNTRACEABLE = TypeError, IndexError, ValueError, AttributeError
 
 T = TypeVar("T")
 
@@ -100,8 +97,8 @@ class NativeFunction:
             jitted = self._jitted_for(tree, is_array, static)
             try:
                 out = run(jitted, arrays)
-            except _UNTRACEABLE:
-                if k == len(variants) - 1:
+            except (TypeError, IndexError, ValueError, AttributeError) as error:
+                if k == len(variants) - 1 or not _may_need_value(error):
                     raise
                 continue
             if k and classes is not None:
@@ -184,6 +181,16 @@ def _has_hash(x: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _may_need_value(error: Exception) -> bool:
+    """Whether tracing may have failed because the value of a tracer is needed.
+
+    Mostly JAX raises a `TypeError` then. It raises an `IndexError` for a bound of a slice, a `ValueError`
+    for a static argument of a jitted function, and an `AttributeError` for ``n.bit_length()``; these name
+    the tracer.
+    """
+    return isinstance(error, TypeError) or "Tracer" in str(error)
 
 
 def _are_arrays(leaves: Sequence[Any], fixed: tuple[type, ...]) -> Iterator[bool]:

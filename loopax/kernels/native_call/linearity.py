@@ -1,4 +1,4 @@
-"""Whether a jaxpr is linear in its last input, a cotangent.
+"""Whether the outputs of a jaxpr are linear in its last input, a cotangent.
 
 What JAX transposes is linear. A rule of a ``jax.custom_vjp`` function need not be: it may clip, normalize
 or round the cotangent, print it, or solve an equation up to a tolerance. In float16 no function is, because
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,41 +34,44 @@ States = list[_Is]
 
 
 def is_linear(jaxpr: ClosedJaxpr) -> bool:
-    """Whether the outputs are linear in the last input, as exactly as in float32."""
+    """Whether each output is linear in the last input; rounding in float32 counts as linear."""
     states = [_Is.CONSTANT] * len(jaxpr.in_avals)
     try:
-        _outputs(jaxpr.jaxpr, [*states[:-1], _Is.LINEAR])
+        outputs = _outputs(jaxpr.jaxpr, [*states[:-1], _Is.LINEAR], jaxpr.consts)
     except _NotLinear:
         return False
-    return True
+    return _Is.CONSTANT not in outputs  # a rule may ignore its cotangent
 
 
-def _outputs(jaxpr: Jaxpr, inputs: Sequence[_Is]) -> States:
+def _outputs(jaxpr: Jaxpr, inputs: Sequence[_Is], consts: Sequence[Any] = ()) -> States:
     """The states of the outputs."""
     known: dict[Any, _Is] = dict(zip(jaxpr.invars, inputs, strict=True))
     known.update(dict.fromkeys(jaxpr.constvars, _Is.CONSTANT))
+    known.update(zip(jaxpr.constvars, map(_state_of_number, consts), strict=False))
 
     def state(v: Any) -> _Is:
-        if isinstance(v, Literal):
-            return _Is.CONSTANT if np.any(v.val) else _Is.ZERO
-        return known[v]
+        return _state_of_number(v.val) if isinstance(v, Literal) else known[v]
 
     for eqn in jaxpr.eqns:
         operands = [state(v) for v in eqn.invars]
         rule = _RULES.get(eqn.primitive.name, _call)
         if _Is.LINEAR in operands and eqn.effects:
             raise _NotLinear
-        if _Is.LINEAR in operands or (
-            _Is.ZERO in operands and (rule is not _call or inner_jaxprs(eqn))
-        ):
-            results = rule(eqn, operands)
-        else:
-            results = [_Is.CONSTANT] * len(eqn.outvars)
+        # Zeros matter too: a linear value may be added to what is computed from them.
+        is_of_interest = _Is.LINEAR in operands or _Is.ZERO in operands
+        results = rule(eqn, operands) if is_of_interest else [_Is.CONSTANT] * len(eqn.outvars)
         for v, is_ in zip(eqn.outvars, results, strict=True):
             if is_ is _Is.LINEAR and not _is_precise(v.aval):
                 raise _NotLinear
             known[v] = is_
     return [state(v) for v in jaxpr.outvars]
+
+
+def _state_of_number(x: Any) -> _Is:
+    """The state of a constant; a tracer, or a key of random numbers, has no number to look at."""
+    has_numbers = isinstance(getattr(x, "dtype", np.dtype(float)), np.dtype)
+    is_hidden = isinstance(x, jax.core.Tracer) or not has_numbers
+    return _Is.CONSTANT if is_hidden or np.any(x) else _Is.ZERO
 
 
 def _is_precise(aval: Any) -> bool:

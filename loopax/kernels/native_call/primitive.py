@@ -47,10 +47,11 @@ native_call_p = _NativeCall("loopax_native_call")
 
 
 def bind(jaxpr: ClosedJaxpr, args: Sequence[Any], plan: Plan, n_tangents: int = 0) -> list[Any]:
-    """Bind a closed jaxpr as one equation; its last ``n_tangents`` inputs are tangents.
+    """Bind a closed jaxpr as one equation, or evaluate it if it has effects.
 
-    One with effects is evaluated as it is: a rule of a ``jax.custom_vjp`` function, which is traced when
-    the function is differentiated, may print, call back or write to a reference.
+    Its last ``n_tangents`` inputs are tangents. A derivative may have effects that the function lacks: a
+    rule of ``jax.custom_vjp``, traced when the function is differentiated, may print, call back or write to
+    a reference.
     """
     if jaxpr.effects:
         return jaxpr_as_fun(jaxpr)(*args)

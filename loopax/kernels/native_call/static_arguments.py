@@ -15,7 +15,8 @@ class TracesByObjects:
     """Caches the traces of a function by the objects that it reads and by their states.
 
     An object whose class has no hash of its own has a trace for each state, as the instance of a
-    method of `loopax.jaxify` does. All other objects are known by their hash, as by ``jax.jit``.
+    method of `loopax.jaxify` does. All other objects are known by
+    their class and their value.
     """
 
     def __init__(self) -> None:
@@ -40,8 +41,15 @@ class TracesByObjects:
                     None if _takes_references(owner) else id(owner)
                 )  # a trace keeps it alive
             else:
-                key += type(x), x  # 2, 2.0 and True are equal
+                key += type(x), _with_sign(x)  # 2, 2.0 and True are equal
         return traces, tuple(key)
+
+
+def _with_sign(x: Any) -> Any:
+    """A value that tells 0.0 from -0.0, and equals itself for NaN."""
+    if isinstance(x, complex):
+        return x.real.hex(), x.imag.hex()
+    return x.hex() if isinstance(x, float) else x
 
 
 def _by_state(traces: dict[Hashable, Any], x: object, name: str) -> dict[Hashable, Any]:

@@ -8,17 +8,19 @@ The exponential of a sum is a product of three factors: of the terms that no ste
 exponentials leave the loop, of the terms that vary along the axes of the maximum, and of the terms that
 do not. For ``n`` states of a hidden Markov model these are ``2 n`` exponentials in place of ``n ** 2``.
 
-Accuracy: the greatest exponent along the axes of ``m`` is 0, so a sum of exponentials is at least 1. The
-first two factors are at most 1, and ``d``, the distance of the maximum from the maxima of the parts, is at
-least 0 up to rounding. Their product underflows only for exponentials below ``exp(-408)``, or ``exp(-47)``
-in float32, which no such sum depends on. Where ``d`` is above `_FARTHEST`, infinite or NaN, a branch
-computes the exponentials as they were.
+Accuracy, with `f` for `_FARTHEST`: the greatest exponent along the axes of ``m`` is 0, so a sum of the
+exponentials is at least 1. The first two factors are at most 1, and ``d``, the distance of the maximum from
+the maxima of the parts, is at least 0 up to rounding. Where ``d < f``, the product underflows only for
+exponentials below ``exp(-408)``, or ``exp(-47)`` in float32, on which no such sum depends. Other
+readers, such as the weights of a gradient, may depend on these; there the exponents of both factors have to
+be above ``-f``, so that nothing underflows, or below ``-4 f``, so that the exponential is 0 in any form.
+Otherwise, and for NaN, a branch computes the exponentials as they were.
 
 Condition: the exponent is ``y - max(y)``, ``y`` has a term that no step changes, and there are at least
-`_LEAST` exponentials, or fewer than `_CALLS` of which `_LEAST_CALLS` are saved. With 12 states the step of
-a hidden Markov model took 143 ns instead of 220, with 16 190 instead of 346 and with 48 300 instead of
-1,870; with 4 to 8, vector code computes all exponentials in the time of the branch, and with 3, where each
-is a call of the C library, it took 48 instead of 62.
+`_LEAST` exponentials, or fewer than `_MOST_CALLS` of which `_LEAST_SAVED` are saved. With 12 states the
+step of a hidden Markov model took 143 ns instead of 220, with 16 190 instead of 346 and with 48 300
+instead of 1,870; with 4 to 8, vector code computes all exponentials in the time of the branch, and with 3,
+where each is a call of the C library, it took 48 instead of 62.
 
 In the literature: the forward algorithm with scaling (Rabiner 1989), chosen in each step; loop-invariant
 code motion.
@@ -47,8 +49,9 @@ from loopax.lowering.analysis.shifted_terms import own_maxima, terms_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import OpenLoop, replace_outputs
 
-# Exponentials: few of known number are calls, those of a 3 by 3 matrix 9, and as factors 6.
-_LEAST, _CALLS, _LEAST_CALLS = 80, 12, 3
+_LEAST = 80  # exponentials of a matrix
+# Those of a small matrix of known size are calls of the C library: of 3 by 3 states 9, and as factors 6.
+_MOST_CALLS, _LEAST_SAVED = 12, 3
 # Less than half of the exponent at which `exp` underflows.
 _FARTHEST = {"float32": 40.0, "float64": 300.0}
 
@@ -95,7 +98,6 @@ def _first_change(outputs: Sequence[Any], consts: Sequence[Variable]) -> tuple[A
             fixed.update(node.outputs)
     for node in filter(_is_exponential, nodes):
         if (factors := _factors(node.inputs[0], fixed)) is not None:
-            # A sum first, since the weights of the other readers may depend on it.
             reader = min(factors.readers(node.outputs[0], nodes), key=_Reader.rank)
             return reader.value, factors.replacement(reader)
     return None
@@ -128,7 +130,7 @@ def _is_faster(shape: Sequence[int], *axes: set[int]) -> bool:
     """Whether factors that vary along ``axes`` are faster than exponentials of ``shape``."""
     n = math.prod(shape)
     n_saved = n - sum(math.prod(shape[k] for k in some) for some in axes)
-    return n >= _LEAST or (n < _CALLS and n_saved >= _LEAST_CALLS)
+    return n >= _LEAST or (n < _MOST_CALLS and n_saved >= _LEAST_SAVED)
 
 
 def _varying(v: Any) -> set[int]:
@@ -148,6 +150,7 @@ class _Reader(NamedTuple):
     axes: tuple[int, ...] = ()
 
     def rank(self) -> int:
+        """The order of replacement: the weights of a reader may depend on an earlier one."""
         return int(bool(self.weights)) if self.axes else 2 + (not self.weights)
 
 
@@ -178,14 +181,21 @@ class _Factors:
         peak, top = greatest(total, along), greatest(moving, along)
         # A column of -inf has the exponentials 0, whatever is subtracted from it.
         is_nothing = pt.eq(peak, np.asarray(-np.inf, self.dtype))
-        self.fixed = pt.exp(total - pt.switch(is_nothing, np.zeros((), self.dtype), peak))
-        self.moving = pt.exp(moving - top)
-        distance = pt.add(top, peak, _total(outer, self.dtype))
-        self.distance = pt.switch(is_nothing, top - top, distance)  # NaN where `top` is infinite
-        limit = np.asarray(_FARTHEST[self.dtype], self.dtype)
-        self.are_close = pt.all(pt.abs(self.distance) < limit)
+        constants = total - pt.switch(is_nothing, np.zeros((), self.dtype), peak)
+        self.fixed, self.moving = pt.exp(constants), pt.exp(moving - top)
+        others = _total(outer, self.dtype)
+        # Of nothing the distance is 0, or NaN where another part is not finite.
+        zero = (top - top) + (others - others)
+        self.distance = pt.switch(is_nothing, zero, pt.add(top, peak, others))
+        self.farthest = np.asarray(_FARTHEST[self.dtype], self.dtype)
+        self.are_close = pt.all(pt.abs(self.distance) < self.farthest)
         if None in x.type.shape:
             self.are_close &= pt.prod(self.fixed.shape) >= _LEAST
+        self.are_precise = self.are_close & self._keeps(constants) & self._keeps(moving - top)
+
+    def _keeps(self, exponents: Any) -> Any:
+        """Whether no exponential of ``exponents``, times another one, is lost by underflow."""
+        return pt.all((exponents > -self.farthest) | (exponents < -4 * self.farthest))
 
     def readers(self, power: Variable, nodes: Sequence[Apply]) -> list[_Reader]:
         """The exponentials ``power`` and the values of ``nodes`` that are computed from their factors."""
@@ -219,18 +229,19 @@ class _Factors:
         operands = [self.moving, self.fixed, self.distance, *reader.weights, *self.terms]
         inner = {v: v.type() for v in operands}
         moving, fixed, distance = (inner[v] for v in operands[:3])
-        weights = [inner[v] for v in reader.weights]
-        last = pt.mul(pt.exp(distance), *weights) if weights else pt.exp(distance)
-        axes = reader.axes
-        if not axes:
-            value = moving * (fixed * last)
-        elif self.axes == {*axes}:
-            value = pt.sum(moving * fixed, axis=axes) * pt.squeeze(last, axis=axes)
-        else:
-            value = pt.squeeze(moving, axis=axes) * pt.sum(fixed * last, axis=axes)
+        weights, axes = [inner[v] for v in reader.weights], reader.axes
+        is_sum = self.axes == {*axes}
+        # In this order: weights may overflow with the last factor alone, which is as large as exp(f).
+        value = moving * fixed
+        for factor in [pt.exp(distance), *weights] if not is_sum else []:
+            value = value * factor
+        if axes:
+            value = pt.sum(value, axis=axes)
+        for factor in [pt.exp(distance), *weights] if is_sum else []:
+            value = value * pt.squeeze(factor, axis=axes)
         old = reader.value
         otherwise = replaced([old], {v: inner[v] for v in [*reader.weights, *self.terms]})
         cond = Cond.from_branches(
             [*inner.values()], [old.type.filter_variable(value)], otherwise, "of close maxima"
         )
-        return cond.bind(self.are_close, [*inner])[0]
+        return cond.bind(self.are_close if is_sum else self.are_precise, [*inner])[0]

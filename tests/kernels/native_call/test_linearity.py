@@ -38,9 +38,11 @@ LINEAR = {
     "call": lambda g: jax.jit(lambda g: jnp.fft.fft(g * V).real)(g),
     "barrier": lambda g: lax.optimization_barrier((V, g * V))[1],
     "single precision": lambda g: (g.astype("float32") * 2).astype("float64"),
-    "unread": lambda g: V,
+    "zeros": lambda g: jnp.asarray(np.zeros(3)),
 }
 NOT_LINEAR = {
+    "constant": lambda g: V,
+    "constant beside it": lambda g: (g, V),
     "clip": lambda g: jnp.clip(g, -1, 1),
     "norm": lambda g: g / jnp.abs(g),
     "square": lambda g: g * g,
@@ -85,6 +87,7 @@ RULES = {
     "normalizes": lambda residuals, g: (g / jnp.abs(g),),
     "rounds": lambda residuals, g: (jnp.round(g * 8) / 8,),
     "scales": lambda residuals, g: (3 * g,),
+    "ignores": lambda residuals, g: (jnp.ones_like(g),),
 }
 
 

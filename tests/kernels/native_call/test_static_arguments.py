@@ -2,6 +2,7 @@
 
 import enum
 import gc
+import math
 import weakref
 from dataclasses import dataclass
 from functools import partial
@@ -245,12 +246,29 @@ def test_numbers_are_fixed_whatever_error_tracing_raises(f, args):
     np.testing.assert_allclose(native(f)(*args), f(*args))
 
 
-def test_an_error_of_the_function_is_raised():
+def test_an_error_of_the_function_is_raised_at_once():
+    calls = []
+
     def f(x, n):
+        calls.append(n)
         raise ValueError("of my own")
 
     with pytest.raises(ValueError, match="of my own"):
         native(f)(1.0, 2)
+    assert len(calls) == 1
+
+
+def test_zeros_of_two_signs_share_no_trace_and_nan_has_one():
+    traced = []
+
+    def f(x, sign):
+        traced.append(sign)
+        return x * math.copysign(1.0, sign)
+
+    g = native(f)
+    for sign in (0.0, -0.0, 0.0, float("nan"), float("nan")):
+        np.testing.assert_array_equal(g(1.0, sign), math.copysign(1.0, sign))
+    assert len([sign for sign in traced if isinstance(sign, float)]) == 3
 
 
 def test_equal_numbers_of_other_classes_share_no_trace():

@@ -156,6 +156,36 @@ def test_where_the_factors_are_used(case, expected):
     assert bool(evaluate(FunctionGraph(body.inputs, branch.inputs[:1]), *values)[0]) == expected
 
 
+READERS = {
+    "sum": lambda e, w: e.sum(axis=0),
+    "logarithm of a part": lambda e, w: pt.log((e * w[:, None]).sum(axis=0)),
+    "weights": lambda e, w: (e * (1e250 * w[None])).sum(axis=0),
+    "sum along the other axis": lambda e, w: (e * w[None]).sum(axis=1),
+    "exponentials": lambda e, w: e.sum(axis=0) + pt.log(e + e.T).sum(axis=0),
+}
+C, ROWS = np.zeros((N, N)), np.zeros((3, N))
+C[:, 0], C[1, 0], ROWS[0, 1] = -760.0, 0.0, -290.0  # underflows in the first factor alone
+D, SMALL = np.zeros((N, N)), np.ones((3, N))
+D[1:], SMALL[:, 0] = -700.0, -280.0  # the last factor is exp(280)
+NOTHING = np.zeros((N, N))
+NOTHING[:, 0] = -INF
+EXTREMES = [(C, ROWS), (D, SMALL), (NOTHING, SMALL), *CASES.values()]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_whatever_reads_the_exponentials(name):
+    """Also of a maximum without a guard, which is -inf and makes them NaN."""
+    c, rows = variables()
+    w = (np.arange(N) > 2) + 0.0
+
+    def step(a, r):
+        y = a[:, None] + c
+        return r, READERS[name](pt.exp(y - pt.max(y, axis=0, keepdims=True)), w)
+
+    graph = before_the_pass([c, rows], scan(step, rows[0], rows[1:])[1])
+    rewritten(graph, factor_exponentials, *EXTREMES, rtol=1e-11, atol=1e-300)
+
+
 def test_two_in_one_step():
     c, rows = variables()
 
