@@ -108,12 +108,14 @@ def test_gradients_are_those_of_the_exponentials(dtype, axis):
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-def test_no_exponential_of_a_matrix_is_left_in_either_loop_of_a_gradient():
-    inputs = variables()
+@pytest.mark.parametrize(("n", "axes"), [(N, [1, 1]), (3, [1, 2])])
+def test_the_loops_of_a_gradient(n, axes):
+    """Neither has exponentials of a matrix; a small one, which the weights read as well, keeps them."""
+    inputs = variables(n=n)
     derive = value_and_grad(lambda c, rows: forward(c, rows).sum())
     graph = before_the_pass(inputs, *derive(*inputs))
     factor_exponentials(graph)
-    assert in_step(graph) == [1, 1]
+    assert in_step(graph) == axes
 
 
 @pytest.mark.parametrize(
