@@ -47,14 +47,14 @@ def _outputs(jaxpr: Jaxpr, inputs: Sequence[_Is], consts: Sequence[Any] = ()) ->
     """The states of the outputs."""
     known: dict[Any, _Is] = dict(zip(jaxpr.invars, inputs, strict=True))
     known.update(dict.fromkeys(jaxpr.constvars, _Is.CONSTANT))
-    known.update(zip(jaxpr.constvars, map(_state_of_number, consts), strict=False))
+    known.update(zip(jaxpr.constvars, map(_state_of_number, consts), strict=False))  # or none
 
     def state(v: Any) -> _Is:
         return _state_of_number(v.val) if isinstance(v, Literal) else known[v]
 
     for eqn in jaxpr.eqns:
         operands = [state(v) for v in eqn.invars]
-        rule = _RULES.get(eqn.primitive.name, _call)
+        rule = _RULES.get(eqn.primitive.name, _inner)
         if _Is.LINEAR in operands and eqn.effects:
             raise _NotLinear
         # Zeros matter too: a linear value may be added to what is computed from them.
@@ -188,8 +188,8 @@ def _kernel(eqn: JaxprEqn, operands: States) -> States:
     return [_sum(operands[len(operands) - n :])] * len(eqn.outvars)
 
 
-def _call(eqn: JaxprEqn, operands: States) -> States:
-    """A call of one jaxpr; an equation of which nothing is known."""
+def _inner(eqn: JaxprEqn, operands: States) -> States:
+    """The outputs of a call's jaxpr; of another equation without a rule, constants at best."""
     jaxprs = [getattr(inner, "jaxpr", inner) for inner in inner_jaxprs(eqn)]
     lengths = [(len(inner.invars), len(inner.outvars)) for inner in jaxprs]
     is_custom = eqn.primitive.name.startswith("custom_")

@@ -15,8 +15,7 @@ class TracesByObjects:
     """Caches the traces of a function by the objects that it reads and by their states.
 
     An object whose class has no hash of its own has a trace for each state, as the instance of a
-    method of `loopax.jaxify` does. All other objects are known by
-    their class and their value.
+    method of `loopax.jaxify` does. All other objects are known by their class and their value.
     """
 
     def __init__(self) -> None:

@@ -186,13 +186,25 @@ class Storage(Axes):
         self.do("copy_run", name, as_element(start), run.name, as_element(run.start), count)
         return True
 
-    def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> Expr:
-        """Allocate an array in C order: once for all steps where ``reuse`` and its shape allow it."""
+    def empty(
+        self,
+        shape: Sequence[Dim],
+        dtype: str,
+        hint: str = "a",
+        reuse: bool = True,
+        place: Block | None = None,
+    ) -> Expr:
+        """Allocate an array in C order: once for all steps where ``reuse`` and its shape allow it.
+
+        Otherwise at ``place``, by default here.
+        """
         shape = [self.scopes.canonical(n) for n in shape]
         for n in shape:
             self.note_length(n)
         level = self.scopes.level(*shape)
         if not reuse or level >= self.scopes.depth:
+            if place is not None:
+                return self.room(shape, dtype, place, hint)
             return self.temp(new_array(shape, dtype), hint)
         name = self.room(shape, dtype, self.scopes.frame(level)[1].before, hint)
         self.scopes.define([name], level)

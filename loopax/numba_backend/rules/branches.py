@@ -60,11 +60,7 @@ def _place(emit: Emitter, first: EmittedValue, second: Any, rooms: Block) -> Any
         return emit.new_locals(first.shape, first.dtype, "y")
     shape = tuple(map(emit.scopes.canonical, first.shape))
     if is_one_shape and emit.scopes.outside(shape):
-        is_of_steps = emit.scopes.level(*shape) < emit.scopes.depth  # one array serves all steps
-        name = (
-            emit.empty(shape, first.dtype) if is_of_steps else emit.room(shape, first.dtype, rooms)
-        )
-        return Array(name, shape, first.dtype, fresh=True)
+        return Array(emit.empty(shape, first.dtype, place=rooms), shape, first.dtype, fresh=True)
     return Array(emit.local("a"), (None,) * len(first.shape), first.dtype)  # type: ignore[arg-type]
 
 
