@@ -30,7 +30,7 @@ EXAMPLES = {
     "resumed_run": "A run that resumes after a stop, with the draws of a run without a stop",
     "calibration": "One native function, called by a pool of processes",
     "nan_hunt": "Three failures, and the step, line and cause of each",
-    "numpyro_garch": "A NumPyro model whose lax.scan becomes native in one line",
+    "numpyro_garch": "A NumPyro model and its sampler become native, in one line",
     "particle_filter": "Draws and a search inside the loop",
 }
 

@@ -53,12 +53,12 @@ def bind(kernel: Kernel, args: Sequence[Array], batch: Batch = ()) -> list[Any]:
     if not kernel.is_checkable:
         return primitive.bind(*args, kernel=kernel, batch=batch)
     avals = tuple((jnp.shape(x), jnp.result_type(x)) for x in args)
-    jaxpr = _jaxpr(kernel, batch, avals)
+    jaxpr = jaxpr_of(kernel, batch, avals)
     return primitive.bind(*args, kernel=kernel, batch=batch, call_jaxpr=jaxpr)
 
 
 @owner_cache
-def _jaxpr(kernel: Kernel, batch: Batch, avals: tuple[Any, ...]) -> Any:
+def jaxpr_of(kernel: Kernel, batch: Batch, avals: tuple[Any, ...]) -> Any:
     """Trace the kernel over its batch, with its checks, for arguments of these shapes and dtypes."""
     args = [jax.ShapeDtypeStruct(*aval) for aval in avals]
     return jax.make_jaxpr(in_jax(kernel, batch))(*args)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.base.upstream.jax import Jaxpr, JaxprEqn, Literal, Var, inner_jaxprs
+from loopax.base.upstream.jax import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    inner_jaxprs,
+    is_jaxpr,
+)
 
 _LOOPS = {"scan", "while"}
+# Their other parameters depend on the meaning of their jaxpr, which therefore stays as it is.
+CUSTOM_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 
 
 def inputs_of(run: Sequence[JaxprEqn]) -> list[Var]:
@@ -29,6 +39,30 @@ def outputs_of(jaxpr: Jaxpr, run: Sequence[JaxprEqn]) -> list[Var]:
 def inner_equations(eqn: JaxprEqn) -> list[JaxprEqn]:
     """The equations of the jaxprs among the parameters of an equation."""
     return [e for jaxpr in inner_jaxprs(eqn) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
+
+
+def with_jaxprs(eqn: JaxprEqn, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    """Change the jaxprs among the parameters of an equation; the equation itself where none changes."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, tuple | list) and value and all(map(is_jaxpr, value)):
+            inner = type(value)(map(changed, value))
+            return (
+                inner
+                if any(new is not old for new, old in zip(inner, value, strict=True))
+                else value
+            )
+        if not is_jaxpr(value):
+            return value
+        jaxpr = getattr(value, "jaxpr", value)
+        new = change(jaxpr)
+        if new is jaxpr:
+            return value
+        return ClosedJaxpr(new, value.consts) if hasattr(value, "consts") else new
+
+    params = {name: changed(value) for name, value in eqn.params.items()}
+    is_same = all(new is old for new, old in zip(params.values(), eqn.params.values(), strict=True))
+    return eqn if is_same else eqn.replace(params=params)
 
 
 def is_loop(eqn: JaxprEqn) -> bool:

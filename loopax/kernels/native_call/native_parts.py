@@ -22,7 +22,6 @@ from loopax.base.upstream.jax import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
-    is_jaxpr,
     jaxpr_as_fun,
     low_jaxpr,
     part_of,
@@ -34,6 +33,7 @@ from loopax.kernels.cost import cost_of
 from loopax.kernels.kernel import Kernel, too_long
 from loopax.kernels.measurement import Times, conditions, is_possible, measured
 from loopax.kernels.native_call.equations import (
+    CUSTOM_DERIVATIVES,
     has_loop,
     in_words,
     inner_equations,
@@ -41,7 +41,9 @@ from loopax.kernels.native_call.equations import (
     is_loop,
     outermost_loops,
     outputs_of,
+    with_jaxprs,
 )
+from loopax.kernels.native_call.opened_kernels import with_kernels_opened
 from loopax.kernels.native_call.part_kernels import kernel_call, no_code, part_kernel, reader
 from loopax.numerics.manual_axes import Axes, all_axes
 
@@ -138,6 +140,8 @@ class _Parts:
         self.jaxpr = jaxpr
         self.is_measured = is_measured
         self.choices: list[_Choice] = []
+        # By identity, as equations have no hash: what is read into the IR, and priced.
+        self._opened = {id(eqn): with_kernels_opened(eqn) for eqn in jaxpr.eqns}
         self._least_lines_a_node = lines_a_node
         self._lines_a_node = lines_a_node  # the measured ratio of a run that is too long
 
@@ -192,7 +196,7 @@ class _Parts:
                 v: values[v] if v in values else jaxpr_reader.type_of(v.aval)()
                 for v in inputs_of([eqn])
             }
-            return jaxpr_reader.read([eqn], inputs)
+            return jaxpr_reader.read([self._opened[id(eqn)]], inputs)
         except jaxpr_reader.refused as refused:
             why = f"there is no native form of {refused}"
         except Exception as error:  # a function that JAX runs is never refused
@@ -207,7 +211,8 @@ class _Parts:
             return None
         inputs = inputs_of(run)
         outputs = outputs_of(self.jaxpr, run)
-        part = part_of(self.jaxpr, inputs, outputs, run)
+        opened = [self._opened[id(eqn)] for eqn in run]
+        part = part_of(self.jaxpr, inputs, outputs, opened)
         cost = cost_of(part)
         is_close = self.is_measured and cost.is_close(1)
         kernel = None
@@ -242,24 +247,18 @@ class _Parts:
 
     def _with_inner_kernels(self, eqn: JaxprEqn) -> Any:
         """Replace the loops in the jaxprs among an equation's parameters by kernels."""
-        if not has_loop(eqn) or eqn.primitive.name in _DERIVED:
+        if not has_loop(eqn) or eqn.primitive.name in CUSTOM_DERIVATIVES:
             return eqn
-        params = {name: self._inner(value) for name, value in eqn.params.items()}
-        return eqn.replace(params=params)
+        return with_jaxprs(eqn, self._inner)
 
-    def _inner(self, value: Any) -> Any:
-        if isinstance(value, tuple | list) and value and all(map(is_jaxpr, value)):
-            return type(value)(map(self._inner, value))
-        if not is_jaxpr(value):
-            return value
-        jaxpr = getattr(value, "jaxpr", value)
+    def _inner(self, jaxpr: Jaxpr) -> Jaxpr:
         # Inner loops may have fewer lines for each node than the whole, but hardly ever less than 0.7: of
         # seven refused loops in BFGS, filters and matrix exponentials, 0.77 to 1.55.
         least = max(_LEAST_LINES_A_NODE, 0.7 * self._lines_a_node)
         parts = _Parts(self.plan, jaxpr, self.is_measured, least)
         inner = parts.replaced()
         self.choices += parts.choices
-        return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
+        return inner
 
 
 def _by_axes(run: list[JaxprEqn]) -> list[list[JaxprEqn]]:
@@ -294,7 +293,3 @@ def _times(native: ClosedJaxpr, jaxpr: ClosedJaxpr) -> Times | None:
         return Fact(content_key("times", parts, jax.jit(in_jax).lower(*jaxpr.in_avals).as_text()))
 
     return measured(fact, jaxpr_as_fun(native), in_jax, jaxpr.in_avals)
-
-
-# Their other parameters depend on the meaning of their jaxpr, which therefore stays as it is.
-_DERIVED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}

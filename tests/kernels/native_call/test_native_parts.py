@@ -220,3 +220,12 @@ def test_loops_in_a_loop_that_is_too_long_are_not_written(monkeypatch: Any) -> N
     monkeypatch.setattr(part_kernels, "_MOST_LINES", 2)
     assert kernels(loopax.native(nested, loops="auto"), XS)[0] == 0
     assert len(written) <= 1
+
+
+def test_nested_loops_may_have_more_lines(monkeypatch: Any) -> None:
+    """Refused, their inner loops are tried in turn, and are ready later than the whole."""
+    native, xs = loopax.native(loops="auto"), jnp.arange(300.0)
+    monkeypatch.setattr(part_kernels, "_MOST_LINES", 6)
+    assert kernels(native(lambda xs: running_sum(xs)[0]), xs) == (0, 1)
+    nested = native(lambda x: lax.fori_loop(0, 9, lambda _, c: running_sum(c)[1], x))
+    assert kernels(nested, xs) == (1, 0)
