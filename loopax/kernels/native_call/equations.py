@@ -46,12 +46,11 @@ def with_jaxprs(eqn: JaxprEqn, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
     def changed(value: Any) -> Any:
         if isinstance(value, tuple | list) and value and all(map(is_jaxpr, value)):
-            inner = type(value)(map(changed, value))
-            return (
-                inner
-                if any(new is not old for new, old in zip(inner, value, strict=True))
-                else value
-            )
+            inner = list(map(changed, value))
+            if all(new is old for new, old in zip(inner, value, strict=True)):
+                return value
+            # A named tuple, as of a linear solve, takes its fields one by one.
+            return type(value)(*inner) if hasattr(value, "_fields") else type(value)(inner)
         if not is_jaxpr(value):
             return value
         jaxpr = getattr(value, "jaxpr", value)

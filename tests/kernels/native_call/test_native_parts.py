@@ -229,3 +229,22 @@ def test_nested_loops_may_have_more_lines(monkeypatch: Any) -> None:
     assert kernels(native(lambda xs: running_sum(xs)[0]), xs) == (0, 1)
     nested = native(lambda x: lax.fori_loop(0, 9, lambda _, c: running_sum(c)[1], x))
     assert kernels(nested, xs) == (1, 0)
+
+
+def test_a_linear_solve_with_a_loop_that_stays_in_jax() -> None:
+    """Its jaxprs are a named tuple."""
+
+    def solve(product: Any, b: Any) -> Any:
+        def step(_: Any, x: Any) -> Any:
+            scale = jnp.fft.fft(jnp.ones(1)).real[0]
+            return x - 0.4 * scale * (product(x) - b)
+
+        return lax.fori_loop(0, 40, step, b)
+
+    def f(a: Any) -> Any:
+        return lax.custom_linear_solve(lambda v: v + a * v, XS, solve, solve)
+
+    native = loopax.native(f, loops="native")
+    chex.assert_trees_all_close(jax.jit(native)(0.7), XS / 1.7, rtol=1e-6)
+    chex.assert_trees_all_close(jax.jacfwd(native)(0.7), -XS / 1.7**2, rtol=1e-6)
+    assert "fft" in str(loopax.explain(native))
