@@ -22,6 +22,7 @@ from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
@@ -61,20 +62,24 @@ class _Guard:
         # For variables with a derivative that reaches an output.
         self._supports: dict[Any, Support] = {v: EVERYWHERE for v in outputs if v in self._moving}
         self._of_operands: dict[Apply, list[Support | None]] = {}
-        self._tested: set[Any] = set()  # ancestors of the conditions
+        # Variables whose values a test needs: ancestors of the conditions, and of indices and lengths by
+        # which a test goes to the operands of a node.
+        self._tested: set[Any] = set()
         for node in reversed(nodes):
             self._add(node)
 
     def _add(self, node: Apply) -> None:
         """Add the supports of the cotangents that ``node`` propagates to its inputs."""
         needed = [v for v in node.outputs if v in self._supports]
-        if not self._tested.isdisjoint(node.outputs):
+        if not (self._tested.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i)):
             self._tested.update(node.inputs)
         if not needed or isinstance(node.op, DisconnectedGrad | ZeroGrad):
             return
         own = self._of_operands[node] = self._through(node, [self._supports[v] for v in needed])
         if is_elementwise(node, ps.Switch):
             self._tested.add(node.inputs[0])
+        elif _has_tests(own):
+            self._tested.update(v for v in node.inputs if v not in self._moving)
         within = _supports_in_body(node)
         for k, (v, support) in enumerate(zip(node.inputs, own, strict=True)):
             if v in self._moving and support is not None:

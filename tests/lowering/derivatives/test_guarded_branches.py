@@ -18,13 +18,14 @@ from jax.test_util import check_grads
 from pytensor import sparse
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import Assert, CheckAndRaise
+from pytensor.scan.utils import until
 
 import loopax
 from loopax import jaxify
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.masked_tangent import MaskedTangent
 from loopax.lowering.derivatives.guarded_branches import guard_branches
-from tests.support.compare import equations, primitives
+from tests.support.compare import FAST_COMPILE, equations, primitives
 
 X = pt.dvector("x")
 AT = np.array([0.0, 4.0])
@@ -591,3 +592,20 @@ def test_sparse_constants_beside_a_branch():
     for loops in FORMS:
         slopes = jax.grad(jaxify([X], out, loops=loops))
         np.testing.assert_allclose(slopes(np.array([4.0, 1.0])), [0.2, 0.7])
+
+
+@pytest.mark.parametrize("loops", FORMS)
+def test_a_test_that_reads_the_number_of_steps_of_a_loop(loops):
+    """A mask has the values of indices: the number of steps was 0 in it, and its operand was empty."""
+    x = pt.dtensor3("x")
+    rows = pt.prod(x, axis=2)  # its derivative has a switch
+    traces = pytensor.scan(
+        lambda row, all_rows: ([all_rows * row], until(row[0] > 0)),
+        sequences=[rows],
+        non_sequences=[rows],
+        return_updates=False,
+    )
+    slope = pytensor.grad((traces**2).sum(), x)
+    at = np.random.default_rng(1).normal(size=(3, 2, 3))
+    expected = pytensor.function([x], slope, mode=FAST_COMPILE)(at)
+    np.testing.assert_allclose(jaxify([x], slope, loops=loops)(at), expected, rtol=1e-12)
