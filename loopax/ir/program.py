@@ -12,6 +12,9 @@ from typing import Any
 from pytensor.graph.basic import Variable, clone
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.upstream.pytensor import forget_gufunc
+from loopax.ir.ops.inner_graph_op import nodes_within
+
 
 @dataclass(frozen=True)
 class Input:
@@ -67,6 +70,14 @@ class Program:
     has_flag: bool = False
     watching: GraphParts | None = None
     canonical: GraphParts | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = self.graph.inputs, self.graph.outputs
+        for inputs, outputs in filter(None, [own, self.as_read, self.watching, self.canonical]):
+            for node in nodes_within(inputs, outputs):
+                forget_gufunc(node)
+        # A graph's features remember the nodes that rewrites have replaced.
+        return {**self.__dict__, "graph": FunctionGraph(*own, clone=False)}
 
     @classmethod
     def of_graph(cls, graph: FunctionGraph, name: str = "program") -> Program:

@@ -252,6 +252,14 @@ def copy_origin(old: Variable, new: Variable) -> None:
         new.tag.trace = trace
 
 
+def forget_gufunc(node: Apply) -> None:
+    """Drop the function in which a Blockwise was evaluated in Python; it is made again when needed.
+
+    PyTensor (3.0 and 3.3.8) keeps it in the tag of the node, and it cannot be pickled.
+    """
+    vars(node.tag).pop("gufunc", None)
+
+
 def joined_by(op: Join, inputs: Sequence[Any]) -> Sequence[Any]:
     """The variables that a Join joins; in 3.0 its first input is the axis."""
     return inputs if hasattr(op, "axis") else inputs[1:]

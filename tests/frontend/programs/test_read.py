@@ -356,6 +356,21 @@ def test_a_module_level_python_function_pickles():
     chex.assert_trees_all_close(np.asarray(f(XS)), XS * 3)
 
 
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_program_of_which_a_part_was_evaluated_in_python_pickles(backend):
+    """PyTensor keeps a function on the node of a Blockwise, in the step of a loop too."""
+    matrices = np.arange(24.0).reshape(2, 3, 4)
+    product = pt.matmul(matrices, matrices.transpose(0, 2, 1))
+    x = pt.dmatrix("x")
+    steps = scan(
+        lambda row, m: pt.linalg.solve(m, row), sequences=[x], non_sequences=[product[0] + 1]
+    )
+    pytensor.function([x], steps, mode=Mode("py", None))(np.ones((2, 3)))
+    f = jaxify([x], [product * x.sum(), steps], backend=backend)
+    copy = pickle.loads(pickle.dumps(f))
+    chex.assert_trees_all_close(copy(np.ones((2, 3))), f(np.ones((2, 3))))
+
+
 def module_level(x):
     return 3 * x
 
