@@ -10,6 +10,7 @@ import pytest
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
 
+import loopax
 from loopax.ir.batching.batch import vectorized
 from tests.support.compare import FAST_COMPILE
 
@@ -49,6 +50,22 @@ def test_one_op_for_all_rows(name, n_rows):
     shape = of_row(VALUES[ROWS][0], VALUES[X], VALUES[K]).shape
     expected = [of_row(r, VALUES[X], VALUES[K]) for r in rows]
     np.testing.assert_array_equal(actual, np.reshape(expected, (n_rows, *shape)))
+
+
+@pytest.mark.parametrize("shape", [(0,), X[:, :0].shape[1:]], ids=["numbers", "of another array"])
+@pytest.mark.parametrize("n_rows", [4, None])
+def test_an_empty_reshape_keeps_the_length_of_the_batch(shape, n_rows):
+    row, rows = pt.dvector(shape=(3,)), pt.dmatrix(shape=(n_rows, 3))
+    (batched,) = vectorized([row[:0].reshape(shape, ndim=1)], {row: rows})
+    assert batched.type.shape[0] in (n_rows, None)
+    of_all = pytensor.function([rows, X], batched, mode=FAST_COMPILE, on_unused_input="ignore")
+    assert of_all(VALUES[ROWS], VALUES[X]).shape == (4, 0)
+
+
+def test_a_hessian_with_an_empty_part():
+    v = pt.dvector("v", shape=(3,))
+    f = loopax.jaxify([v], (v[:0].reshape((0,)) ** 2).sum() + (v**3).sum(), backend="numba")
+    np.testing.assert_allclose(loopax.hessian(f)(np.arange(3.0)), np.diag([0.0, 6.0, 12.0]))
 
 
 def test_a_batch_of_two_axes():
