@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymc as pm
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.scan.op import Scan as PyTensorScan
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 
 from loopax import frontend
+from loopax.base.errors import StatefulFunctionError
 from loopax.builders import Builder
 from loopax.calling import backend_named
+from loopax.ir import Scan
+from loopax.ir.program import Program
 
 
 def model_given_or_in_context(model: pm.Model | None, caller: str) -> Any:
@@ -60,10 +66,43 @@ _EQUAL_MINIBATCHES = (
 def built(
     inputs: Sequence[Variable], outputs: object, name: str, backend: str, options: Mapping[str, Any]
 ) -> Any:
-    """Compile ``outputs`` as a function of ``inputs``. Warns of draws that are equal in all calls."""
+    """Compile ``outputs`` as a function of ``inputs``. Warns of draws that are equal in all calls.
+
+    Raises
+    ------
+    StatefulFunctionError
+        A loop draws in its step with the generator of a variable of the model.
+    """
     program = frontend.read_variables(inputs, outputs, name=name)
+    _refuse_draws_in_loops(program)
     frontend.warn_of_equal_draws(program, _EQUAL_MINIBATCHES)
     return builder(backend, options)(program)
+
+
+def _refuse_draws_in_loops(program: Program) -> None:
+    """Refuse a loop that reads a generator and does not update it, as PyMC does.
+
+    ``pytensor.scan`` copies into its step what the step captures: a free variable of the model, captured,
+    is drawn at each step, whatever its value is.
+    """
+    shared = {s.variable for s in program.shared if isinstance(s.variable.type, RandomType)}
+    for node in program.graph.apply_nodes:
+        if shared.isdisjoint(_loop_constants(node)):
+            continue
+        draws = [n for n in node.op.fgraph.toposort() if isinstance(n.op, RandomVariable)]
+        names = " and ".join(sorted({repr(n.op.name) for n in draws})) or "a random variable"
+        raise StatefulFunctionError(
+            f"A step of {node.op} in {program.name} draws from {names}: pytensor.scan copies a random "
+            "variable that the step captures, and the value of the variable is not used. Pass the variable "
+            "to the loop: pytensor.scan(step, ..., non_sequences=[b]), with a parameter for b in the step."
+        )
+
+
+def _loop_constants(node: Apply) -> Sequence[Variable]:
+    """The operands of a loop that are the same at every step; none for another op."""
+    if isinstance(node.op, PyTensorScan):
+        return list(node.op.outer_non_seqs(node.inputs))
+    return node.op.split_inputs(node.inputs).consts if isinstance(node.op, Scan) else ()
 
 
 def builder(backend: str, options: Mapping[str, Any]) -> Builder:

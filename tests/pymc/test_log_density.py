@@ -1,11 +1,15 @@
 """`loopax.pymc.logp` and ``jaxify(model)``: what PyMC's own functions of a model give."""
 
+from functools import partial
+
 import jax
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
 import pytest
 
 import loopax
-from loopax import LoopTypeError, MissingInputError, jaxify
+from loopax import LoopTypeError, MissingInputError, StatefulFunctionError, jaxify
 
 pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -186,6 +190,23 @@ def test_transformations_of_loopax_take_it_as_a_function_of_a_point(densities, p
     np.testing.assert_allclose(value, f(point), rtol=1e-12)
     rows = {name: np.stack([x, x]) for name, x in point.items()}
     np.testing.assert_allclose(loopax.vmap(f)(rows), [value, value], rtol=1e-12)
+
+
+def test_a_variable_that_a_step_captures_is_refused():
+    """`pytensor.scan` would draw it at each step; PyMC refuses, too."""
+    with pm.Model() as model:
+        b = pm.Uniform("b", 0, 2)
+        loop = partial(pytensor.scan, sequences=[pt.arange(4.0)], outputs_info=[pt.zeros(())])
+        loop = partial(loop, return_updates=False)
+        captured = loop(lambda t, p: b * p + pt.sin(t))
+        passed = loop(lambda t, p, c: c * p + pt.sin(t), non_sequences=[b])
+        term = pm.Potential("term", -(passed[-1] ** 2))
+    at = {"b_interval__": np.array(0.3)}
+    np.testing.assert_allclose(loopax.pymc.logp(model)(at), model.compile_logp()(at))
+    with model:
+        pm.Potential("other", term - captured[-1] ** 2)
+    with pytest.raises(StatefulFunctionError, match="draws from 'uniform'.*non_sequences"):
+        loopax.pymc.logp(model)
 
 
 @pytest.mark.parametrize("backend", ["jax", "numba"])
