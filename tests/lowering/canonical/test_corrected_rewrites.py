@@ -74,6 +74,13 @@ def test_minus_a_maximum(dtype, options):
         np.testing.assert_array_equal(result, np.squeeze(expected))
 
 
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": NATIVE}])
+def test_the_least_of_signed_integers(options):
+    """PyTensor has ``-max(-x)`` for it, which wraps around without the rewrite."""
+    x = pt.vector("x", dtype="int8")
+    assert jaxify([x], pt.min(x), **options)(np.array([-128, 5, -3], "int8")) == -128
+
+
 def test_halves():
     x = pt.vector("x", dtype="float16")
     at = np.array([2, -4], dtype="float16")
