@@ -129,19 +129,24 @@ def from_numpyro(page: ModuleType) -> Iterator[Comparison]:
             "loopax.native": lambda: ready(those(page.chains)),
         },
     )
-    for draws in (500, 5000):
+    for draws in (500, 50_000):  # JAX returns before the draws are there: `ready` waits for them
         yield (
             f"a run of NumPyro, {draws:,} draws after 500 of warm-up, with compilation",
             {
-                "JAX": lambda draws=draws: page.sample(page.expected_cases, draws),
-                "loopax.native": lambda draws=draws: page.sample(page.native_cases, draws),
+                "JAX": lambda draws=draws: ready(page.sample(page.expected_cases, draws)),
+                "loopax.native": lambda draws=draws: ready(page.sample(page.native_cases, draws)),
+                "sampler native": lambda draws=draws: ready(
+                    page.sample_natively(page.expected_cases, draws)
+                ),
             },
         )
         yield (
             f"a run of BlackJAX, {draws:,} draws after 500 of warm-up, with compilation",
             {
-                "JAX": lambda draws=draws: page.blackjax_draws(page.by_jax, draws),
-                "loopax.native": lambda draws=draws: page.blackjax_draws(page.by_native, draws),
+                "JAX": lambda draws=draws: ready(page.blackjax_draws(page.by_jax, draws)),
+                "loopax.native": lambda draws=draws: ready(
+                    page.blackjax_draws(page.by_native, draws)
+                ),
             },
         )
 
