@@ -155,9 +155,19 @@ class _Guard:
             for v in node.outputs
             if isinstance(v.type, DenseTensorType)
         ]
-        shapes = infer_shape(results, self._inputs, [symbolic_shape(v) for v in self._inputs])
+        # Of a copy: PyTensor cannot clone the nodes of a step, which are frozen.
+        copies: dict[Any, Any] = {}
+        for node in toposort(results, blockers=self._inputs):
+            copy = Apply(
+                node.op, [copies.get(v, v) for v in node.inputs], [v.type() for v in node.outputs]
+            )
+            copies.update(zip(node.outputs, copy.outputs, strict=True))
+        shapes = infer_shape(
+            [copies[v] for v in results], self._inputs, [symbolic_shape(v) for v in self._inputs]
+        )
+        originals = {copy: v for v, copy in copies.items()}
         return {
-            v: v.type.filter_variable(pt.zeros(shape, dtype=v.type.dtype))
+            v: v.type.filter_variable(pt.zeros(replaced(shape, originals), dtype=v.type.dtype))
             for v, shape in zip(results, shapes, strict=True)
         }
 

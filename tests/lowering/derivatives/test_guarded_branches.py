@@ -32,6 +32,7 @@ AT = np.array([0.0, 4.0])
 DENSE = np.array([[0.7, 0.1], [0.2, 1.2]])
 INF = np.inf
 FORMS = ["xla", "native"]
+NUMBA = {"backend": "numba"}
 
 # A function, and its gradient at 0 and 4, where it is the limit of no derivative that is finite.
 BRANCHES = {
@@ -609,3 +610,19 @@ def test_a_test_that_reads_the_number_of_steps_of_a_loop(loops):
     at = np.random.default_rng(1).normal(size=(3, 2, 3))
     expected = pytensor.function([x], slope, mode=FAST_COMPILE)(at)
     np.testing.assert_allclose(jaxify([x], slope, loops=loops)(at), expected, rtol=1e-12)
+
+
+def test_masks_around_a_loop_in_a_step():
+    """The nodes of a step are frozen: the shapes of the inner loop were refused."""
+    x, xs = pt.dmatrix("x"), pt.dvector("xs")
+
+    def step(rows, _):
+        inner = loopax.scan(lambda c, row: (pt.tanh(c), row), rows, rows, truncate_gradient=2)[0]
+        return inner, None
+
+    slope = pytensor.grad((loopax.scan(step, x, xs)[0] ** 2).sum(), x)
+    at = np.array([[0.3, 0.0, 0.0], [0.0, -1.0, 0.5]])
+    native, in_jax = (
+        jaxify([x, xs], slope, **o)(at, np.zeros(2)) for o in (NUMBA, {"loops": "xla"})
+    )
+    np.testing.assert_allclose(in_jax, native, rtol=1e-12)
