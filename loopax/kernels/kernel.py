@@ -9,15 +9,17 @@ from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
 from loopax.base.uninterrupted import import_uninterrupted
+from loopax.facts import Errors
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.effects import errors
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of, nodes_within
 from loopax.ir.program import GraphParts
 from loopax.lowering.rewritten import fact_of_rewritten
 
@@ -186,6 +188,16 @@ class Kernel:
         """Whether the graph has checks that checkify must see."""
         return self.policy.checks == "checkify" and any(
             isinstance(node.op, CheckAndRaise) for node in self._nodes
+        )
+
+    @cached_property
+    def checks_indices(self) -> bool:
+        """Whether native code may raise an error for an index that is computed."""
+        others = (node for node in self._nodes if not isinstance(core_of(node.op), InnerGraphOp))
+        return any(
+            errors(node) & Errors.INDEX
+            and not all(isinstance(v, Constant) for v in node.inputs[1:])
+            for node in others
         )
 
     @cached_property

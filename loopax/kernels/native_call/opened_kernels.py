@@ -27,16 +27,22 @@ def with_kernels_opened(eqn: JaxprEqn) -> Any:
     Other equations are returned unchanged, kernels outside of loops too: they are native already.
     """
     if is_loop(eqn):
-        return _opened(eqn)
+        try:
+            return _opened(eqn)
+        except Exception:  # a loop that JAX runs is never refused: with its kernels it stays in JAX
+            return eqn
     if eqn.primitive.name in CUSTOM_DERIVATIVES or not inner_equations(eqn):
         return eqn
     return with_jaxprs(eqn, lambda jaxpr: _each(jaxpr, with_kernels_opened))
 
 
 def _opened(eqn: JaxprEqn) -> Any:
-    """Open a kernel, and those in the jaxprs of any other equation."""
+    """Open a kernel, and those in the jaxprs of any other equation.
+
+    JAX's operations raise no error for an index out of bounds, as native code does: such a kernel stays.
+    """
     if eqn.primitive in (kernel_p, kernel_jvp_p):
-        return _as_call(eqn)
+        return eqn if eqn.params["kernel"].checks_indices else _as_call(eqn)
     return with_jaxprs(eqn, lambda jaxpr: _each(jaxpr, _opened)) if inner_equations(eqn) else eqn
 
 

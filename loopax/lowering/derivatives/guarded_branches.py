@@ -78,7 +78,7 @@ class _Guard:
         own = self._of_operands[node] = self._through(node, [self._supports[v] for v in needed])
         if is_elementwise(node, ps.Switch):
             self._tested.add(node.inputs[0])
-        elif _has_tests(own):
+        elif not is_elementwise(node) and any(s and s.tests and not s.is_whole for s in own):
             self._tested.update(v for v in node.inputs if v not in self._moving)
         within = _supports_in_body(node)
         for k, (v, support) in enumerate(zip(node.inputs, own, strict=True)):

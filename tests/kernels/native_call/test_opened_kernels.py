@@ -107,3 +107,17 @@ def test_checkify_sees_the_checks_of_a_program_in_a_step() -> None:
     for _ in range(3):
         x = x**0.5 - 0.5
     np.testing.assert_allclose(value, x)
+
+
+def test_an_index_out_of_bounds_raises() -> None:
+    @loopax.jaxify(loops="native")
+    def element(a: Any, xs: Any) -> Any:
+        total = loopax.reduce(lambda c, x: c * 0.5 + x * a, 0.0, xs)
+        return total + xs[pt.floor(a * 50).astype("int64")]
+
+    def f(a: Any) -> Any:
+        step = lambda _, c: c * 0.5 + jax.grad(element)(c, XS) * 0.1  # noqa: E731
+        return lax.fori_loop(0, 3, step, a)
+
+    with pytest.raises(Exception, match="out of bounds"):
+        jax.block_until_ready(loopax.native(f, loops="native")(0.7))
