@@ -12,7 +12,7 @@ from typing import Any
 from pytensor.graph.basic import Variable, clone
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.base.upstream.pytensor import forget_gufunc
+from loopax.base.upstream.pytensor import forget_history
 from loopax.ir.ops.inner_graph_op import nodes_within
 
 
@@ -72,12 +72,13 @@ class Program:
     canonical: GraphParts | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        own = self.graph.inputs, self.graph.outputs
+        # A graph's features remember the nodes that rewrites have replaced.
+        graph = FunctionGraph(self.graph.inputs, self.graph.outputs, clone=False)
+        own = graph.inputs, graph.outputs
         for inputs, outputs in filter(None, [own, self.as_read, self.watching, self.canonical]):
             for node in nodes_within(inputs, outputs):
-                forget_gufunc(node)
-        # A graph's features remember the nodes that rewrites have replaced.
-        return {**self.__dict__, "graph": FunctionGraph(*own, clone=False)}
+                forget_history(node)
+        return {**self.__dict__, "graph": graph}
 
     @classmethod
     def of_graph(cls, graph: FunctionGraph, name: str = "program") -> Program:

@@ -252,12 +252,14 @@ def copy_origin(old: Variable, new: Variable) -> None:
         new.tag.trace = trace
 
 
-def forget_gufunc(node: Apply) -> None:
-    """Drop the function in which a Blockwise was evaluated in Python; it is made again when needed.
+def forget_history(node: Apply) -> None:
+    """Drop what PyTensor (3.0 and 3.3.8) has noted on a node, and makes again when it is needed.
 
-    PyTensor (3.0 and 3.3.8) keeps it in the tag of the node, and it cannot be pickled.
+    The function in which a Blockwise was evaluated in Python cannot be pickled; the list of the graphs that
+    imported the node grows with each of them.
     """
-    vars(node.tag).pop("gufunc", None)
+    for name in ("gufunc", "imported_by"):
+        vars(node.tag).pop(name, None)
 
 
 def joined_by(op: Join, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -121,21 +121,21 @@ def _(op: IncSubtensor, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
 @_own_outputs.register
 def _(op: Reshape, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
     (x, shape), core_lengths = inputs, entries_of(node.inputs[1])
-    n = _added_axes(node.inputs[0], x)
-    if shape.type.ndim == 1 and 0 in node.outputs[0].type.shape:
-        # PyTensor (3.0 and 3.3.8) gives an empty Reshape the length 0 on an axis of unknown length.
-        new = [
-            shape[k] if length is None else length
-            for k, length in enumerate(node.outputs[0].type.shape)
-        ]
-        return [filled(pt.zeros((), x.type.dtype), [*lengths(x)[:n], *new])]
-    if shape.type.ndim != 1 or core_lengths is None:
+    is_empty = 0 in node.outputs[0].type.shape
+    if shape.type.ndim != 1 or (core_lengths is None and not is_empty):
         return None
-    new = entries_of(shape) or [shape[k] for k in range(len(core_lengths))]
-    for k in (k for k, v in enumerate(core_lengths) if is_open(v)):
+    n, ndim = _added_axes(node.inputs[0], x), node.outputs[0].type.ndim
+    new = entries_of(shape) or [shape[k] for k in range(ndim)]
+    for k in (k for k, v in enumerate(core_lengths or ()) if is_open(v)):
         others = reduce(mul, [v for j, v in enumerate(new) if j != k], 1)
         new[k] = reduce(mul, lengths(x)[n:], 1) // pt.maximum(others, 1)
-    return [pt.reshape(x, (*lengths(x)[:n], *new), ndim=n + len(new))]
+    dims = [*lengths(x)[:n], *new]
+    # PyTensor (3.0 and 3.3.8) gives an empty Reshape the length 0 on an axis of unknown length.
+    return [
+        filled(pt.zeros((), x.type.dtype), dims)
+        if is_empty
+        else pt.reshape(x, dims, ndim=len(dims))
+    ]
 
 
 def _with_axes_behind(x: TensorVariable, n: int, ndim: int) -> Any:
