@@ -2,7 +2,7 @@
 
 An outer loop around a kernel, such as a sampler around a model's log-density, would otherwise stay a JAX
 loop, as a kernel is a primitive without a rule. A step of NumPyro's NUTS takes XLA as long as the gradient
-of a GARCH model takes in native code.
+of a GARCH model takes in native code. Only ``loops="native"`` asks for it.
 """
 
 from __future__ import annotations
