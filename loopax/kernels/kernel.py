@@ -193,11 +193,12 @@ class Kernel:
     @cached_property
     def checks_indices(self) -> bool:
         """Whether native code may raise an error for an index that is computed."""
-        others = (node for node in self._nodes if not isinstance(core_of(node.op), InnerGraphOp))
+        # The nodes in the body of a loop or a branch are nodes of their own here.
         return any(
             errors(node) & Errors.INDEX
+            and not isinstance(core_of(node.op), InnerGraphOp)
             and not all(isinstance(v, Constant) for v in node.inputs[1:])
-            for node in others
+            for node in self._nodes
         )
 
     @cached_property

@@ -18,6 +18,7 @@ from loopax.base.errors import StatefulFunctionError
 from loopax.builders import Builder
 from loopax.calling import backend_named
 from loopax.ir import Scan
+from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
 
 
@@ -89,8 +90,9 @@ def _refuse_draws_in_loops(program: Program) -> None:
     for node in program.graph.apply_nodes:
         if shared.isdisjoint(_loop_constants(node)):
             continue
-        draws = [n for n in node.op.fgraph.toposort() if isinstance(n.op, RandomVariable)]
-        names = " and ".join(sorted({repr(n.op.name) for n in draws})) or "a random variable"
+        inner = nodes_within(node.op.fgraph.inputs, node.op.fgraph.outputs)
+        draws = {repr(n.op.name) for n in inner if isinstance(n.op, RandomVariable)}
+        names = " and ".join(sorted(draws)) or "a random variable"
         raise StatefulFunctionError(
             f"A step of {node.op} in {program.name} draws from {names}: pytensor.scan copies a random "
             "variable that the step captures, and the value of the variable is not used. Pass the variable "

@@ -20,7 +20,7 @@ from loopax.kernels.kernel import Kernel, Policy
 from loopax.kernels.native_call.equations import has_loop, loop_depth
 from loopax.kernels.primitive import bind
 
-# Lines of a native source for one loop, at 5 to 10 ms of Numba each: the limit with small arrays in locals,
+# Lines of a native source for one loop, at 1 to 10 ms of Numba each: the limit with small arrays in locals,
 # and the limit of any program with "auto". JAX's own function is compiled after half a second, and a user
 # who wants its Hessian once should not wait longer. Two or more loops, such as the loops of a value and its
 # gradient, may take twice as many.

@@ -43,7 +43,7 @@ from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.ir.ops.masked_tangent import masked_tangent
 from loopax.ir.ops.scan import Scan
 from loopax.ir.replace import applied_to, replaced
-from loopax.ir.shapes import symbolic_shape
+from loopax.ir.shapes import filled, symbolic_shape
 
 
 def guard_branches(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
@@ -158,16 +158,19 @@ class _Guard:
         # Of a copy: PyTensor cannot clone the nodes of a step, which are frozen.
         copies: dict[Any, Any] = {}
         for node in toposort(results, blockers=self._inputs):
-            copy = Apply(
-                node.op, [copies.get(v, v) for v in node.inputs], [v.type() for v in node.outputs]
-            )
+            operands = [copies.get(v, v) for v in node.inputs]
+            copy = Apply(node.op, operands, [v.type() for v in node.outputs])
             copies.update(zip(node.outputs, copy.outputs, strict=True))
         shapes = infer_shape(
             [copies[v] for v in results], self._inputs, [symbolic_shape(v) for v in self._inputs]
         )
         originals = {copy: v for v, copy in copies.items()}
+        # `filled`: `pt.zeros` rewrites the graph of the lengths in place, and the frozen nodes in it are
+        # those of all programs of the process.
         return {
-            v: v.type.filter_variable(pt.zeros(replaced(shape, originals), dtype=v.type.dtype))
+            v: v.type.filter_variable(
+                filled(pt.zeros((), v.type.dtype), replaced(shape, originals))
+            )
             for v, shape in zip(results, shapes, strict=True)
         }
 

@@ -14,6 +14,7 @@ from jax.experimental import checkify
 from pytensor.raise_op import Assert
 
 import loopax
+from loopax.kernels.native_call import opened_kernels
 from tests.kernels.native_call.test_native_parts import kernels
 
 XS = jnp.linspace(-1.0, 1.0, 6)
@@ -87,8 +88,11 @@ def test_a_loop_that_stays_in_jax_keeps_the_kernel_in_its_step() -> None:
 
 
 def test_a_program_outside_of_loops_stays_a_kernel() -> None:
-    f = loopax.native(lambda a: lax.fori_loop(0, 3, lambda k, a: jnp.sin(a), last(a, XS)))
-    assert str(jax.make_jaxpr(f)(0.7)).count("loopax_kernel[") == 1
+    @loopax.native(loops="native")
+    def f(a: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda k, a: jnp.sin(a), last(a, XS))
+
+    assert kernels(f, 0.7) == (2, 0)
     compare(f(0.7), np.sin(np.sin(np.sin(last(0.7, XS)))))
 
 
@@ -116,8 +120,22 @@ def test_an_index_out_of_bounds_raises() -> None:
         return total + xs[pt.floor(a * 50).astype("int64")]
 
     def f(a: Any) -> Any:
-        step = lambda _, c: c * 0.5 + jax.grad(element)(c, XS) * 0.1  # noqa: E731
+        def step(_: Any, c: Any) -> Any:
+            return c * 0.5 + jax.grad(element)(c, XS) * 0.1
+
         return lax.fori_loop(0, 3, step, a)
 
     with pytest.raises(Exception, match="out of bounds"):
         jax.block_until_ready(loopax.native(f, loops="native")(0.7))
+
+
+def test_a_program_that_cannot_be_traced_stays_a_kernel(monkeypatch: Any) -> None:
+    """A gradient of a gradient within ``shard_map``: the constants of its JAX form vary along no axis."""
+
+    def fails(*args: Any) -> Any:
+        raise ValueError("mismatched varying manual axes")
+
+    monkeypatch.setattr(opened_kernels, "jaxpr_of", fails)
+    native = loopax.native(descended, loops="native")
+    assert kernels(native, 0.7) == (1, 1)
+    compare(native(0.7), descended(0.7))

@@ -613,7 +613,10 @@ def test_a_test_that_reads_the_number_of_steps_of_a_loop(loops):
 
 
 def test_masks_around_a_loop_in_a_step():
-    """The nodes of a step are frozen: the shapes of the inner loop were refused."""
+    """The nodes of a step are frozen: the shapes of the inner loop were refused.
+
+    Other programs share these nodes: they have to stay as they are.
+    """
     x, xs = pt.dmatrix("x"), pt.dvector("xs")
 
     def step(rows, _):
@@ -626,3 +629,35 @@ def test_masks_around_a_loop_in_a_step():
         jaxify([x, xs], slope, **o)(at, np.zeros(2)) for o in (NUMBA, {"loops": "xla"})
     )
     np.testing.assert_allclose(in_jax, native, rtol=1e-12)
+    turned = pytensor.scan(
+        lambda s: (s.reshape((s.shape[1], s.shape[0])) + 1.0).reshape(s.shape),
+        outputs_info=x,
+        n_steps=3,
+        return_updates=False,
+    )
+    np.testing.assert_array_equal(jaxify([x], turned, **NUMBA)(at)[-1], at + 3)
+
+
+STOPPED = {
+    "mean": lambda u: u.mean(),
+    "its logarithm": lambda u: pt.log(u).mean(),
+    "times a test": lambda u: (u * pt.gt(u, 0.5)).sum(),
+    "to an integer power": lambda u: (u ** pt.floor(u).astype("int64")).sum(),
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("loops", FORMS)
+def test_a_loop_that_stops_in_a_branch(name, loops):
+    """Operands without a derivative are no indices: a loop that they depend on is masked as well."""
+    x = pt.dscalar("x")
+    states = pytensor.scan(
+        lambda c, x: ([c * 0.5 + pt.sqrt(x)], until(c > 100)),
+        outputs_info=[pt.ones(())],
+        non_sequences=[x],
+        n_steps=5,
+        return_updates=False,
+    )
+    f = jaxify([x], pt.switch(x > 0, STOPPED[name](states), 0.0), loops=loops)
+    assert jax.grad(f)(0.0) == 0.0
+    check_grads(f, (2.0,), 1, modes=["rev"])
