@@ -36,7 +36,7 @@ def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
     readers = plan.readers.get(v, ())
     return v not in plan.outputs and all(
         isinstance(node.op, DisconnectedGrad | ZeroGrad)
-        or (isinstance(node.outputs[0].type, TensorType) and not is_float(node.outputs[0]))
+        or all(isinstance(u.type, TensorType) and not is_float(u) for u in node.outputs)
         or (
             depth > 0
             and (is_elementwise(node) or isinstance(node.op, DimShuffle))

@@ -89,3 +89,19 @@ def test_the_largest_of_rows_that_are_computed_outside():
     e = 1e-6 * np.eye(6)
     numeric = [(of_rows(x + d) - of_rows(x - d)) / 2e-6 for d in e]
     np.testing.assert_allclose(jax.jit(jax.jacrev(of_rows))(x), numeric, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_loop_that_reads_one_and_counts_first(order):
+    """An integer as the first output of a reader says nothing about its other outputs."""
+    x = pt.dvector("x")
+
+    def step(carry, _):
+        k, s = carry
+        return (k * 3 % 7, s * pt.max(x)), None
+
+    total = loopax.scan(step, (pt.constant(1), x[1]), None, length=3)[0]
+    f = jaxify([x], total[1] + total[0], loops="xla")
+    slope = f if order == 1 else lambda v: jax.grad(f)(v).sum()  # of x[1] * max(x) ** 3, plus a number
+    expected = [[0.0, 8.0, 24.0], [0.0, 12.0, 36.0]][order - 1]
+    np.testing.assert_allclose(jax.grad(slope)(np.array([1.0, 2.0, 2.0 + 1e-9])), expected, rtol=1e-6)
