@@ -36,6 +36,13 @@ def with_nodes(is_meant: Callable[[Apply], bool]) -> Where:
     return lambda body: has_bodies(body) or any(map(is_meant, body.apply_nodes))
 
 
+def except_rare(graph: AbstractFunctionGraph) -> Where:
+    """Build a condition for `map_bodies`: branches that nearly no call takes stay short."""
+    ops = [core_of(node.op) for node in graph.apply_nodes]
+    likely = {op.fgraph for op in ops if isinstance(op, Cond) and op.is_likely}
+    return lambda body: has_bodies(body) and body not in likely
+
+
 def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) -> None:
     """Run ``change``, which works in place, on a copy of each body of the ops of ``graph``.
 
@@ -107,7 +114,7 @@ def rebranched(
         replaced(outs, dict(zip(branch.inputs, operands, strict=True)))
         for branch, outs in zip(branches, outputs, strict=True)
     ]
-    cond = Cond.from_branches(operands, then, otherwise, op.name)
+    cond = op.with_branches(operands, then, otherwise)
     return cond.bind(node.inputs[0], node.inputs[1:])
 
 

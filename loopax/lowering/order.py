@@ -31,6 +31,7 @@ from loopax.lowering.fission.push_out import push_maps_out, push_out
 from loopax.lowering.fission.split_loops import split_loops
 from loopax.lowering.fission.sums_out import sums_out
 from loopax.lowering.fusion.fuse_loops import fuse_loops
+from loopax.lowering.log_domain.leave_log_domain import leave_log_domain
 from loopax.lowering.redundancy.add_entries import add_entries
 from loopax.lowering.redundancy.divide_early import divide_early
 from loopax.lowering.redundancy.fold_constants import fold_constants
@@ -91,6 +92,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     remove_unused,  # outputs that the parts of a fused loop had for each other
     merge_inputs,  # states that both parts carried
     merge_equal,  # operations that both parts did, on one state by now
+    leave_log_domain,  # after read_last: a trace that nothing reads would keep its logarithms
     factor_exponentials,  # before hoist_invariants: the constant factors leave the loop
     hoist_invariants,
     sums_out,  # after fuse_loops, since a sum may be read in the fused loop; split_loops moves its terms
@@ -111,6 +113,7 @@ _FOR_LOOPS = (
     share_traces,
     share_frames,
     sum_in_loops,
+    leave_log_domain,
     factor_exponentials,
     functions_out,
     divide_early,

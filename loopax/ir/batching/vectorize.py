@@ -64,7 +64,7 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Variable) -> Sequence[Variabl
         inside.full(out, core) if isinstance(core, TensorType) else out
         for out, core in zip(vectorized(body.outputs, replace), cores * 2, strict=True)
     ]
-    cond = Cond.from_branches([replace[v] for v in body.inputs], outs[:n], outs[n:], op.name)
+    cond = op.with_branches([replace[v] for v in body.inputs], outs[:n], outs[n:])
     return cond.bind(condition, operands)
 
 

@@ -49,6 +49,8 @@ class Cond(CompiledBodies):
         types, except for static shapes.
     name
         A name for printing, part of neither equality nor the hash.
+    is_likely
+        Whether nearly every call takes the first branch: native code keeps the other one short.
 
     Examples
     --------
@@ -61,8 +63,10 @@ class Cond(CompiledBodies):
     array(0.)
     """
 
-    def __init__(self, body: FrozenFunctionGraph, name: str | None = None) -> None:
-        self.fgraph, self.name = body, name
+    def __init__(
+        self, body: FrozenFunctionGraph, name: str | None = None, is_likely: bool = False
+    ) -> None:
+        self.fgraph, self.name, self.is_likely = body, name, is_likely
 
     @classmethod
     def from_branches(
@@ -71,16 +75,26 @@ class Cond(CompiledBodies):
         then: Sequence[Variable],
         otherwise: Sequence[Variable],
         name: str | None = None,
+        is_likely: bool = False,
     ) -> Cond:
         """Build the Cond that computes ``then`` or ``otherwise`` from root variables ``operands``."""
         assert len(then) == len(otherwise), (then, otherwise)
         graph = FunctionGraph(list(operands), [*then, *otherwise], clone=True)
-        cond = cls(freeze(graph), name)
+        cond = cls(freeze(graph), name, is_likely)
         cond.written = graph
         return cond
 
     def with_body(self, body: FrozenFunctionGraph) -> Cond:
-        return type(self)(body, self.name)
+        return type(self)(body, self.name, self.is_likely)
+
+    def with_branches(
+        self, operands: Sequence[Variable], then: Sequence[Variable], otherwise: Sequence[Variable]
+    ) -> Cond:
+        """Build a Cond as by `from_branches` that is otherwise like this one."""
+        return self.from_branches(operands, then, otherwise, self.name, self.is_likely)
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.fgraph, self.is_likely)
 
     def __str__(self) -> str:
         return f"Cond{{{self.name or 'cond'}}}"

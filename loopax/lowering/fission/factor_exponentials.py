@@ -47,7 +47,7 @@ from loopax.ir import Cond, Scan
 from loopax.ir.ops.greatest import greatest
 from loopax.ir.replace import replaced
 from loopax.lowering.analysis.shifted_terms import own_maxima, terms_of
-from loopax.lowering.bodies import map_bodies
+from loopax.lowering.bodies import except_rare, map_bodies
 from loopax.lowering.open_loop import OpenLoop, replace_outputs
 
 _LEAST = 80  # exponentials of a matrix
@@ -59,7 +59,7 @@ _FARTHEST = {"float32": 40.0, "float64": 300.0}
 
 def factor_exponentials(graph: FunctionGraph) -> None:
     """Run the pass on the loops of ``graph``, in place, and on the loops in their bodies."""
-    map_bodies(graph, factor_exponentials)
+    map_bodies(graph, factor_exponentials, except_rare(graph))
     for node in graph.toposort():
         op: Any = node.op
         if (

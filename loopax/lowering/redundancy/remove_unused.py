@@ -97,7 +97,7 @@ def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable,
         return {}
     body = op.unfrozen()
     then, otherwise = _at(body.outputs[:n], outs), _at(body.outputs[n:], outs)
-    new = Cond.from_branches(_at(body.inputs, operands), then, otherwise, op.name)
+    new = op.with_branches(_at(body.inputs, operands), then, otherwise)
     bound = new.bind(node.inputs[0], _at(node.inputs[1:], operands))
     return dict(zip(_at(node.outputs, outs), bound, strict=True))
 

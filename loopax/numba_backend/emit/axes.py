@@ -37,6 +37,15 @@ class Axes(Writer):
         return is_small(shape, self.largest)
 
     @contextmanager
+    def in_few_lines(self) -> Iterator[None]:
+        """Emit what runs rarely: no arrays in locals, which take a line for each element."""
+        largest, self.largest = self.largest, 1
+        try:
+            yield
+        finally:
+            self.largest = largest
+
+    @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[list[list[Index]]]:
         """Open nested loops over ``shape``; yields the indices of the elements to write in the
         innermost.

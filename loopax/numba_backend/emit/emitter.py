@@ -126,7 +126,7 @@ class Site:
 
     def lent(self, position: int, value: EmittedValue) -> Any:
         """The value of an input inside a branch of the node, which runs once: see `owned`."""
-        return value if isinstance(value, Opaque) and self.reads_alone(position) else shared(value)
+        return value if self.reads_alone(position) else shared(value)
 
     def returns(self, x: Array, shape: Sequence[Dim]) -> Array:
         """The array ``x``, the first input, as the output with these lengths.

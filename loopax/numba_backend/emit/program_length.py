@@ -124,10 +124,14 @@ class _Count:
     def node_lines(
         self, op: Op, ins: Sequence[Any], outs: Sequence[Lengths], own: int, n_read: Sequence[int]
     ) -> int:
-        if isinstance(op, Scan | Cond):
-            stored = outs if isinstance(op, Cond) else outs[: op.n_states]
-            inner = self.graph_lines(op.fgraph, ins[1:] if isinstance(op, Cond) else ins)
-            return inner + 2 * sum(map(self.width, stored)) + _LOOP
+        if isinstance(op, Scan):
+            inner = self.graph_lines(op.fgraph, ins)
+            return inner + 2 * sum(map(self.width, outs[: op.n_states])) + _LOOP
+        if isinstance(op, Cond):
+            counts = self, _Count(1) if op.is_likely else self  # see `Axes.in_few_lines`
+            branches = zip(counts, op.branches, strict=True)
+            inner = sum(count.graph_lines(branch, ins[1:]) for count, branch in branches)
+            return inner + 2 * sum(map(self.width, outs)) + _LOOP
         if isinstance(op, InnerGraphOp | OpFromGraph):
             return self.graph_lines(op.fgraph, ins)
         in_locals = all(is_small(s, self.largest) for s in (*ins, *outs))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from loopax.ir import Call, Cond
@@ -9,6 +12,7 @@ from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Expr
 from loopax.numba_backend.emit.statements import Block
+from loopax.numba_backend.emit.tree_passes.stack_arrays import is_short_array
 from loopax.numba_backend.emit.values import (
     Array,
     EmittedValue,
@@ -33,11 +37,13 @@ def cond(site: Site, condition: Value, *operands: Value) -> Any:
     rooms = emit.place()  # arrays that both branches fill
     scopes = emit.branches(emit.scalar(condition))
     values, results = [], []
-    for scope, branch in zip(scopes, site.op.branches, strict=True):
-        with emit.inside(scope):
-            values.append(emit.run(branch, [site.lent(k + 1, v) for k, v in enumerate(operands)]))
+    for k, (scope, branch) in enumerate(zip(scopes, site.op.branches, strict=True)):
+        is_rare = k == 1 and site.op.is_likely
+        with emit.inside(scope), emit.in_few_lines() if is_rare else nullcontext():
+            values.append(emit.run(branch, [site.lent(at, v) for at, v in enumerate(operands, 1)]))
             if len(values) == 2:
-                results = [_place(emit, a, b, rooms) for a, b in zip(*values, strict=True)]
+                own = _own_arrays(emit, *values)
+                results = [_place(emit, a, b, rooms, own) for a, b in zip(*values, strict=True)]
     for scope, branch_values in zip(scopes, values, strict=True):
         changed: list[Expr] = []  # lists and generators among the results
         with emit.inside(scope):
@@ -49,7 +55,23 @@ def cond(site: Site, condition: Value, *operands: Value) -> Any:
     )
 
 
-def _place(emit: Emitter, first: EmittedValue, second: Any, rooms: Block) -> Any:
+def _own_arrays(emit: Emitter, *branches: Sequence[EmittedValue]) -> set[Expr]:
+    """The arrays that a result may be, not a copy of one: those that one result of a branch is alone.
+
+    None in a loop, where steps use their arrays again, and none for which the stack has room.
+    """
+    if emit.scopes.depth > 0:
+        return set()
+    names = Counter(
+        v.name
+        for values in branches
+        for v in values
+        if isinstance(v, Array) and v.fresh and v.compact and not is_short_array(v.shape, v.dtype)
+    )
+    return {name for name, n in names.items() if n == 1}
+
+
+def _place(emit: Emitter, first: EmittedValue, second: Any, rooms: Block, own: set[Expr]) -> Any:
     """The target of both branches: locals, an array, or the name of an array of any shape."""
     if isinstance(first, Rows) and isinstance(second, Rows):
         return Rows(emit.local("rows"), emit.local("n"), first.ndim, first.dtype)
@@ -60,6 +82,8 @@ def _place(emit: Emitter, first: EmittedValue, second: Any, rooms: Block) -> Any
         return emit.new_locals(first.shape, first.dtype, "y")
     shape = tuple(map(emit.scopes.canonical, first.shape))
     if is_one_shape and emit.scopes.outside(shape):
+        if all(isinstance(v, Array) and v.name in own for v in (first, second)):
+            return Array(emit.local("a"), shape, first.dtype, fresh=True, compact=True)
         return Array(emit.empty(shape, first.dtype, place=rooms), shape, first.dtype, fresh=True)
     return Array(emit.local("a"), (None,) * len(first.shape), first.dtype)  # type: ignore[arg-type]
 
@@ -74,6 +98,8 @@ def _fill(emit: Emitter, place: Any, value: Any, changed: list[Expr]) -> None:
         elements = emit.in_locals(value, place.shape).elements
         for at in indices_of(place.shape):
             emit.set(place.elements[at], elements[at])
+    elif place.compact:
+        emit.set(place.name, value.name)
     elif None in place.shape:
         emit.set(place.name, emit.fresh(value, reuse=False).name)
     else:

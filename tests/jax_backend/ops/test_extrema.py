@@ -102,6 +102,9 @@ def test_a_loop_that_reads_one_and_counts_first(order):
 
     total = loopax.scan(step, (pt.constant(1), x[1]), None, length=3)[0]
     f = jaxify([x], total[1] + total[0], loops="xla")
-    slope = f if order == 1 else lambda v: jax.grad(f)(v).sum()  # of x[1] * max(x) ** 3, plus a number
+    # The value is x[1] * max(x) ** 3, plus a number.
+    slope = f if order == 1 else lambda v: jax.grad(f)(v).sum()
     expected = [[0.0, 8.0, 24.0], [0.0, 12.0, 36.0]][order - 1]
-    np.testing.assert_allclose(jax.grad(slope)(np.array([1.0, 2.0, 2.0 + 1e-9])), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.grad(slope)(np.array([1.0, 2.0, 2.0 + 1e-9])), expected, rtol=1e-6
+    )

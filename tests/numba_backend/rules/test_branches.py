@@ -9,6 +9,7 @@ from jax import lax
 
 import loopax
 from loopax import native
+from loopax.ir import Cond
 from tests.numba_backend.agreement import assert_agrees
 
 N = 40  # more than an array in locals may have
@@ -81,3 +82,58 @@ def test_a_step_allocates_no_array_for_them():
     steps = run.source[run.source.index("for i0") :]
     assert "empty(" not in steps
     assert "on_stack(" not in steps
+
+
+def same_twice(a, b, x):
+    y, z = chosen(x, lambda: (jnp.cumsum(a),) * 2, lambda: (jnp.cumsum(b), a[::-1]))
+    return y.at[0].set(7.0), z, z.at[1].set(8.0)
+
+
+def read_later(a, b, x):
+    y = jnp.cumsum(a)
+    z = chosen(x, lambda: y, lambda: jnp.cumsum(b))
+    return z.at[0].set(7.0), y
+
+
+def passed_through(a, b, x):
+    y = jnp.cumsum(a)
+    z = chosen(x, lambda: y, lambda: y + b)
+    return z.at[0].set(7.0), z
+
+
+@pytest.mark.parametrize("f", [same_twice, read_later, passed_through])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_results_outside_of_loops(f, sign):
+    a, b = RNG.normal(size=(2, 200))
+    expected = jax.jit(f)(a, b, np.array([sign]))
+    actual = jax.jit(native(f, loops="native"))(a, b, np.array([sign]))
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+def test_no_result_outside_of_loops_is_copied():
+    """A branch that returns an array of its own, or one that nothing else reads, gives it away."""
+    x, a = pt.vector("x", shape=(1000,)), pt.vector("a", shape=(1000,))
+    y = loopax.cond(x[0] > 0, lambda y, a: y, lambda y, a: pt.cumsum(a), pt.cumsum(x), a)
+    values = [RNG.normal(size=1000), RNG.normal(size=1000)]
+    run = assert_agrees([x, a], [y], values, native=False)
+    assert "copy" not in run.source
+    assert run.source.count("empty(") == 2
+
+
+def test_a_branch_that_is_rarely_taken_stays_short():
+    """It has loops over small arrays, where the other branch has a line for each of their elements."""
+    x = pt.matrix("x", shape=(3, 3))
+    values = [RNG.normal(size=(3, 3))]
+    n_loops = []
+    for is_likely in (False, True):
+        u = x.type()
+        branches = [u @ u + u.T], [pt.exp(u) @ u * u - u.T]
+        op = Cond.from_branches([u], *branches, is_likely=is_likely)
+        outputs = op.bind(pt.gt(x[0, 0], 0.0), [x])
+        runs = [
+            assert_agrees([x], outputs, [sign * np.abs(v) for v in values], native=False)
+            for sign in (1.0, -1.0)
+        ]
+        n_loops.append(runs[0].source.count("for i"))
+    assert n_loops[0] == 0 < n_loops[1]

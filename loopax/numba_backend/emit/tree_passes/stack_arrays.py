@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -38,6 +38,12 @@ _MAY_RETURN_IT = {"finite_or_identity", "nonempty", "factor_of_empty"}
 _BORROWING = frozenset(FUNCTIONS) - _VIEWS - _MAY_RETURN_IT
 
 
+def is_short_array(shape: Sequence[Any], dtype: str) -> bool:
+    """Whether the lengths in ``shape`` are known, and the stack has room for the array."""
+    is_known = all(isinstance(n, int) for n in shape)
+    return is_known and prod(shape) * np.dtype(dtype).itemsize <= _LARGEST
+
+
 def promote_to_stack(function: Function, callees: Mapping[str, ArrayUses]) -> ArrayUses:
     """Allocate the arrays that qualify in ``function``, which calls ``callees``, on the stack.
 
@@ -47,7 +53,8 @@ def promote_to_stack(function: Function, callees: Mapping[str, ArrayUses]) -> Ar
     size, names = 0, set()
     for name, (shape, dtype) in uses.allocated().items():
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
-        if n_bytes <= _LARGEST and size + n_bytes <= _MOST and uses.are_private(name, len(shape)):
+        is_short = is_short_array(shape, dtype)
+        if is_short and size + n_bytes <= _MOST and uses.are_private(name, len(shape)):
             names.add(name)
             size += n_bytes
     _replace(function.body, names)

@@ -1,0 +1,1 @@
+"""Logarithms of probabilities, computed as probabilities: for native code."""
