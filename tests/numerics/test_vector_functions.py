@@ -194,3 +194,20 @@ def test_loops_are_vector_code(name):
     values(name, *[np.ones(3)] * (2 if name in TWO else 1))
     code = of_each(name).inspect_llvm(of_each(name).signatures[0])
     assert any(f"fmul contract <{n} x double>" in code for n in (2, 4, 8, 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "expected"),
+    [
+        ("exp", [0.0], 1.0),
+        ("cos", [0.0, -0.0, 1e-300, 1e-9], 1.0),
+        ("sigmoid", [0.0], 0.5),
+        ("log", [1.0], 0.0),
+        ("erfc", [0.0], 1.0),
+        ("erfcx", [0.0], 1.0),
+        ("gammaln", [1.0, 2.0], 0.0),
+    ],
+)
+def test_simple_values_are_exact(name, points, expected):
+    """A program may convert them to integers."""
+    assert set(values(name, np.array(points)).tolist()) == {expected}

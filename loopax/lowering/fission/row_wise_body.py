@@ -68,6 +68,8 @@ class RowWiseBody:
     def _add(self, node: Apply) -> None:
         if not all(v in self for v in node.inputs):
             return
+        if any(v in self.read for v in node.outputs):
+            return  # a row that the caller reads from outside, such as the state after the step
         varies = [self.varies.get(v, False) for v in node.inputs]
         if not is_row_wise(node, varies, self.known):
             return

@@ -107,7 +107,8 @@ def sin(x: float) -> float:
 
 @compiled
 def cos(x: float) -> float:
-    return -_sine(abs(x), 0.5)
+    # By the polynomial, the cosine of 0 would be the number before 1.
+    return 1.0 if abs(x) < 2.0**-27 else -_sine(abs(x), 0.5)
 
 
 FUNCTIONS = {f.__name__: f for f in (sin, cos)}

@@ -51,6 +51,18 @@ def test_a_function_of_a_state_leaves(emit, reverse):
     assert "exp" in ops(graph)
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_state_that_is_the_same_after_each_step(n):
+    """Its rows are a trace, although the step computes them from constants alone."""
+
+    def step(c, r):
+        new = pt.exp(v)
+        return new, pt.tanh(new) * (1.0 if n == 1 else c)
+
+    final, ys = scan(step, v, x)
+    assert "tanh" in ops(after([final, ys]))
+
+
 def test_what_feeds_a_state_stays():
     def step(c, r):
         y = pt.exp(c) * r
