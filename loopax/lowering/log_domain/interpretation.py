@@ -49,7 +49,7 @@ Rule = Callable[["Interpretation", Apply, list[Known]], Known]
 
 
 class Interpretation:
-    """What is known of the values of a step, and the values themselves, computed from it.
+    """The known forms of the values of a step, and the values computed from them.
 
     Parameters
     ----------
@@ -118,17 +118,18 @@ class Interpretation:
         self._checks[array] = without_zeros(array)
         return array
 
-    def _check_positive(self, array: Any) -> None:
+    def check_positive(self, array: Any) -> None:
         """Have the program check that no entry of ``array`` is 0."""
-        self._positive[array] = pt.cast(array > _ZERO, "float64")
+        if array not in self._unguarded:
+            self._positive[array] = pt.cast(array > _ZERO, "float64")
 
     def merged(self, *parts: tuple[Factors, int]) -> Factors:
         """The product of powers of products; arrays that cancel must not be 0, which would give NaN."""
         total = combined(*parts)
         for factors, _ in parts:
             for array, order in factors:
-                if (array, order) not in total and array not in self._unguarded:
-                    self._check_positive(array)
+                if (array, order) not in total:
+                    self.check_positive(array)
         return total
 
     def checks(self, outputs: Sequence[Any]) -> list[Any]:
@@ -149,9 +150,14 @@ class Interpretation:
         return self.computed(array, factors)
 
     def guarded(self, value: LogValue) -> LogValue | None:
-        """The maximum ``value`` with 1 for its products that are 0; None if it is no maximum."""
-        factors: dict[Any, int] = {}
+        """The maximum ``value`` with 1 for its products that are 0; None if it is no maximum.
+
+        No denominator may be 0.
+        """
+        factors: dict[Any, int] = {key: n for key, n in value.factors.items() if n < 0}
         for (array, order), n in value.factors.items():
+            if n < 0:
+                continue
             if array not in self._origin:
                 return None
             if array not in self._guarded:
@@ -160,6 +166,16 @@ class Interpretation:
                 self._origin[new] = self._origin[array]
             factors[self._guarded[array], order] = n
         return LogValue(factors, value.shift)
+
+    def unguarded(self, value: LogValue, tested: LogValue) -> LogValue | None:
+        """``value``, or minus infinity where ``tested`` is; None if that is no log value."""
+        factors: dict[Any, int] = {}
+        for (array, order), n in value.factors.items():
+            original = self._unguarded.get(array, array), order
+            is_tested = n > 0 and tested.factors.get(original, 0) > 0
+            factors[original if is_tested else (array, order)] = n
+        is_zero = any(factors.get(key, 0) > 0 for key, n in tested.factors.items() if n > 0)
+        return LogValue(factors, value.shift) if is_zero else None
 
     def _has_company(self, key: Any, factors: Factors) -> bool:
         """Whether another one of ``factors`` is 0 wherever the guarded array of ``key`` was."""
@@ -180,7 +196,7 @@ class Interpretation:
         if parts not in self._products:
             for key in factors:
                 if key[0] in self._unguarded and not self._has_company(key, factors):
-                    self._check_positive(self._unguarded[key[0]])
+                    self.check_positive(self._unguarded[key[0]])
             above = [shuffled(*key) for key, n in factors.items() for _ in range(n)]
             below = [shuffled(*key) for key, n in factors.items() for _ in range(-n)]
             value = pt.mul(*above) if above else pt.ones((1,) * ndim)

@@ -24,9 +24,9 @@ is above ``t``, no product underflows, since the deepest one has `Interpretation
 ``t ** deepest`` is a number of full precision. If it is not, and where there is a NaN or an infinity, the
 loop as it was computes the results. Probabilities of 0, with the logarithm minus infinity, are exact.
 
-Condition: the next state is a log value that contains the scale of the state once, and depends on an
-exponential of the state. A state with an axis along which the step does not mix, such as a batch, has a
-scale for each of its rows.
+Condition: the next state is a log value that contains the scale of the state once or not at all, and
+depends on an exponential of the state. A state with an axis along which the step does not mix, such as a
+batch, has a scale for each of its rows.
 
 In the literature: Rabiner, "A tutorial on hidden Markov models", 1989, section V.A.
 """
@@ -58,9 +58,8 @@ from loopax.lowering.log_domain.interpretation import Interpretation, without_ze
 from loopax.lowering.log_domain.log_values import (
     DTYPES,
     LogValue,
-    combined,
+    Product,
     constant_along,
-    has_no_sign,
     moved,
     once,
 )
@@ -141,7 +140,8 @@ class _Loop:
         following = step.known.get(s.next)
         if not isinstance(following, LogValue) or not self._has_products([s.next]):
             return False
-        others = combined((following.shift, 1), (own, -1))
+        # The scale stays, or a step that normalizes drops it.
+        others = {key: n for key, n in following.shift.items() if own.get(key) != n}
         if any(array is m for array, _ in others) or not constant_along(others, axes):
             return False
 
@@ -183,10 +183,11 @@ class _Loop:
         return [*rows]
 
     def _has_products(self, outputs: Sequence[Any]) -> bool:
-        """Whether ``outputs`` depend on an exponential that is a product."""
+        """Whether ``outputs`` depend on an exponential that is a product of several factors."""
+        exponentials = [n.outputs[0] for n in toposort(outputs) if is_elementwise(n, ps.Exp)]
+        known = [self.step.known.get(v) for v in exponentials]
         return any(
-            is_elementwise(n, ps.Exp) and has_no_sign(self.step.known.get(n.outputs[0]))
-            for n in toposort(outputs)
+            isinstance(k, Product) and sum(n > 0 for n in k.factors.values()) > 1 for k in known
         )
 
     def results(self, used: Sequence[Variable]) -> dict[Any, Any]:

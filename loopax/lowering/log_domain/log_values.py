@@ -88,11 +88,6 @@ def moved(factors: Factors, order: Sequence[Any]) -> Factors:
     }
 
 
-def is_whole(factors: Factors) -> bool:
-    """Whether the product has no denominator."""
-    return all(n > 0 for n in factors.values())
-
-
 def constant_along(factors: Factors, axes: Sequence[int]) -> bool:
     """Whether the product varies along none of ``axes``."""
     return all(order[k] == "x" for _, order in factors for k in axes)

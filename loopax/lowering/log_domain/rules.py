@@ -25,14 +25,13 @@ from loopax.lowering.log_domain.log_values import (
     combined,
     constant_along,
     has_no_sign,
-    is_whole,
     moved,
     once,
 )
 
 
 def known_of(step: Interpretation, node: Apply, known: list[Known]) -> Known:
-    """What is known of the output of ``node``, of whose inputs ``known`` is known; None if nothing is."""
+    """The form of the output of ``node``, whose inputs have the forms ``known``; None if it has none."""
     op: Any = node.op
     if isinstance(op, DimShuffle):
         return known[0] if isinstance(known[0], bool | None) else known[0].moved(op.new_order)
@@ -133,7 +132,7 @@ def _cast(step: Interpretation, node: Apply, known: list[Known]) -> Known:
     return x if is_number else None
 
 
-# -- maxima that may be minus infinity ---------------------------------------------------------------
+# -- products that may be 0 ----------------------------------------------------------------------------
 
 
 def _maximum(step: Interpretation, node: Apply, known: list[Known]) -> Known:
@@ -142,14 +141,32 @@ def _maximum(step: Interpretation, node: Apply, known: list[Known]) -> Known:
     return others[0] if len(others) == 1 else None
 
 
-def _is_nan(step: Interpretation, node: Apply, known: list[Known]) -> Known:
-    (x,) = known
-    return False if isinstance(x, LogValue) and is_whole(x.factors) else None
+def _is_nan(step: Interpretation, node: Apply, known: list[Any]) -> Known:
+    return False if _is_number(step, known[0]) else None
 
 
-def _is_infinite(step: Interpretation, node: Apply, known: list[Known]) -> Known:
-    (x,) = known
-    return Vanishes(x) if isinstance(x, LogValue) and is_whole(x.factors) else None
+def _is_infinite(step: Interpretation, node: Apply, known: list[Any]) -> Known:
+    return Vanishes(known[0]) if _is_number(step, known[0]) else None
+
+
+def _exceeds(step: Interpretation, node: Apply, known: list[Any]) -> Known:
+    """The test ``x > 0`` of a product, or ``x > -inf`` of a logarithm."""
+    x, bound = known[0], number_in(node.inputs[1])
+    if has_no_sign(x) and bound == 0.0:
+        x = LogValue(x.factors, {})
+    elif bound != -np.inf:
+        return None
+    return Vanishes(x, is_negated=True) if _is_number(step, x) else None
+
+
+def _is_number(step: Interpretation, x: Known) -> bool:
+    """Whether ``x`` is a logarithm, of 0 or of a number, once no denominator is 0."""
+    if not isinstance(x, LogValue):
+        return False
+    for (array, _), n in x.factors.items():
+        if n < 0:
+            step.check_positive(array)
+    return True
 
 
 def _not(step: Interpretation, node: Apply, known: list[Known]) -> Known:
@@ -169,15 +186,26 @@ def _or(step: Interpretation, node: Apply, known: list[Known]) -> Known:
 
 
 def _switch(step: Interpretation, node: Apply, known: list[Known]) -> Known:
-    """A maximum, or 0 where it is minus infinity; or the choice between two log values."""
+    """A value with a guard for where it is 0, or minus infinity; or the choice between two log values."""
     test, *values = known
     if isinstance(test, Vanishes):
         value, other = (1, 2) if test.is_negated else (2, 1)
-        is_guard = known[value] == test.value and step.is_zero(node.inputs[other])
-        return step.guarded(test.value) if is_guard else None
+        return _guarded(step, test.value, known[value], node.inputs[other])
     if not step.is_fixed(node.inputs[0]):
         return None
     return _choice(step, node, *(v for v in values if isinstance(v, LogValue)))
+
+
+def _guarded(step: Interpretation, tested: LogValue, x: Known, other: Any) -> Known:
+    """``x``, or ``other`` where the product of ``tested`` is 0."""
+    if x == tested and step.is_zero(other):
+        return step.guarded(tested)
+    if has_no_sign(x) and x == Product(tested.factors, {}) and number_in(other) == 1.0:
+        guarded = step.guarded(tested)
+        return None if guarded is None else Product(guarded.factors, {})
+    if isinstance(x, LogValue) and number_in(other) == -np.inf:
+        return step.unguarded(x, tested)
+    return None
 
 
 def _choice(step: Interpretation, node: Apply, *values: LogValue) -> Known:
@@ -211,6 +239,7 @@ _ELEMENTWISE: dict[type, Rule] = {
     ps.ScalarMaximum: _maximum,
     ps.IsNan: _is_nan,
     ps.IsInf: _is_infinite,
+    ps.GT: _exceeds,
     ps.Invert: _not,
     ps.OR: _or,
     ps.Switch: _switch,

@@ -220,6 +220,48 @@ def test_whatever_else_a_step_computes(name):
     chosen(graph)
 
 
+def test_a_filter_that_normalizes_each_step():
+    """The state has no scale of its own; the likelihood adds up beside it."""
+    c, rows = variables()
+
+    def step(carry, r):
+        a, total = carry
+        joint = a + r
+        likelihood = pt.logsumexp(joint)
+        filtered = joint - likelihood
+        return (pt.logsumexp(filtered[:, None] + c, axis=0), total + likelihood), filtered
+
+    (a, total), filtered = scan(step, (rows[0], pt.zeros(())), rows[1:])
+    graph = before_the_pass([c, rows], a, total, filtered)
+    # Of logarithms of up to 1e6, with 10 decimals, the differences are taken.
+    rewritten(graph, leave_log_domain, *VALUES, rtol=1e-9, atol=1e-9)
+    assert ps.Exp not in exponentials_of_states(loops(graph)[0])
+
+
+def safe_log_sum(x, axis):
+    """With derivatives of 0 where all of ``x`` is minus infinity, as `loopax.hmm_forward` has them."""
+    m = pt.max(x, axis=axis, keepdims=True)
+    m = pt.switch(m > -np.inf, m, 0.0)
+    s = pt.exp(x - m).sum(axis=axis)
+    safe = pt.switch(s > 0, s, 1.0)
+    return pt.switch(s > 0, pt.log(safe) + pt.squeeze(m, axis=axis), -np.inf)
+
+
+@pytest.mark.parametrize("of", ["value", "gradient"])
+def test_a_sum_that_is_safe_to_differentiate(of):
+    c, rows = variables()
+
+    def last(c, rows):
+        step = lambda a, r: (safe_log_sum(a[:, None] + c, 0) + r, None)  # noqa: E731
+        return scan(step, rows[0], rows[1:])[0]
+
+    outputs = [last(c, rows)] if of == "value" else value_and_grad(lambda c: last(c, rows)[0])(c)
+    graph = before_the_pass([c, rows], *outputs)
+    rewritten(graph, leave_log_domain, *VALUES, rtol=1e-9, atol=1e-9)
+    steps = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+    assert not any(ps.Exp in exponentials_of_states(loop) for loop in steps)
+
+
 def test_sequences_of_other_lengths():
     """A step after the end of a sequence changes nothing: a choice between two logarithms."""
     c, rows = variables()
