@@ -186,6 +186,8 @@ class Interpretation:
             for (a, o), n in factors.items()
         ):
             return True
+        if len(order) != array.type.ndim + len(axes):
+            return False
         kept = [k for k in range(len(order)) if k not in axes]
         in_place = once(array, [kept.index(k) if k in kept else "x" for k in range(len(order))])
         return key in in_place and all(factors.get(k, 0) >= n for k, n in inside)

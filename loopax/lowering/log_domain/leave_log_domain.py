@@ -75,12 +75,17 @@ _DEEPEST = 6  # with a deeper product, probabilities of exp(-100) would take the
 def leave_log_domain(graph: FunctionGraph) -> None:
     """Run the pass on the loops of ``graph``, in place, and on the loops in their bodies."""
     map_bodies(graph, leave_log_domain, except_rare(graph))
+    done = {v.owner for n in graph.apply_nodes if _is_likely(n) for v in n.inputs}
     for node in graph.toposort():
         op: Any = node.op
-        if isinstance(op, Scan) and _may_qualify(op):
+        if isinstance(op, Scan) and node not in done and _may_qualify(op):
             used = [v for v in node.outputs if graph.clients[v]]
             if new := _in_probabilities(node, used):
                 replace_outputs(graph, new, "leave_log_domain")
+
+
+def _is_likely(node: Apply) -> bool:
+    return isinstance(node.op, Cond) and node.op.is_likely
 
 
 def _may_qualify(op: Scan) -> bool:

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
@@ -260,6 +261,32 @@ def test_a_sum_that_is_safe_to_differentiate(of):
     rewritten(graph, leave_log_domain, *VALUES, rtol=1e-9, atol=1e-9)
     steps = [node for node in graph.toposort() if isinstance(node.op, Scan)]
     assert not any(ps.Exp in exponentials_of_states(loop) for loop in steps)
+
+
+@pytest.mark.parametrize("total", [safe_log_sum, pt.logsumexp], ids=["safe", "logsumexp"])
+def test_forwards_and_backwards(total):
+    """The loops of a smoother: each step normalizes, and one loop reads the rows of the other."""
+    c, rows = variables()
+
+    def before(after, r):
+        x = total(c + (r + after)[None, :], 1)
+        return (x - total(x, 0),) * 2
+
+    def filtered(a, r):
+        x = total(a[:, None] + c, 0) + r
+        return (x - total(x, 0),) * 2
+
+    _, early = scan(filtered, rows[0], rows[1:])
+    _, late = scan(before, pt.zeros_like(rows[0]), rows[1:], reverse=True)
+
+    def smoothed(s, x):
+        both = total(x[0][:, None] + c, 0) + x[1]
+        return s + both, both - total(both, 0)
+
+    outputs = scan(smoothed, pt.zeros_like(rows[0]), (early, late))
+    slope = pytensor.grad(early.clip(-1e6, 1e6).sum(), c)
+    graph = before_the_pass([c, rows], *outputs, slope)
+    rewritten(graph, leave_log_domain, *VALUES, rtol=1e-8, atol=1e-8)
 
 
 def test_sequences_of_other_lengths():
