@@ -55,14 +55,20 @@ class Interpretation:
     ----------
     is_fixed
         Whether a variable of the step depends on no state: added to a log value, it becomes one.
+    is_constant
+        Whether a variable is the same at every step.
     outside
         The variable outside of the step for each of its constants.
     """
 
     def __init__(
-        self, is_fixed: Callable[[Variable], bool], outside: Mapping[Variable, Variable]
+        self,
+        is_fixed: Callable[[Variable], bool],
+        is_constant: Callable[[Variable], bool],
+        outside: Mapping[Variable, Variable],
     ) -> None:
-        self.is_fixed, self._outside = is_fixed, outside
+        self.is_fixed, self.is_constant, self._outside = is_fixed, is_constant, outside
+        self.of_rows: set[Any] = set()  # exponentials that each step computes from rows
         self.known: dict[Any, Known] = {}
         self._values: dict[Any, Any] = {}
         self._depth: dict[Any, int] = {}
@@ -72,6 +78,7 @@ class Interpretation:
         self._positive: dict[
             Any, Any
         ] = {}  # by those that must not be 0: 1 where they are not, else 0
+        self._large: dict[Any, Any] = {}
         self._origin: dict[Any, Any] = {}  # of reduced arrays: the factors and the axes
         self._guarded: dict[Any, Any] = {}  # arrays with 1 in place of 0, by the array
         self._unguarded: dict[Any, Any] = {}  # the other way round
@@ -86,7 +93,10 @@ class Interpretation:
             known = [self.known.get(v) for v in node.inputs]
             result = None
             if len(node.outputs) == 1 and any(k is not None for k in known):
-                result = self.known[node.outputs[0]] = rule(self, node, known)
+                result = rule(self, node, known)
+                if isinstance(result, LogValue | Product) and not _covers(result, node.outputs[0]):
+                    result = None  # what cancels takes an axis with it
+                self.known[node.outputs[0]] = result
             if not isinstance(result, LogValue | Product):
                 inputs = [self.value(v) for v in node.inputs]
                 if any(new is not v for new, v in zip(inputs, node.inputs, strict=True)):
@@ -118,6 +128,10 @@ class Interpretation:
         self._checks[array] = without_zeros(array)
         return array
 
+    def check_large(self, array: Any) -> None:
+        """Have the program check that no entry of ``array`` is large."""
+        self._large[array] = pt.reciprocal(array)
+
     def check_positive(self, array: Any) -> None:
         """Have the program check that no entry of ``array`` is 0."""
         if array not in self._unguarded:
@@ -137,6 +151,7 @@ class Interpretation:
         needed = set(ancestors(outputs))
         return [
             *(check for array, check in self._checks.items() if array in needed),
+            *self._large.values(),
             *self._positive.values(),
         ]
 
@@ -168,14 +183,21 @@ class Interpretation:
         return LogValue(factors, value.shift)
 
     def unguarded(self, value: LogValue, tested: LogValue) -> LogValue | None:
-        """``value``, or minus infinity where ``tested`` is; None if that is no log value."""
+        """``value``, or minus infinity where ``tested`` is; None if that is no log value.
+
+        The product of ``value`` has to be 0 there, so that no denominator may be.
+        """
         factors: dict[Any, int] = {}
         for (array, order), n in value.factors.items():
             original = self._unguarded.get(array, array), order
             is_tested = n > 0 and tested.factors.get(original, 0) > 0
             factors[original if is_tested else (array, order)] = n
-        is_zero = any(factors.get(key, 0) > 0 for key, n in tested.factors.items() if n > 0)
-        return LogValue(factors, value.shift) if is_zero else None
+        if not all(factors.get(key, 0) > 0 for key, n in tested.factors.items() if n > 0):
+            return None
+        for (array, _), n in factors.items():
+            if n < 0:
+                self.check_positive(array)
+        return LogValue(factors, value.shift)
 
     def _has_company(self, key: Any, factors: Factors) -> bool:
         """Whether another one of ``factors`` is 0 wherever the guarded array of ``key`` was."""
@@ -239,7 +261,9 @@ class Interpretation:
         axes = [k for k in range(v.type.ndim) if all(constant_along(s, [k]) for s in shifts)]
         own = tuple(sorted({order[k] for k in axes} - {"x"}))
         if root.type.ndim == 0:
-            return LogValue({}, once(pt.cast(root, "float64"), order))
+            term = pt.cast(root, "float64")
+            self._positive[term] = is_finite(term)
+            return LogValue({}, once(term, order))
         if not own:
             return None
         if (root, own) not in self._powers:
@@ -249,8 +273,22 @@ class Interpretation:
             # An exponential that is 0 has underflowed, unless it is one of minus infinity.
             self._checks[power] = power + pt.eq(x, -np.inf)
             self._powers[root, own] = power, top
+            if not self.is_constant(root):
+                self.of_rows.add(power)
         power, top = self._powers[root, own]
         return LogValue(once(power, order), once(top, order))
+
+
+def _covers(known: LogValue | Product, v: Any) -> bool:
+    """Whether the arrays of ``known`` vary along all axes of ``v``, so that they have its shape."""
+    more = known.shift if isinstance(known, LogValue) else known.others
+    axes = [k for k, n in enumerate(v.type.shape) if n != 1]
+    return all(any(order[k] != "x" for _, order in (*known.factors, *more)) for k in axes)
+
+
+def is_finite(x: Any) -> Any:
+    """1 where ``x`` is a number, else NaN."""
+    return 1.0 + (x - x)
 
 
 def without_zeros(array: Any) -> Any:

@@ -33,7 +33,7 @@ In the literature: Rabiner, "A tutorial on hidden Markov models", 1989, section 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import chain, combinations
 from typing import Any
@@ -54,9 +54,10 @@ from loopax.ir.ops.greatest import greatest
 from loopax.ir.replace import replaced
 from loopax.lowering.analysis.shifted_terms import maximum_of, terms_of
 from loopax.lowering.bodies import except_rare, map_bodies
-from loopax.lowering.log_domain.interpretation import Interpretation, without_zeros
+from loopax.lowering.log_domain.interpretation import Interpretation, is_finite, without_zeros
 from loopax.lowering.log_domain.log_values import (
     DTYPES,
+    Factors,
     LogValue,
     Product,
     constant_along,
@@ -122,14 +123,20 @@ class _Loop:
     def __init__(self, node: Apply) -> None:
         self.node, self.loop = node, OpenLoop.of(node)
         self.nodes = list(toposort(self.loop.outputs()))
-        moving: set[Any] = {s.inner for s in self.loop.states}
-        for n in self.nodes:
-            if any(v in moving for v in n.inputs):
-                moving.update(n.outputs)
+        moving = self._depending_on([s.inner for s in self.loop.states])
+        varying = self._depending_on([self.loop.i, *(r.inner for r in self.loop.rows)]) | moving
         outside = {c.inner: c.outer for c in self.loop.consts}
-        self.step = Interpretation(lambda v: v not in moving, outside)
-        self.probabilities: State | None = None
+        self.step = Interpretation(lambda v: v not in moving, lambda v: v not in varying, outside)
+        self.checks_before: list[Any] = []  # arrays whose least entries are checked once
+        self.checks_after: list[Callable[[], Any]] = []  # after `OpenLoop.bind`
         self.final: dict[Any, Any] = {}  # of a state in logarithms, after `OpenLoop.bind`
+
+    def _depending_on(self, roots: Sequence[Any]) -> set[Any]:
+        variables = {*roots}
+        for node in self.nodes:
+            if any(v in variables for v in node.inputs):
+                variables.update(node.outputs)
+        return variables
 
     def scale(self, k: int, axes: tuple[int, ...]) -> bool:
         """Compute state ``k`` as probabilities, scaled along ``axes``; return whether that is possible."""
@@ -154,17 +161,23 @@ class _Loop:
         total = pt.sum(p, axes)
         start = pt.cast(s.init, "float64")
         top = greatest(start, axes)
-        self.probabilities = State(
+        probabilities = State(
             p, pt.exp(start - top), step.product(following.factors, ndim) / total.dimshuffle(spread)
         )
         # A sum in which the state is a term: `functions_out` takes its logarithms out of the loop.
         m_next = pt.add(*step.terms(moved(following.shift, kept)), pt.log(total))
         scale = State(m, top.dimshuffle(kept), m_next)
-        for state in (self.probabilities, scale):
+        for state in (probabilities, scale):
             state.init = state.inner.type.filter_variable(state.init)
             state.next = state.inner.type.filter_variable(state.next)
-        self.loop.states[k : k + 1] = [self.probabilities, scale]
-        self.final[s.final] = lambda: pt.log(self.probabilities.new) + scale.new.dimshuffle(spread)
+        self.loop.states[k : k + 1] = [probabilities, scale]
+        self.checks_before.append(probabilities.init + pt.eq(start, -np.inf))
+        self.checks_after.append(lambda: without_zeros(probabilities.new))
+        self.checks_after.append(lambda: is_finite(scale.new))
+        if min(following.factors.values()) < 0:  # else they are at most a number of terms
+            step.check_large(p)
+            self.checks_after.append(lambda: pt.reciprocal(probabilities.new))
+        self.final[s.final] = lambda: pt.log(probabilities.new) + scale.new.dimshuffle(spread)
         return True
 
     def factor_rows(self) -> bool:
@@ -188,12 +201,21 @@ class _Loop:
         return [*rows]
 
     def _has_products(self, outputs: Sequence[Any]) -> bool:
-        """Whether ``outputs`` depend on an exponential that is a product of several factors."""
+        """Whether ``outputs`` depend on an exponential that is a product of several factors.
+
+        None of a matrix may have a factor of as many exponentials in each step: it would save nothing.
+        """
         exponentials = [n.outputs[0] for n in toposort(outputs) if is_elementwise(n, ps.Exp)]
         known = [self.step.known.get(v) for v in exponentials]
-        return any(
-            isinstance(k, Product) and sum(n > 0 for n in k.factors.values()) > 1 for k in known
+        products = [k.factors for k in known if isinstance(k, Product)]
+        are_small = all(
+            len(_axes(key)) < 2 or self._is_smaller(key, f) for f in products for key in f
         )
+        return are_small and any(sum(n > 0 for n in f.values()) > 1 for f in products)
+
+    def _is_smaller(self, key: Any, factors: Factors) -> bool:
+        """Whether the array of ``key`` is not of a row, or varies along fewer axes than another."""
+        return key[0] not in self.step.of_rows or any(_axes(k) - _axes(key) for k in factors)
 
     def results(self, used: Sequence[Variable]) -> dict[Any, Any]:
         """Map the outputs ``used`` to results of either loop; empty if products are too deep."""
@@ -204,12 +226,13 @@ class _Loop:
         loop.ys = [y for trace in traces for y in trace]
         outputs = loop.outputs()
         deepest = step.deepest(outputs)
-        if deepest > _DEEPEST:
+        if not 0 < deepest <= _DEEPEST:
             return {}
         least = pt.dscalar("least")
         checks = map(_least, step.checks(outputs))
-        infinity = pt.constant(np.inf, dtype="float64")
-        guard = State(least, infinity, reduce(pt.minimum, checks, least))
+        infinity: Any = pt.constant(np.inf, dtype="float64")
+        start = reduce(pt.minimum, map(_least, self.checks_before), infinity)
+        guard = State(least, start, reduce(pt.minimum, checks, least))
         loop.states.append(guard)
         loop.bind()
 
@@ -220,9 +243,7 @@ class _Loop:
             values[trace] = (
                 pt.add(pt.log(first.new), *(y.new for y in shifts)) if shifts else first.new
             )
-        lowest = guard.new
-        if self.probabilities is not None:  # those after the last step
-            lowest = pt.minimum(lowest, _least(without_zeros(self.probabilities.new)))
+        lowest = reduce(pt.minimum, (_least(check()) for check in self.checks_after), guard.new)
         condition = lowest > np.exp(-_LOWEST / deepest)
         return self._chosen(condition, {v: values[v] for v in used})
 
@@ -247,6 +268,11 @@ class _Loop:
         then, otherwise = (replaced(outputs, inner) for outputs in (then, [*values]))
         cond = Cond.from_branches([*inner.values()], then, otherwise, "of probabilities", True)
         return dict(zip(values, cond.bind(condition, [*inner]), strict=True))
+
+
+def _axes(key: Any) -> set[int]:
+    """The axes along which a factor varies."""
+    return {axis for axis, k in enumerate(key[1]) if k != "x"}
 
 
 def _is_stretched(row: Any, terms: Sequence[tuple[Any, Sequence[Any]]]) -> bool:

@@ -13,7 +13,6 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.families import normalized
-from loopax.ir.ops.greatest import greatest
 from loopax.lowering.analysis.shifted_terms import number_in
 from loopax.lowering.log_domain.interpretation import Interpretation, Rule
 from loopax.lowering.log_domain.log_values import (
@@ -59,7 +58,7 @@ def _reduction(step: Interpretation, node: Apply, known: list[Any]) -> Known:
         return None  # it counts the entries
     outside = {key: n for key, n in x.factors.items() if key not in inside}
     array = step.product(inside, ndim)
-    reduced = pt.sum(array, axis=axes) if is_sum else greatest(array, axes, keepdims=False)
+    reduced = pt.sum(array, axis=axes) if is_sum else op(array)  # which may raise for no entries
     step.reduced(reduced, inside, axes)
     factors = combined((once(reduced), 1), (moved(outside, kept), 1))
     return Product(factors, {}) if is_sum else LogValue(factors, moved(x.shift, kept))

@@ -306,6 +306,90 @@ def test_sequences_of_other_lengths():
     assert ps.Exp not in exponentials_of_states(loops(graph)[0])
 
 
+lse = pt.logsumexp
+C, ROWS = pt.tensor("c", shape=(2, 2)), pt.tensor("r", shape=(None, 2))
+ZEROS = np.zeros((2, 2)), np.zeros((3, 2))
+
+
+def outer_normalizer(a, x):
+    """What cancels, the probabilities, alone varies along the other axis."""
+    new = lse(a[:, None] + C, axis=0) + x
+    j = new[:, None] + x[None, :]
+    return new, pt.exp(j - pt.max(j, axis=1, keepdims=True)).sum()
+
+
+def another_test(a, x):
+    z = a[:, None] + C
+    return lse(z, axis=0) + x, pt.switch(pt.max(z, axis=1) > -INF, a, -INF)
+
+
+def a_quotient_of_zeros(a, x):
+    s = lse(a[:, None] + C, axis=0)
+    return s + x, pt.switch(s > -INF, s - a, -INF)
+
+
+def a_scalar_term(a, x):
+    return lse(a[:, None] + C, axis=0) + x[0], pt.exp(a - lse(a))
+
+
+def an_unguarded_maximum(a, x):
+    z = a[:, None] + C
+    m = z.max(0)
+    return m + pt.log(pt.exp(z - m).sum(0)) + x[0], None
+
+
+def fixed(a, x):
+    return a * 0.9 + lse(x[:, None] + C), None
+
+
+def two_quotients(a, x):
+    return lse(a[:, None] + C, axis=0) - x - 2.0 * x + x, None
+
+
+START = [0.0, -800.0]
+EYE = np.array([[0.0, -INF], [-INF, 0.0]])
+BEYOND = [
+    (outer_normalizer, ROWS[0], numbers(n=2)),
+    (another_test, ROWS[0], (np.array([[0.0, 1.0], [-INF, -INF]]), ZEROS[1])),
+    (a_quotient_of_zeros, ROWS[0], (np.array([[0.0, -INF], [0.0, -INF]]), ZEROS[1])),
+    *(
+        (a_scalar_term, pt.zeros(2), (ZEROS[0], ZEROS[1] + [[0], [x], [0]]))
+        for x in (INF, -INF, np.nan)
+    ),
+    *(
+        (an_unguarded_maximum, pt.zeros(2), (ZEROS[0], ZEROS[1] + [[x], [0], [0]]))
+        for x in (INF, -INF)
+    ),
+    (fixed, ROWS[0], numbers(n=2)),
+    *((two_quotients, pt.zeros(2), (ZEROS[0], np.tile([0.0, 340.0], (n, 1)))) for n in (2, 3, 4)),
+    (lambda a, x: (lse(a[:, None] + C, axis=0) + x, None), pt.constant(START), (EYE, ZEROS[1])),
+    (lambda a, x: (lse(a[:, None] + C, axis=0) + x, None), pt.constant(START), (EYE, ZEROS[1][:1])),
+]
+
+
+@pytest.mark.parametrize("k", range(len(BEYOND)))
+def test_beyond_the_range(k):
+    """Found by random steps: underflow of the start, what is not finite, and axes that cancel."""
+    step, start, values = BEYOND[k]
+    outputs = [v for v in scan(step, start, ROWS[1:]) if v is not None]
+    graph = before_the_pass([C, ROWS], *outputs)
+    rewritten(graph, leave_log_domain, values, rtol=1e-11, atol=1e-11)
+
+
+def test_exponentials_of_a_matrix_for_each_step_stay():
+    """As many would have to be computed for the factors."""
+    weights, rows = pt.tensor("w", shape=(N, N)), pt.tensor("r", shape=(None, N))
+
+    def step(a, x):
+        c = pt.special.log_softmax(weights + x[None, :], axis=1)
+        return pt.logsumexp(a[:, None] + c, axis=0), None
+
+    graph = before_the_pass([weights, rows], scan(step, rows[0], rows[1:])[0])
+    before = graph.toposort()
+    leave_log_domain(graph)
+    assert graph.toposort() == before
+
+
 def test_each_row_of_a_batch_has_a_scale():
     """The likelihoods of the rows drift apart, far beyond the range of probabilities."""
     c = pt.tensor("c", dtype="float64", shape=(N, N))
