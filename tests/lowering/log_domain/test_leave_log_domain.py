@@ -14,6 +14,7 @@ from loopax import jaxify, native, scan, value_and_grad
 from loopax.ir import Cond, Scan, evaluate
 from loopax.lowering import NATIVE_PASSES, run_passes
 from loopax.lowering.log_domain.leave_log_domain import leave_log_domain
+from tests.frontend.from_jaxpr import importing
 from tests.numba_backend.interpreted import InterpretedFunction
 from tests.support.compare import imported, loops
 from tests.support.kept import rewritten
@@ -438,6 +439,12 @@ def test_a_jax_function_leaves_it_too():
     fast = jax.jit(native(f, loops="native"))
     for values in VALUES:
         np.testing.assert_allclose(fast(*values), jax.jit(f)(*values), rtol=1e-12, atol=1e-12)
+    for g in (f, jax.grad(lambda c, rows: f(c, rows).sum())):
+        graph = importing.imported(g, *numbers())
+        run_passes(graph, NATIVE_PASSES[: 1 + NATIVE_PASSES.index(leave_log_domain)])
+        steps = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+        assert not any(ps.Exp in exponentials_of_states(loop) for loop in steps)
+        chosen(graph)
 
 
 @pytest.mark.parametrize("order", [1, 2])
