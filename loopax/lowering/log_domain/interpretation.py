@@ -72,20 +72,15 @@ class Interpretation:
         self.known: dict[Any, Known] = {}
         self._values: dict[Any, Any] = {}
         self._depth: dict[Any, int] = {}
-        self._checks: dict[
-            Any, Any
-        ] = {}  # arrays to compare with ``t``, by those that must not underflow
-        self._positive: dict[
-            Any, Any
-        ] = {}  # by those that must not be 0: 1 where they are not, else 0
-        self._large: dict[Any, Any] = {}
+        # What to compare with ``t``: by each array that must not underflow, where it is needed, and by each
+        # that must not be 0, or not infinite, in any case.
+        self._checks: dict[Any, Any] = {}
+        self._required: dict[Any, Any] = {}
         self._origin: dict[Any, Any] = {}  # of reduced arrays: the factors and the axes
         self._guarded: dict[Any, Any] = {}  # arrays with 1 in place of 0, by the array
         self._unguarded: dict[Any, Any] = {}  # the other way round
         self._products: dict[Any, Any] = {}
-        self._powers: dict[
-            Any, Any
-        ] = {}  # exponentials and their maximum, by the array and the axes
+        self._powers: dict[Any, Any] = {}  # exponentials and maxima, by the array and the axes
 
     def read(self, nodes: Iterable[Apply], rule: Rule) -> None:
         """Interpret ``nodes``, in topological order."""
@@ -128,14 +123,10 @@ class Interpretation:
         self._checks[array] = without_zeros(array)
         return array
 
-    def check_large(self, array: Any) -> None:
-        """Have the program check that no entry of ``array`` is large."""
-        self._large[array] = pt.reciprocal(array)
-
     def check_positive(self, array: Any) -> None:
         """Have the program check that no entry of ``array`` is 0."""
         if array not in self._unguarded:
-            self._positive[array] = pt.cast(array > _ZERO, "float64")
+            self._required[array] = pt.cast(array > _ZERO, "float64")
 
     def merged(self, *parts: tuple[Factors, int]) -> Factors:
         """The product of powers of products; arrays that cancel must not be 0, which would give NaN."""
@@ -151,8 +142,7 @@ class Interpretation:
         needed = set(ancestors(outputs))
         return [
             *(check for array, check in self._checks.items() if array in needed),
-            *self._large.values(),
-            *self._positive.values(),
+            *self._required.values(),
         ]
 
     def deepest(self, outputs: Sequence[Any]) -> int:
@@ -262,7 +252,7 @@ class Interpretation:
         own = tuple(sorted({order[k] for k in axes} - {"x"}))
         if root.type.ndim == 0:
             term = pt.cast(root, "float64")
-            self._positive[term] = is_finite(term)
+            self._required[term] = is_finite(term)
             return LogValue({}, once(term, order))
         if not own:
             return None

@@ -9,12 +9,12 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify, native, scan, value_and_grad
 from loopax.ir import Cond, evaluate
-from loopax.lowering import NATIVE_PASSES, run_passes
 from loopax.lowering.fission.factor_exponentials import factor_exponentials
 from loopax.lowering.log_domain.leave_log_domain import leave_log_domain
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
+from tests.lowering import forward_algorithm
 from tests.numba_backend.interpreted import InterpretedFunction
-from tests.support.compare import imported, loops
+from tests.support.compare import loops
 from tests.support.kept import rewritten
 
 N, STEPS = 10, 4
@@ -30,19 +30,15 @@ def forward(c, rows, axis=0):
 
 
 def variables(dtype="float64", n=N):
-    return [pt.tensor("c", dtype=dtype, shape=(n, n)), pt.tensor("r", dtype=dtype, shape=(None, n))]
+    return forward_algorithm.variables(n, dtype)
 
 
-def numbers(seed=0, scale=1.0, n=N):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, n)) * scale, rng.normal(size=(STEPS, n))
+def numbers(seed=0, scale=1.0, n=N, steps=STEPS):
+    return forward_algorithm.numbers(n, steps, seed, scale)
 
 
-def changed(argument, place, value):
-    """Numbers with ``value`` at ``place`` of the matrix, argument 0, or of the rows, argument 1."""
-    values = numbers()
-    values[argument][place] = value
-    return values
+def changed(*change):
+    return forward_algorithm.changed(numbers(), *change)
 
 
 CASES = {
@@ -63,10 +59,8 @@ CASES = {
 
 def before_the_pass(inputs, *outputs):
     """The graph as the pass receives it, with loops that `leave_log_domain` takes, too."""
-    graph = imported(inputs, outputs).graph
-    passes = NATIVE_PASSES[: NATIVE_PASSES.index(factor_exponentials)]
-    run_passes(graph, [run for run in passes if run is not leave_log_domain])
-    return graph
+    without = [leave_log_domain]
+    return forward_algorithm.before(factor_exponentials, inputs, *outputs, without=without)
 
 
 def in_step(graph):

@@ -15,8 +15,9 @@ from loopax.ir import Cond, Scan, evaluate
 from loopax.lowering import NATIVE_PASSES, run_passes
 from loopax.lowering.log_domain.leave_log_domain import leave_log_domain
 from tests.frontend.from_jaxpr import importing
+from tests.lowering import forward_algorithm
 from tests.numba_backend.interpreted import InterpretedFunction
-from tests.support.compare import imported, loops
+from tests.support.compare import loops
 from tests.support.kept import rewritten
 from tests.support.random_loops import RANDOM
 
@@ -46,19 +47,15 @@ def unguarded(c, rows):
 
 
 def variables(dtype="float64", n=N):
-    return [pt.tensor("c", dtype=dtype, shape=(n, n)), pt.tensor("r", dtype=dtype, shape=(None, n))]
+    return forward_algorithm.variables(n, dtype)
 
 
 def numbers(seed=0, scale=1.0, n=N, steps=STEPS):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, n)) * scale, rng.normal(size=(steps, n))
+    return forward_algorithm.numbers(n, steps, seed, scale)
 
 
-def changed(argument, place, value):
-    """Numbers with ``value`` at ``place`` of the matrix, argument 0, or of the rows, argument 1."""
-    values = numbers()
-    values[argument][place] = value
-    return values
+def changed(*change):
+    return forward_algorithm.changed(numbers(), *change)
 
 
 LEFT_RIGHT = changed(0, np.tril_indices(N, -1), -INF)
@@ -89,10 +86,7 @@ VALUES = [values for values, _ in CASES.values()]
 
 
 def before_the_pass(inputs, *outputs):
-    """The graph as the pass receives it."""
-    graph = imported(inputs, outputs).graph
-    run_passes(graph, NATIVE_PASSES[: NATIVE_PASSES.index(leave_log_domain)])
-    return graph
+    return forward_algorithm.before(leave_log_domain, inputs, *outputs)
 
 
 def chosen(graph):
