@@ -138,6 +138,17 @@ def unexpected(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
+def changes_shape(
+    label: str, before: tuple[int, ...], after: tuple[int, ...], state: Variable
+) -> LoopTypeError:
+    """The error for a step that returns ``state``, named ``label`` by the user or "", in another shape."""
+    return LoopTypeError(
+        f"{label or 'A state'} of a loop changes its shape from {before} to {after}, for "
+        f"{describe(state)}: every step must return a state of the shape that it received. Start with the "
+        "shape of the step's result, for example pt.zeros(shape)."
+    )
+
+
 def undeclared(axis: int, variable: Variable, op: object) -> str:
     """The message that ``axis`` of ``variable``, of length 1, is not broadcast by ``op``."""
     return (

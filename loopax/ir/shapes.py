@@ -1,7 +1,7 @@
 """The trailing shapes of a loop's traces, including empty traces.
 
-A state keeps its shape, so the shapes at the first step determine every shape in the body. Shapes
-that depend on a *value* inside the body are not known outside.
+The shapes at the first step determine every shape in the body, as the rows of a trace are equally long.
+Shapes that depend on a *value* inside the body are not known outside.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.ops.trace import stacked
 from loopax.ir.replace import replaced
+from loopax.ir.sizes.bodies import body_dims, may_change
 
 _ASK = object()
 
@@ -43,6 +44,22 @@ def trace_shapes(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[A
         inferred = _inferred(scan, outer, shapes)
         trailing = [i if f is _ASK else f for f, i in zip(trailing, inferred, strict=True)]
     return trailing
+
+
+def final_shapes(node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    """The shapes of the final states of the loop ``node``, whose initial states have ``shapes``.
+
+    A length that the steps may change is read from the final state itself.
+    """
+    return [
+        shape
+        if shape is None
+        else tuple(
+            Shape_i(axis)(x) if x.type.shape[axis] is None and may_change(node, k, axis) else n
+            for axis, n in enumerate(shape)
+        )
+        for k, (x, shape) in enumerate(zip(node.outputs, shapes, strict=False))
+    ]
 
 
 def trailing_shapes(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
@@ -98,7 +115,9 @@ def _without_inference(scan: ScanGrammar, y: Variable, shapes: ScanArgs) -> Any:
     if None not in y.type.shape:
         return tuple(pt.constant(n, dtype="int64") for n in y.type.shape)
     for k, state in enumerate(scan.outs.states):
-        if y is state:
+        if y is state and all(
+            body_dims(scan).keeps(k, axis) is not False for axis in range(y.type.ndim)
+        ):
             return shapes.states[k]
     return _ASK
 

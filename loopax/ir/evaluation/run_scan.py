@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError, changes_shape
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.ops.bounds import no_bound
 from loopax.ir.ops.calling_convention import UNBOUNDED, ScanArgs, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.shapes import empty_traces
+from loopax.ir.sizes.bodies import body_dims
 
 
 def run_scan(
@@ -30,6 +31,7 @@ def run_scan(
     for i in reversed(order) if scan.options.reverse else order:
         slices = [x[i] for x in args.sequences]
         outs = scan.split_body_outputs(step(np.int64(i), *slices, *states, *args.consts))
+        check_shapes(scan, states, outs.states)
         states, stop = list(outs.states), bool(outs.stop)
         rows.append(outs.ys)
         if stop:
@@ -62,6 +64,20 @@ def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:
 def row_count(x: Any) -> Any:
     """The length of a list, or of an array, possibly a symbol of JAX's (for which ``len`` raises)."""
     return x.shape[0] if hasattr(x, "shape") else len(x)
+
+
+def check_shapes(scan: ScanGrammar, before: Sequence[Any], after: Sequence[Any]) -> None:
+    """Raise `LoopTypeError` where a step has changed the shape of a state that must keep it."""
+    dims, labels = body_dims(scan), scan.options.origin.labels
+    for k, (v, x, y) in enumerate(zip(scan.outs.states, before, after, strict=True)):
+        if not isinstance(v.type, DenseTensorType):
+            continue
+        shapes = np.shape(x), np.shape(y)
+        if shapes[0] != shapes[1] and any(
+            n != m and dims.keeps(k, axis) is not False
+            for axis, (n, m) in enumerate(zip(*shapes, strict=True))
+        ):
+            raise changes_shape(labels[k] if labels else "", *shapes, v)
 
 
 def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> None:

@@ -29,7 +29,7 @@ from loopax.ir.derivatives import scan_pullback, scan_pushforward
 from loopax.ir.evaluation.run_scan import run_scan
 from loopax.ir.ops.inner_graph_op import Step
 from loopax.ir.ops.scan_grammar import ScanGrammar
-from loopax.ir.shapes import trace_shapes
+from loopax.ir.shapes import final_shapes, trace_shapes
 
 
 class Scan(ScanGrammar):
@@ -76,7 +76,7 @@ class Scan(ScanGrammar):
             _shape(out, n_done, t)
             for out, t in zip(self.split_outputs(node.outputs).traces, trailing, strict=True)
         ]
-        return [*in_shapes.states, *traces, *([(), ()] if self.stops else [])]
+        return [*final_shapes(node, in_shapes.states), *traces, *([(), ()] if self.stops else [])]
 
     # -- derivatives -----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.typed_list import length as list_length
 
-from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, DimVariable, Length, counts_steps
 from loopax.ir.sizes.rules import length_rule, value_rule
 
@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
 def loop_facts(graph: AbstractFunctionGraph, dims: Dims) -> list[Fact]:
     """The facts of the loops in ``graph``, which raise for a negative number of steps."""
-    loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+    loops = [node for node in graph.toposort() if isinstance(node.op, ScanGrammar)]
     return [Fact(node, dims.value(node.inputs[0]), 0) for node in loops]
 
 

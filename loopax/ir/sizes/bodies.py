@@ -5,9 +5,9 @@
 
 A summary is in terms of the inputs of the frozen body, so equal bodies share one.
 
-A state is assumed to keep its shape, as in the IR (`Scan.shapes_of`), unless the step may change it,
-by appending or cutting. ``w @ s`` is assumed to be as long as ``s``: otherwise only a loop of one
-step could finish, which no backend with structured loops accepts.
+A state keeps its shape unless the step may change it, by appending or cutting. ``w @ s`` is assumed to
+be as long as ``s``: otherwise only a loop of one step could finish, which JAX does not accept and
+native code refuses when it runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.facts import Structure, facts_of
-from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import DimExpr, DimVariable, EqualDims, Length
 from loopax.ir.sizes.rules import agreement_rule, length_rule
@@ -33,7 +33,7 @@ from loopax.ir.sizes.rules import agreement_rule, length_rule
 class BodyDims:
     """The analysis of the dimensions in the body of a loop."""
 
-    def __init__(self, op: Scan) -> None:
+    def __init__(self, op: ScanGrammar) -> None:
         self.dims = Dims()
         self._graph, self._args, self._outs = op.fgraph, op.args, op.outs
         self._keeps: dict[tuple[int, int], bool | None] = {}
@@ -125,21 +125,25 @@ class BodyDims:
         """Whether ``length`` is a row's or a constant's, and so is loop-invariant."""
         variable = length.only_variable
         inputs = (*self._args.rows, *self._args.consts)
-        return length == DimExpr() or (isinstance(variable, Length) and variable.of in inputs)
+        return length.constant is not None or (
+            isinstance(variable, Length) and variable.of in inputs
+        )
 
 
-_SUMMARIES: WeakKeyDictionary[Scan, BodyDims] = WeakKeyDictionary()
+_SUMMARIES: WeakKeyDictionary[ScanGrammar, BodyDims] = WeakKeyDictionary()
 
 
-def body_dims(op: Scan) -> BodyDims:
+def body_dims(op: ScanGrammar) -> BodyDims:
     summary = _SUMMARIES.get(op)
     if summary is None:
         summary = _SUMMARIES[op] = BodyDims(op)
     return summary
 
 
-@length_rule.register(Scan)
-def _loop_length(op: Scan, dims: Dims, node: Apply, x: Variable, axis: int) -> DimExpr | None:
+@length_rule.register(ScanGrammar)
+def _loop_length(
+    op: ScanGrammar, dims: Dims, node: Apply, x: Variable, axis: int
+) -> DimExpr | None:
     at = node.outputs.index(x)
     if at < op.n_states:
         return _state_length(op, dims, node, at, axis)
@@ -160,7 +164,17 @@ def _loop_length(op: Scan, dims: Dims, node: Apply, x: Variable, axis: int) -> D
     return result
 
 
-def _state_length(op: Scan, dims: Dims, node: Apply, k: int, axis: int) -> DimExpr | None:
+def may_change(node: Apply, k: int, axis: int) -> bool:
+    """Whether state ``k`` of the loop ``node`` may end with another length along ``axis``."""
+    if body_dims(node.op).keeps(k, axis) is not False:
+        return False
+    dims = Dims()
+    return dims.length(node.outputs[k], axis) != dims.length(
+        node.op.split_inputs(node.inputs).states[k], axis
+    )
+
+
+def _state_length(op: ScanGrammar, dims: Dims, node: Apply, k: int, axis: int) -> DimExpr | None:
     if not hasattr(op.args.states[k].type, "ndim"):
         return None
     body, start = body_dims(op), dims.length(op.split_inputs(node.inputs).states[k], axis)
@@ -170,7 +184,7 @@ def _state_length(op: Scan, dims: Dims, node: Apply, k: int, axis: int) -> DimEx
     return start if body.keeps_its_start(k, axis, start, _outside(op, dims, node)) else None
 
 
-def _outside(op: Scan, dims: Dims, node: Apply) -> Callable[[Any], DimExpr | None]:
+def _outside(op: ScanGrammar, dims: Dims, node: Apply) -> Callable[[Any], DimExpr | None]:
     """Map lengths of the body's inputs to lengths outside of the loop; for a state, its initial one."""
 
     def length(variable: DimVariable) -> DimExpr | None:

@@ -12,7 +12,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.facts.accesses import access_of
-from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.scan_grammar import ScanGrammar
 
 
 class Length(NamedTuple):
@@ -170,7 +170,7 @@ def counts_steps(variable: DimVariable) -> bool:
     node = variable.owner if isinstance(variable, Variable) else None
     return (
         node is not None
-        and isinstance(node.op, Scan)
+        and isinstance(node.op, ScanGrammar)
         and node.op.stops
         and variable is node.outputs[-2]
     )

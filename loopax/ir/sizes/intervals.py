@@ -36,7 +36,7 @@ from pytensor.tensor.type import integer_dtypes
 
 from loopax.base.upstream.pytensor import AdvancedSubtensor1, axis_of
 from loopax.facts.accesses import access_of
-from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.ir.sizes.rules import (
     Interval,
@@ -87,9 +87,9 @@ def masks_of(node: Apply) -> list[Variable]:
 # -- arrays and loops --------------------------------------------------------------------------------
 
 
-@interval_rule.register(Scan)
+@interval_rule.register(ScanGrammar)
 def _steps_taken(
-    op: Scan, node: Apply, v: Variable, value: OfValue, length: OfLength
+    op: ScanGrammar, node: Apply, v: Variable, value: OfValue, length: OfLength
 ) -> Interval | None:
     """The number of steps taken by a loop that stops: at most the requested number."""
     n_steps = value(node.inputs[0]) if op.stops and v is node.outputs[-2] else None

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
-from loopax.base.errors import DynamicShapeError, LoopTypeError, describe
+from loopax.base.errors import DynamicShapeError, changes_shape, describe
 from loopax.ir import Scan
 from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
 from loopax.jax_backend.staging.frame import IndexOf, RowOf
@@ -108,11 +108,7 @@ def next_state(x: Any, before: Any, v: Variable, label: str) -> Any:
     if isinstance(v.type, SparseTensorType) and x.shape == before.shape:
         return _next_matrix(x, before, v)
     if x.shape != before.shape:
-        raise LoopTypeError(
-            f"{label or 'A state'} of a loop changes its shape from {before.shape} to {x.shape}, for "
-            f"{describe(v)}: every step must return a state of the shape that it received. Start with the "
-            "shape of the step's result, for example pt.zeros(shape)."
-        )
+        raise changes_shape(label, before.shape, x.shape, v)
     return x
 
 

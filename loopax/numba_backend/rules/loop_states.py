@@ -8,6 +8,7 @@ shape has two arrays in memory: the successor is copied to the state, or the two
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from math import prod
 from typing import Any
 
@@ -67,19 +68,34 @@ def names(states: Sequence[Any]) -> list[Expr]:
     ]
 
 
-def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool | None]:
-    """Whether each axis of state ``k`` keeps its length, in a loop of ``values``.
+class Constancy(Enum):
+    """How an axis of a state keeps its length."""
 
-    None if that is known only at run time.
-    """
+    PROVED = "the steps cannot change it"
+    REQUIRED = "a step that changes it is an error, as in JAX"
+    ASSUMED = "the program is written anew if a step changes it"
+    REFUTED = "the steps change it"
+
+
+def constancies(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[Constancy]:
+    """How each axis of state ``k`` keeps its length, in a loop of ``values``."""
     lengths = {
         Length(v, axis): _length(emit, n)
         for v, value in zip(op.fgraph.inputs[1:], values, strict=True)
         for axis, n in enumerate(getattr(value, "shape", ()))
     }
     starts = [_length(emit, n) for n in getattr(values[k], "shape", ())]
+    return [_constancy(op, k, axis, n, lengths.get) for axis, n in enumerate(starts)]
+
+
+def _constancy(op: Scan, k: int, axis: int, start: DimExpr, outside: Any) -> Constancy:
     dims = body_dims(op)
-    return [dims.keeps_its_start(k, axis, n, lengths.get) for axis, n in enumerate(starts)]
+    is_kept = dims.keeps_its_start(k, axis, start, outside)
+    if is_kept:
+        return Constancy.PROVED
+    if dims.keeps(k, axis) is None:
+        return Constancy.REQUIRED
+    return Constancy.ASSUMED if is_kept is None else Constancy.REFUTED
 
 
 def _length(emit: Emitter, n: Dim) -> DimExpr:
@@ -87,24 +103,23 @@ def _length(emit: Emitter, n: Dim) -> DimExpr:
     return DimExpr(offset=n) if isinstance(n, int) else DimExpr.variable(n)
 
 
-def with_shape_of(
-    emit: Emitter, state: Any, following: Any, keeps_length: Sequence[bool | None]
-) -> Any:
+def with_shape_of(emit: Emitter, state: Any, following: Any, constancy: Sequence[Constancy]) -> Any:
     """Unify the shapes of ``following`` and ``state``, with checks where equality is unknown."""
     if isinstance(state, Rows | Opaque):
         return following
-    for n, m, is_kept in zip(following.shape, state.shape, keeps_length, strict=True):
+    for n, m, reason in zip(following.shape, state.shape, constancy, strict=True):
         if emit.scopes.same(n, m):
             continue
+        check = "kept" if reason is Constancy.REQUIRED else "assumed_kept"
         if isinstance(n, int) and isinstance(m, int):
-            if not is_kept:
-                emit.check("keeps", n, m)
+            if reason is not Constancy.PROVED:
+                emit.check(check, n, m)
             return state  # a check has raised
         pair = (n, m) if isinstance(n, Expr) else (m, n)
-        if is_kept:
+        if reason is Constancy.PROVED:
             emit.scopes.unify(*pair)
         else:
-            emit.equate("keeps", *pair)
+            emit.equate(check, *pair)
     return following
 
 

@@ -19,8 +19,9 @@ from loopax.numba_backend.emit.statements import Break
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, shared, small
 from loopax.numba_backend.rules.loop_states import (
+    Constancy,
+    constancies,
     is_updated_by_element,
-    keeps,
     names,
     started,
     step,
@@ -34,14 +35,12 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     emit, op = site.emit, site.op
     body, n = op.fgraph, op.n_states
     writes, snapshots = _writes(emit, op)
-    keeps_length = [keeps(emit, op, values, k) for k in range(n)]
+    constancy = [constancies(emit, op, values, k) for k in range(n)]
     # Each steady state has one array, or one local for each element, in all steps.
-    assumed_kept = (True, None) if emit.keeps_shapes else (True,)
-    steady = {
-        k
-        for k in range(n)
-        if k in writes or all(is_kept in assumed_kept for is_kept in keeps_length[k])
-    }
+    may_differ = (
+        {Constancy.REFUTED} if emit.keeps_shapes else {Constancy.ASSUMED, Constancy.REFUTED}
+    )
+    steady = {k for k in range(n) if k in writes or not may_differ & {*constancy[k]}}
     states: list[Any] = [
         started(site, k, value, k in steady, k in writes) for k, value in enumerate(values[:n])
     ]
@@ -73,7 +72,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
             body, arguments, [*chain(*writes.values())], snapshots, counted=counted, last=flag
         )
         for k in sorted(steady - writes.keys()):
-            following[k] = with_shape_of(emit, states[k], following[k], keeps_length[k])
+            following[k] = with_shape_of(emit, states[k], following[k], constancy[k])
         stop = emit.temp(emit.scalar(following[n])) if op.stops else None
         in_place = [
             k

@@ -97,9 +97,15 @@ class StateChangesShape(Exception):
 
 
 @njit_inner
-def keeps(n: int, m: int) -> None:
+def assumed_kept(n: int, m: int) -> None:
     if n != m:
         raise StateChangesShape
+
+
+@njit_inner
+def kept(n: int, m: int) -> None:
+    if n != m:
+        raise ValueError("a state of a loop changes its shape")
 
 
 @njit_inner
@@ -250,7 +256,8 @@ FUNCTIONS = (
             range_length,
             repeated,
             specified,
-            keeps,
+            kept,
+            assumed_kept,
             size,
             grown,
             not_empty,

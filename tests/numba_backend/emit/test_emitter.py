@@ -53,7 +53,7 @@ def hmm():
 def test_a_step_allocates_nothing_and_checks_no_length():
     inside = "\n".join(steps(source(*hmm())))
     assert "matvec(" in inside
-    for word in ("empty(", "agree(", "keeps(", "index(", "size(", ".shape", "copy"):
+    for word in ("empty(", "agree(", "kept(", "index(", "size(", ".shape", "copy"):
         assert word not in inside
 
 
@@ -93,7 +93,7 @@ def test_a_block_of_weights_is_read_where_it_is():
 def test_lengths_are_checked_once_and_only_where_a_step_is_taken():
     text = source(*hmm())
     checks = re.search(r"\n    if n\d+ > 0:\n((?:        \w+\(n\d+, n\d+\)\n)+)", text)
-    assert checks and checks[1].count("agree(") == 2 and checks[1].count("keeps(") == 1
+    assert checks and checks[1].count("agree(") == 2 and checks[1].count("kept(") == 1
 
 
 def test_lengths_that_are_known_leave_no_array():

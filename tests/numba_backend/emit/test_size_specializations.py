@@ -115,9 +115,9 @@ def state_of(step):
 
 def test_what_the_graph_says_of_shapes_is_not_asked_when_the_program_runs():
     keeps = state_of(lambda row, s: pt.tanh(s) + row)
-    assert "keeps(" not in keeps and keeps.count(" = empty(") == 1, "a room that is overwritten"
+    assert "kept(" not in keeps and keeps.count(" = empty(") == 1, "a room that is overwritten"
     unknown = state_of(lambda row, s: row * s.sum())
-    assert "keeps(" in unknown and unknown.count(" = empty(") == 2
+    assert "kept(" in unknown and unknown.count(" = empty(") == 2
 
 
 def test_a_state_that_gets_longer_has_no_room_for_all_steps():
@@ -125,7 +125,7 @@ def test_a_state_that_gets_longer_has_no_room_for_all_steps():
     longer = pt.concatenate([s, [1.0]])
     scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([longer], []))
     graph = lowered([n, s0], scan.bind(ScanArgs(n, [], [s0], [])))
-    assert "keeps(" not in as_python(graph).source
+    assert "kept(" not in as_python(graph).source
     np.testing.assert_array_equal(interpreted(graph)(np.array(2), np.zeros(1))[0], [0.0, 1.0, 1.0])
 
 
