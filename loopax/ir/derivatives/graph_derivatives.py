@@ -20,16 +20,13 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.ir.batching.batch import vectorized
+from loopax.ir.batching.row_loop import row_by_row
 from loopax.ir.derivatives.inner_gradients import is_float, is_null, zeros_for
 from loopax.ir.derivatives.traversal import pull_back, push_forward
-from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
-from loopax.ir.ops.scan import Scan
-from loopax.ir.replace import replaced
 from loopax.ir.shapes import lengths
 
 # PyTensor's exceptions for an op, such as a product, whose pullback has no pullback itself.
@@ -158,25 +155,14 @@ def over_rows(
 
     The results have a leading axis. Where an op cannot be batched, a loop over the rows computes it.
     """
+    n = next(iter(seeds.values())).shape[0]
     try:
         batched = vectorized(outputs, seeds)
     except (NotImplementedError, TypeError):
-        batched = _row_by_row(outputs, seeds)
-    n = next(iter(seeds.values())).shape[0]
+        batched = row_by_row(outputs, seeds, n)
     return [
         batch
         if batch.type.ndim > out.type.ndim
         else pt.broadcast_to(batch, (n, *(batch.shape[k] for k in range(batch.type.ndim))))
         for out, batch in zip(outputs, batched, strict=True)
     ]
-
-
-def _row_by_row(outputs: Sequence[Any], seeds: dict[Any, Any]) -> list[Any]:
-    captured = [v for v in graph_inputs(outputs) if not hasattr(v, "data") and v not in seeds]
-    inner = [v.type() for v in captured]
-    rows = [v.type() for v in seeds]
-    replace = dict(zip([*captured, *seeds], [*inner, *rows], strict=True))
-    body = BodyArgs(pt.lscalar(), rows, [], inner)
-    loop = Scan.from_body(body, BodyOuts([], replaced(outputs, replace)))
-    matrices = list(seeds.values())
-    return loop.bind(ScanArgs(matrices[0].shape[0], matrices, [], captured))
