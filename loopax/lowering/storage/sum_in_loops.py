@@ -73,21 +73,27 @@ def _is_sum(node: Apply) -> bool:
 
 def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
     """The sum as a loop over the rows of a trace; None where there is no trace."""
-    leaves = _leaves(node.inputs[0])
-    if leaves is None:
+    arrays = _leaves(node.inputs[0])
+    if arrays is None:
         return None
+    leaves, for_all_rows = arrays
     loops = [v.owner for v in leaves if _is_trace(v)]
     if not all(_rows_have_one_shape(v) for v in leaves if _is_trace(v)):
         return None
     if loops:
         return _added_up(node, node.inputs[0], max(loops, key=lambda n: order.get(n, -1)))
     joins = [v for v in leaves if _joins_trace(v)]
-    return _in_parts(graph, node, joins[0], leaves) if len(joins) == 1 else None
+    return _in_parts(graph, node, joins[0], leaves, for_all_rows) if len(joins) == 1 else None
 
 
-def _leaves(x: Variable) -> list[Any] | None:
-    """The arrays from whose rows ``x`` is computed row by row; None if there are too many."""
-    stack, seen, leaves = [x], {x}, []
+def _leaves(x: Variable) -> tuple[list[Any], list[Any]] | None:
+    """The arrays from whose rows ``x`` is computed row by row, and those used for all rows.
+
+    None if there are too many.
+    """
+    stack, seen = [x], {x}
+    leaves: list[Any] = []
+    for_all_rows: list[Any] = []
     while stack:
         v: Any = stack.pop()
         inputs = [] if v.owner is None else v.owner.inputs
@@ -95,12 +101,13 @@ def _leaves(x: Variable) -> list[Any] | None:
         if not inputs or len(row_wise_inputs(v.owner)) < len(inputs):
             leaves.append(v)
             continue
-        new = [u for u in inputs if u not in seen and not stands_for_all_rows(u)]
+        new = [u for u in inputs if u not in seen]
         seen.update(new)
-        stack += new
+        for u in new:
+            (for_all_rows if stands_for_all_rows(u) else stack).append(u)
         if len(seen) > _MOST:
             return None
-    return leaves
+    return leaves, for_all_rows
 
 
 def _is_trace(v: Variable) -> bool:
@@ -146,9 +153,16 @@ def _joins_trace(v: Variable) -> bool:
 
 
 def _in_parts(
-    graph: FunctionGraph, node: Apply, join: Variable, leaves: Sequence[TensorVariable]
+    graph: FunctionGraph,
+    node: Apply,
+    join: Variable,
+    leaves: Sequence[TensorVariable],
+    for_all_rows: Sequence[Variable],
 ) -> Any:
-    """The sum over each part of ``join``, added up; the other leaves are sliced accordingly."""
+    """The sum over each part of ``join``, added up; the other leaves are sliced accordingly.
+
+    Values ``for_all_rows`` may be read from all parts: in ``p - p.max()`` the maximum stays whole.
+    """
     parts = joined_rows(join.owner)
     assert parts is not None
     dims = unconditional_dims_of(graph)
@@ -167,7 +181,8 @@ def _in_parts(
     for part, n in zip(parts, lengths, strict=True):
         stop = start + n
         here = {v: u[start:stop] for v, u in others.items()}
-        (cut,) = replaced([x], {join: part.astype(join.type.dtype), **here})
+        rows = {join: part.astype(join.type.dtype), **here}
+        (cut,) = replaced([x], rows, roots=for_all_rows)
         new = _added_up(node, cut, part.owner) if _is_trace(part) else None
         terms.append(node.op(cut) if new is None else new)
         start = stop

@@ -83,6 +83,22 @@ def test_behind_a_first_row():
     assert not any(isinstance(node.op, Join) for node in graph.apply_nodes)
 
 
+@pytest.mark.parametrize(
+    "total",
+    [
+        lambda t: pt.exp(t - t.max()).sum(),
+        lambda t: ((t - t[-1]) ** 2).sum(),
+        lambda t: ((t - t.min()) / (t.max() - t.min())).sum(),
+        lambda t: (t * pt.cumsum(t)[-1] + b).sum(),
+        lambda t: (t[:, None] * t.max(keepdims=True)).sum(axis=0),
+    ],
+)
+def test_a_value_of_all_parts_stays_whole(total):
+    t = pt.concatenate([s0[None], trace()])
+    graph = after([total(t)], 1, 2, 5)
+    assert len(loops(graph)) == 2  # the trace, and the sum over its part
+
+
 def test_a_length_that_does_not_fit_is_an_error():
     z = pt.dvector("z")
     for t, rows in ((trace(), 4), (pt.concatenate([s0[None], trace()]), 5)):
