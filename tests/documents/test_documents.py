@@ -10,6 +10,7 @@ error only the class counts, because messages have tests of their own.
 To run one document by hand: python tests/documents/test_documents.py docs/scan.md
 """
 
+import ast
 import doctest
 import json
 import os
@@ -63,7 +64,8 @@ def blocks_of(text: str) -> list[Block]:
 
 
 # Packages that a block may import although not every installation has them. Where one is missing, the
-# blocks that import it are left out; if the first block of a page does, so is the page.
+# blocks that import it are left out, with later ones that read their names; if the first block of a page
+# imports it, so is the page.
 OPTIONAL = {
     "pymc": "PyMC 6 needs Python 3.12; it is in the pymc extra",
     "numpyro": "NumPyro is in the extra samplers",
@@ -77,6 +79,34 @@ OPTIONAL_IMPORT = re.compile(rf"^(?:import|from) ({'|'.join(OPTIONAL)})\b", re.M
 def needs(block: Block) -> list[str]:
     """The packages of `OPTIONAL` that it imports."""
     return OPTIONAL_IMPORT.findall(block.code)
+
+
+def names_in(block: Block) -> tuple[set[str], set[str]]:
+    """The names that a block defines at any level, and those that it reads."""
+    code = block.code
+    if block.language != "python":
+        code = "".join(example.source for example in doctest.DocTestParser().get_examples(code))
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    defined = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.alias):
+            defined.add((node.asname or node.name).partition(".")[0])
+    return defined, {node.id for node in names if isinstance(node.ctx, ast.Load)}
+
+
+def runnable(blocks: list[Block], is_installed: Callable[[str], object]) -> Iterator[Block]:
+    """The blocks that need no missing package, and none of the names of the blocks that need one."""
+    missing: set[str] = set()
+    for block in blocks:
+        defined, read = names_in(block)
+        if all(map(is_installed, needs(block))) and not read & missing:
+            missing -= defined
+            yield block
+        else:
+            missing |= defined
 
 
 # A run as a user would start it, and as the tests do: a page shows no numbers that are made for tests.
@@ -97,13 +127,26 @@ def test_runs_are_shortened() -> None:
     )
 
 
+def test_blocks_without_a_package_are_left_out() -> None:
+    texts = [
+        "import numpy as np",
+        "import pymc",
+        "m = pymc.Model()",
+        "a = np.ones(2)",
+        "m = a",
+        "m",
+    ]
+    blocks = [Block("python", 1, text) for text in texts]
+    ran = [block.code for block in runnable(blocks, lambda name: name != "pymc")]
+    assert ran == ["import numpy as np", "a = np.ones(2)", "m = a", "m"]
+    assert [block.code for block in runnable(blocks, lambda name: True)] == texts
+
+
 def run_document(path: Path) -> None:
     # A module of its own, findable by name: dataclasses and pickle look a class's module up.
     module = types.ModuleType("document")
     sys.modules[module.__name__] = module
-    for block in blocks_of(path.read_text(encoding="utf-8")):
-        if not all(map(find_spec, needs(block))):
-            continue
+    for block in runnable(blocks_of(path.read_text(encoding="utf-8")), find_spec):
         if block.language == "python":
             # The empty lines give tracebacks, and what quotes source lines, the document's own.
             source = "\n" * block.line + shortened(block.code)
