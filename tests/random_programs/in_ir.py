@@ -259,7 +259,7 @@ class _Writer:
             *[self.shifted, self.written, self.filled, self.product, self.read, self.branch],
             *([self.loop] * (4 if scope.depth == 0 else 2 if scope.depth == 1 else 0)),
             *([self.repeated] * (2 if scope.depth < 2 else 0)),
-            *[self.literal, self.copied, self.if_else],
+            *[self.literal, self.copied, self.if_else, self.compared, self.compared],
             *([self.raising] * 6 if self.error in ("index", "raise", "singular") else []),
         ]
         for _ in range(count):
@@ -323,6 +323,34 @@ class _Writer:
             kinds.append(pt.mean)
         out = self.rng.choice(kinds)(v.var, axis=axis)
         return Value(out if v.is_float else out % 7, rest)
+
+    def compared(self, scope: Scope) -> Any:
+        """Rows, perhaps with one in front, beside a value of them all; perhaps summed."""
+        v = self.pick(scope, lambda v: v.is_float and v.shape and _not_empty(v.shape[0]))
+        if v is None or len(v.shape) > 1 and not _not_empty(v.shape[1]):
+            return None
+        x, n = v.var, v.shape[0]
+        w = self.pick(scope, lambda w: w.shape == v.shape[1:] and w.dtype == v.dtype)
+        if w is not None and self.chance(0.6):
+            parts = [w.var[None], x]
+            x = pt.concatenate(parts if self.chance(0.7) else parts[::-1])
+            n = n + 1 if _known(n) else None
+        whole = self.rng.choice(
+            [
+                lambda: x.max(axis=0),
+                lambda: x.mean(axis=0),
+                lambda: x[-1],
+                lambda: x[0],
+                lambda: pt.tanh(x).sum(axis=0),
+                lambda: x.max(),
+                lambda: pt.cumsum(x, axis=0)[-1],
+            ]
+        )()
+        values = self.rng.choice([lambda: x - whole, lambda: pt.tanh(x) * whole])()
+        if n is not None and self.chance(0.4):
+            return Value(values, (n, *v.shape[1:]))
+        nonlinear = self.rng.choice([pt.tanh, lambda z: z**2, lambda z: pt.exp(-(z**2))])
+        return Value(nonlinear(values).sum(axis=0), v.shape[1:])
 
     def sliced(self, scope: Scope) -> Any:
         v = self.pick(scope, lambda v: len(v.shape) > 0)
