@@ -21,13 +21,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import Pow
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
-from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.type import DenseTensorType
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from loopax.facts import Structure, facts_of
+from loopax.facts.constants import constant_value
 from loopax.facts.elementwise import is_dear_function, is_elementwise
 from loopax.ir.effects import Speculation, speculation
 from loopax.ir.replace import replaced
@@ -123,11 +122,10 @@ def _must_run_once(node: Apply) -> bool:
 
 def _is_small_power(node: Apply) -> bool:
     """Whether ``node`` is a power that a pass turns into a product of a few factors."""
-    try:
-        exponent = get_underlying_scalar_constant_value(node.inputs[-1])
-    except NotScalarConstantError:
+    if not is_elementwise(node, Pow):
         return False
-    return is_elementwise(node, Pow) and exponent in (-2, -1, 0, 1, 2, 3)
+    exponent = constant_value(node.inputs[-1])
+    return exponent is not None and exponent.item() in (-2, -1, 0, 1, 2, 3)
 
 
 def _bytes(v: Variable) -> int:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.variable import TensorVariable
 
 from loopax.base.errors import source_line
+from loopax.facts.constants import constant_value
 from loopax.frontend.loops.capture import (
     age,
     close,
@@ -164,8 +164,8 @@ def build_loop(
     closing = [] if stop is None else [stop]
     dummies = [i, *traced.rows, *states]
     dummy_of = {v: d for v, d in zip(traced.row_views, traced.rows, strict=True) if v is not d}
-    static_length = get_underlying_scalar_constant_value(n_steps, raise_not_constant=False)
-    runs = not isinstance(static_length, Variable) and static_length > 0
+    static_length = constant_value(n_steps)
+    runs = static_length is not None and bool(static_length > 0)
     carries = zip(slots, traced.carry, strict=True) if all_carries else ()
     ys = [*traced.ys, *(s.emitted(result) for s, result in carries)]
     closure = close([*nexts, *ys, *closing], dummies, since, dummy_of, runs=runs)

@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import numpy as np
-from pytensor.graph.basic import Variable
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import describe
+from loopax.facts.constants import constant_value
 from loopax.frontend.loops.leaves import CarryLeaf
 from loopax.frontend.mistakes import level_of_the_user
 
@@ -62,8 +61,7 @@ def _lost_digits(slot: CarryLeaf) -> bool:
         or np.finfo(dtypes[0]).eps <= np.finfo(dtypes[1]).eps
     ):
         return False
-    value = get_underlying_scalar_constant_value(slot.init, raise_not_constant=False)
-    return isinstance(value, Variable)
+    return constant_value(slot.init) is None
 
 
 def _message(slot: CarryLeaf, label: str) -> str:

@@ -37,6 +37,7 @@ from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.corrected_values import LEFT_OUT as OF_VALUES
 from loopax.lowering.canonical.even_powers import EVEN_POWERS
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
+from loopax.lowering.canonical.joined_reads import count_from_start
 from loopax.lowering.canonical.masked_sums import masked_sums
 from loopax.lowering.canonical.matrix_properties import infer_sound_properties
 from loopax.lowering.canonical.registered import registrations
@@ -263,6 +264,7 @@ def _is_any(body: AbstractFunctionGraph) -> bool:
 
 def _rewrite(graph: FunctionGraph, *without: str) -> None:
     make_casts_explicit(graph)
+    count_from_start(graph)
     # Do not fold loops of constants: they may run for long, and need a compiler, which the backend has.
     graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
     if _OF_ONE_MATRIX and any(

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.axes import unshuffled
+from loopax.facts.constants import constant_value
 from loopax.facts.elementwise import scalar_op_of
 
 # What PyTensor flattens to cancel terms, and factors.
@@ -122,10 +122,10 @@ class _Alike:
 
 
 def _may_be_constant_zero(v: Variable) -> bool:
-    value = get_underlying_scalar_constant_value(v, raise_not_constant=False)
-    if isinstance(value, Variable):
+    value = constant_value(v)
+    if value is None:
         return isinstance(v, Constant) and not np.all(np.asarray(v.data) != 0)
-    return not np.asarray(value) != 0
+    return not value != 0
 
 
 def _is_positive(v: Variable) -> bool:

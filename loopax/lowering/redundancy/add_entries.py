@@ -23,10 +23,10 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1
+from loopax.facts.constants import constant_value
 from loopax.facts.elementwise import is_elementwise
 from loopax.lowering.bodies import map_bodies, with_nodes
 
@@ -71,8 +71,8 @@ def _is_of_entries(graph: FunctionGraph, v: Variable) -> bool:
 
 def is_zero(v: Variable) -> bool:
     """Whether ``v`` is an array of zeros by its form."""
-    value: Any = get_underlying_scalar_constant_value(v, raise_not_constant=False)
-    return not isinstance(value, Variable) and not np.any(value)
+    value = constant_value(v)
+    return value is not None and not np.any(value)
 
 
 def _adding(op: IncSubtensor | AdvancedIncSubtensor) -> Any:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Variable
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.signal.conv import Convolve1d
 
+from loopax.facts.constants import constant_value
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
@@ -25,8 +24,8 @@ def convolve(site: Site, a: Value, b: Value, mode: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     if dtype == "bool":
         return leaf(site, a, b, mode)
-    flag = get_underlying_scalar_constant_value(site.node.inputs[2], raise_not_constant=False)
-    is_full = None if isinstance(flag, Variable) else bool(flag)
+    flag = constant_value(site.node.inputs[2])
+    is_full = None if flag is None else bool(flag)
     (m,), (n,) = a.shape, b.shape
     for axis in (m, n):
         emit.check("not_empty", axis)
