@@ -137,9 +137,10 @@ def test_an_element_of_a_sum_in_a_small_dtype(options):
 @pytest.mark.parametrize("options", [{"loops": "xla", "jit": False}, {"backend": NATIVE}])
 def test_distinct_elements_of_what_is_repeated(options):
     x, counts, n = pt.dvector("x"), pt.lvector("counts"), pt.lscalar("n")
-    outputs = [pt.unique(pt.repeat(x, counts)), pt.unique(pt.alloc(x[0], n))]
+    zeros = pt.arange(n) * 0
+    outputs = [pt.unique(pt.repeat(x, counts)), pt.unique(pt.alloc(x[0], n)), pt.unique(zeros)]
     values = np.array([3.0, 1.0, 2.0, -1.0]), np.array([0, 2, 1, 0])
     for n_copies, one in ((0, []), (2, [3.0])):
         actual = jaxify([x, counts, n], outputs, **options)(*values, np.int64(n_copies))
-        for value, expected in zip(actual, ([1.0, 2.0], one), strict=True):
+        for value, expected in zip(actual, ([1.0, 2.0], one, np.zeros(len(one))), strict=True):
             np.testing.assert_array_equal(value, expected)
