@@ -103,8 +103,8 @@ _EXCLUDED = (
     "local_uint_constant_indices",
     # Turns ``abs(x / y)`` into ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
     "local_abs_lift",
-    # Replaces ``unique(repeat(x, counts))`` by ``unique(x)``, also where an element is repeated 0 times, and
-    # ``unique`` of equal elements by one of them, also where there is none.
+    # Replaces ``unique(repeat(x, counts))`` by ``unique(x)``, also where an element is repeated 0 times,
+    # and ``unique`` of equal elements by one of them, also where there is none.
     "local_Unique_lift",
     "local_Unique_Alloc_lift",
     "local_Unique_Repeat_lift",

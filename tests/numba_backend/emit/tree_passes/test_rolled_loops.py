@@ -44,6 +44,22 @@ def test_the_loop_over_steps_is_not_hidden():
     assert {text for indent, text in loops if len(indent) == 8} == {"20"}
 
 
+@pytest.mark.parametrize(("n_products", "is_hidden"), [(1, False), (2, False), (5, True)])
+def test_many_loops_around_hidden_ones_are_hidden_too(n_products, is_hidden):
+    """LLVM would copy the inner loop for each of the eight rows, and take 10 ms for each copy."""
+    s = pt.tensor3("s", shape=(n_products, 8, 12))
+    a = pt.matrix("a", shape=(8, 12))
+
+    def step(s, _):
+        return pt.stack([pt.tanh(s[k].sum()) * a + s[k] for k in range(n_products)]), None
+
+    out, _ = scan(step, s, length=20)
+    values = [RNG.normal(size=v.type.shape) for v in (a, s)]
+    source = assert_agrees([a, s], [out], values, native=False).source
+    assert "range(hidden(12))" in source
+    assert ("range(hidden(8))" in source) == is_hidden, source
+
+
 def test_functions_of_a_matrix_of_unknown_shape_have_one_loop():
     """Rows of 20 elements would end with four that fill no vector."""
     a = pt.matrix("a")
