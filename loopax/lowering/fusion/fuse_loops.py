@@ -59,8 +59,9 @@ def fuse_loops(graph: FunctionGraph) -> None:
 def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
     changed = [c for c in plan.clusters if not c.is_one_loop]
     inner_rows: dict[RowKey, Any] = {}
-    # A loop that depends on others comes after them, because it needs a superset of their needs.
-    ordered = sorted(changed, key=lambda c: c.needs.bit_count())
+    # A loop that depends on others comes after them, because it needs a superset of their needs. Rows that
+    # no loop has taken are not among the needs of their readers, whose other needs may be equal to theirs.
+    ordered = sorted(changed, key=lambda c: (c.needs.bit_count(), c.has_states))
     wanted = _read_elsewhere(plan) if changed else {}
     new = [_Fused(cluster).outputs(wanted[cluster], inner_rows) for cluster in ordered]
     # Replace in reverse order: a new loop reads the old loops before it until they are replaced, and would

@@ -50,6 +50,11 @@ class Cluster:
         return [p for p in self.parts if isinstance(p, Atom)]
 
     @property
+    def has_states(self) -> bool:
+        """Whether it is a loop from step to step, not one for rows that no other loop has taken."""
+        return any(a.states for a in self.atoms)
+
+    @property
     def is_one_loop(self) -> bool:
         """Whether it is exactly the loop it began with."""
         op: Any = self.node.op

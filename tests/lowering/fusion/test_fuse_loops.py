@@ -186,6 +186,26 @@ def test_cycles_among_clusters():
     left(f, b, after, g, zs)
 
 
+def test_rows_of_no_loop_come_before_their_readers():
+    """Otherwise their reader would bring back a loop that reads it in turn: a cycle, without end."""
+    rows = pt.TensorType("float64", (3,))("rows")
+    path = scan(lambda c, r: (pt.tanh(a * c) + r, c), s, rows)[1]
+    sums = scan(lambda c, r: (0.5 * c + r * path[-1], c), a, path)[1]
+    back = scan(lambda c, r: (0.7 * c + r, c), a, sums, reverse=True)[1]
+
+    def step(carry: Any, row: Any) -> Any:
+        (u, w), (r, z, t) = carry, row
+        return (0.3 * u + r * path[-1], pt.sin(w) + z), pt.tanh(u) * t
+
+    shifted = pt.concatenate([sums[1:], sums[:1]])
+    (u, w), products = scan(step, (a, 2 * a), (path, back, shifted))
+    again = scan(lambda c, r: (0.9 * c + r, c), a, products, reverse=True)[1]
+    final, _ = scan(lambda c, r: (0.2 * c + r, None), a, again)
+    graph = FunctionGraph([rows, s, a], [final + w + u], clone=True)
+    at = [np.array([0.4, -0.9, 0.7]), np.float64(0.6), np.float64(0.7)]
+    assert len(loops(rewritten(graph, fuse_loops, at, rtol=1e-12))) == 5
+
+
 def test_rows_that_two_loops_take():
     f, ys = first()
     b, zs = second(x, reverse=True)
